@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.kubelet_versions import CHANGES, GATES, NEWEST_MINOR, OLDEST_MINOR, REFERENCE_MINOR
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.versions import CHANGES, GATES, NEWEST_MINOR, OLDEST_MINOR, REFERENCE_MINOR
 
 _VERSIONS = range(OLDEST_MINOR, NEWEST_MINOR + 1)
 

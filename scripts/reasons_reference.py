@@ -5,7 +5,7 @@ from collections import Counter
 from inspect import getdoc
 from types import ModuleType
 
-from kaicore.rules.reasons import (
+from kaicore.rules.events.reasons import (
     devices,
     eviction,
     group,
@@ -16,10 +16,9 @@ from kaicore.rules.reasons import (
     provisioning,
     queue,
     reason,
-    remedy,
     topology,
 )
-from kaicore.rules.reasons.base import CodedReason
+from kaicore.rules.events.reasons.base import CodedReason
 from msgspec import structs
 
 _HEAD = """# Reasons
@@ -58,7 +57,7 @@ _PARTS: dict[ModuleType, str] = {
     eviction: "Eviction and moving",
     promise: "Reserved starts",
     provisioning: "Nodes that an autoscaler makes",
-    remedy: "What would make it schedulable",
+    reason: "What would make it schedulable",
 }
 
 

@@ -38,16 +38,16 @@ from kai_watcher.metrics import WatcherMetrics
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.kube.kinds.table import KINDS
 from kaicore.kube.wire.resources import Resource
-from kaicore.ledger.feed.observer import FeedMetrics
+from kaicore.ledger.feed.feed import FeedMetrics
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec, payloads
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.dialects.table import DIALECTS
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.transitions import TRANSITIONS, Release, Transition, Trigger
+from kaicore.rules.state.pods.pod_entry import Stage
+from kaicore.rules.state.pods.transitions import TRANSITIONS, Release, Transition, Trigger
 from kaicore.runtime.agent.metrics import Registry
 from kaicore.runtime.service.leadership import LEADS
 from prometheus_client import CollectorRegistry, Gauge, Histogram
@@ -305,8 +305,8 @@ def pod_stages() -> str:
     written = [
         "# Stages of pods",
         "What an event changes in a pod's entry of the state. The fold is this table "
-        "(`kaicore.rules.state.transitions`); everything else that the state keeps of pods follows from the entry "
-        "before and after (`kaicore.rules.state.pod_indexes`).",
+        "(`kaicore.rules.state.pods.transitions`); everything else that the state keeps of pods follows from the entry "
+        "before and after (`kaicore.rules.state.indexes.pod_indexes`).",
         "## The stages",
         table(("stage", "meaning"), ((stage.value, stages[stage.name]) for stage in columns)),
         "## To which stage an event leads",

@@ -12,7 +12,7 @@ import re
 import sys
 from pathlib import Path
 
-from kai_apiserver.builtin import BUILTIN_RESOURCES
+from kai_apiserver.resources.builtin import BUILTIN_RESOURCES
 
 TARGET = Path(__file__).parent.parent / "tools/apiserver/src/kai_apiserver/http/wire_types.json"
 MODULES = Path(os.environ.get("GOMODCACHE", Path.home() / "go/pkg/mod"))

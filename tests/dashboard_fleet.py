@@ -12,7 +12,7 @@ from kaicore.rules.events.envelope import Unit
 from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.devices import add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
 from tests.factory import amounts, pod

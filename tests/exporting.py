@@ -11,8 +11,8 @@ from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, Tokens
 from kai_exporter.metrics import ExporterMetrics
 from kaicore.rules.events import payloads
+from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.agent.metrics import Registry
-from kaicore.runtime.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.service import Health
 
 from tests.factory import pod as model_pod

@@ -9,8 +9,7 @@ from kaicore.kube.kinds.table import group_kind
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
 from kaicore.rules.events import payloads
-from kaicore.rules.model.group import Group, PodSet
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import Group, GroupSource, PodSet
 from kaicore.rules.model.pod import Owner, Pod, PriorityClass
 
 from tests.factory import Cluster

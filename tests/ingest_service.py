@@ -18,7 +18,7 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload, PlacementObserved
-from kaicore.runtime.node_tokens import EVERY_NODE, node_token
+from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer

@@ -12,12 +12,12 @@ import numpy as np
 from kaicore.rules.model.gpu_share import WHOLE, GpuPart
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pod_indexes import PodIndexes
-from kaicore.rules.state.queue_registry import QueueUsage, UsageKey
-from kaicore.rules.state.transitions import TRANSITIONS
+from kaicore.rules.state.indexes.pod_indexes import PodIndexes, queue_amounts
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.transitions import TRANSITIONS
+from kaicore.rules.state.registries.queue_registry import QueueUsage, UsageKey
 
 #: The stages that events lead to.
 _STAGES = frozenset(transition.to for transition in TRANSITIONS.values()) - {Stage.ABSENT}
@@ -202,7 +202,9 @@ def _compared_usage(state: ClusterState) -> Iterator[Compared]:
     for entry in state.pods.values():
         charge = entry.queue_charge
         if charge is not None:
-            usages.setdefault(charge.key, QueueUsage()).count(charge, entry.requests, sign=1, at_us=state.recorded_at)
+            usages.setdefault(charge.key, QueueUsage()).count(
+                charge, queue_amounts(entry, charge), sign=1, at_us=state.recorded_at
+            )
     for key in state.queue_registry.usages.keys() | usages.keys():
         kept, derived = state.queue_registry.usages.get(key, QueueUsage()), usages.get(key, QueueUsage())
         for name in ("used", "non_preemptible", "pending"):

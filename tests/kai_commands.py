@@ -16,7 +16,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from kai_cli.stack import PROGRAMS
+from kai_cli.running.stack import PROGRAMS
 from kaicore.runtime.fork_server import ForkedProcess, Program, request, serve
 
 _PROGRAM = """#!{python} -ISE
@@ -115,7 +115,7 @@ def _serve(address: str, control: int) -> None:
 
     import kai_cli
 
-    commands = [f"kai_cli.{module.name}" for module in pkgutil.iter_modules(kai_cli.__path__)]
+    commands = [module.name for module in pkgutil.walk_packages(kai_cli.__path__, "kai_cli.")]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
         listening.listen(64)

@@ -40,7 +40,7 @@ class Api:
         return plain_access(self.server.http_url, token=self.server.admin_token)
 
     def faults(self, **rule: Any) -> None:
-        """Make something go wrong; see `kai_apiserver.faults`."""
+        """Make something go wrong; see `kai_apiserver.http.faults`."""
         match = {key: rule.pop(key) for key in ("verb", "resource", "subresource", "name") if key in rule}
         self.server.faults.add({"match": match, "fault": rule})
 

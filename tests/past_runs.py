@@ -4,7 +4,7 @@ import heapq
 import random
 from collections.abc import Iterable
 
-from kaicore.rules.forecast.runs import RunHistory
+from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.model.pod import Owner
 
 from tests.factory import amounts, pod

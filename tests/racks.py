@@ -8,8 +8,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
-from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod

@@ -7,7 +7,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event, Unit
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 
 from tests.new_events import as_new
 from tests.virtual_storm import VirtualStorm

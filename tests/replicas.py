@@ -18,7 +18,7 @@ from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import PodPlaced, ReplicasChanged
-from kaicore.rules.sharing.replicas import replica_shard, replicas_stream
+from kaicore.rules.model.replicas import replica_shard, replicas_stream
 
 from tests.ledger import Ledger
 

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kai_cli.manifests import read_located
+from kai_cli.sources.manifests import read_located
 from kaicore.analysis.trial.simulation import Kubelets, World, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
 

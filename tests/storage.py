@@ -3,8 +3,7 @@
 from typing import Any
 
 from kaicore.rules.events import payloads
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.pod_rules import ClaimUse
+from kaicore.rules.model.pod import ClaimUse, Pod
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 

@@ -12,13 +12,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from kai_fleet.agent import Agent, Decided, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.kubelet import Kubelet, Pod
 from kai_fleet.kubelet.machine import members
-from kai_fleet.nodes import NodeSpec, expand
-from kai_fleet.nrt import NrtBuilder
-from kai_fleet.profile import parse_profile
-from kai_fleet.wire import PodObject
+from kai_fleet.node.agent import Agent, Decided, DeletePod, Instruction, PatchStatus, WakeAt
+from kai_fleet.node.nrt import NrtBuilder
+from kai_fleet.node.wire import PodObject
+from kai_fleet.profiles.nodes import NodeSpec, expand
+from kai_fleet.profiles.profile import parse_profile
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.objects import PodObject as WatchedPod
@@ -27,7 +27,7 @@ from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.rules.state.agreement import contradiction
+from kaicore.rules.state.pods.agreement import contradiction
 
 from tests.chaos.profile import PROFILE
 from tests.factory import Cluster, node

@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from kai_cli.load import Loader
-from kai_cli.paths import DataDirectory
-from kai_cli.stack import ClusterSpec, Stack
+from kai_cli.running.load import Loader
+from kai_cli.running.stack import ClusterSpec, Stack
+from kai_cli.sources.paths import DataDirectory
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient

@@ -12,9 +12,9 @@ import msgspec
 from kai_scheduler.scheduler import look_at_new
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.deciding.remedies import StateRemedies
-from kaicore.rules.engine import cycle_record
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.session import cycle_record
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL

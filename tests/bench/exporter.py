@@ -23,9 +23,9 @@ from kai_exporter.metrics import ExporterMetrics
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import PodObserved
+from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.agent.metrics import Registry
 from kaicore.runtime.embedded import EmbeddedPostgres
-from kaicore.runtime.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.service import Health
 
 from tests.bench.figures import Figure, figure

@@ -17,9 +17,9 @@ from kai_apiserver.process import ApiServerProcess
 from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet import Container, Kubelet, Pod
 from kai_fleet.main import running_fleet
-from kai_fleet.nodes import expand
-from kai_fleet.profile import load_profile
-from kai_fleet.state_files import StateFiles
+from kai_fleet.node.state_files import StateFiles
+from kai_fleet.profiles.nodes import expand
+from kai_fleet.profiles.profile import load_profile
 from kaicore.kube import podresources as api
 from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient

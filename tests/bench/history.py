@@ -16,8 +16,7 @@ import psycopg
 from kaicore.analysis.replay.past_states import PastStates
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.snapshots import take_state
-from kaicore.ledger.log.trail import SPACING, Trail
+from kaicore.ledger.log.snapshots import SPACING, Trail, take_state
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA

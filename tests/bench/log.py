@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.payloads import PodObserved

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.pod_rules import PodRules, PodTerm, PreferredPods, SpreadConstraint
+from kaicore.rules.model.pod import PodRules, PodTerm, PreferredPods, SpreadConstraint
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.bench.figures import Figure, figure

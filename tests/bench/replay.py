@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import psycopg
-from kai_cli.replaying import replay_in_processes
-from kai_cli.source import LogSource
+from kai_cli.history.replaying import replay_in_processes
+from kai_cli.sources.source import LogSource
 from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.replay import halves, replay_log
 from kaicore.ledger.log.files.log import FileLog

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.answers import SubmitAnswer
 from kaicore.analysis.trial.submission.submit import submit
+from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.state.fork import fork
 
 from tests.bench.figures import Figure, figure

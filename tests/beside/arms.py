@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from kai_cli.load import Loader
+from kai_cli.running.load import Loader
 from kaicore.analysis.replay.audit import promises_of
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.replay import replay_log

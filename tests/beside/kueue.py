@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from kai_cli.load import Loader
+from kai_cli.running.load import Loader
 from kaicore.errors import ClusterUnavailable
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient

@@ -1,7 +1,7 @@
 """The contents that a log must have, whatever died meanwhile."""
 
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 
 from tests.chaos.appender import SHARED
 from tests.chaos.conftest import Appender

@@ -19,8 +19,8 @@ from kaicore.analysis.replay.audit import promises_of
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import BusUnavailable, ClusterError
 from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState

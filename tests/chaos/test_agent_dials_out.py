@@ -19,8 +19,8 @@ import msgspec
 import psycopg
 import pytest
 import yaml
-from kai_cli.load import Loader
-from kai_cli.manifests import read_manifests
+from kai_cli.running.load import Loader
+from kai_cli.sources.manifests import read_manifests
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.embedded import embedded_url_of

@@ -14,8 +14,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from kai_cli import cluster_commands, dispatch_commands
-from kai_cli.paths import RunningCluster
+from kai_cli.hub import clusters as cluster_commands
+from kai_cli.hub import dispatches as dispatch_commands
+from kai_cli.sources.paths import RunningCluster
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK

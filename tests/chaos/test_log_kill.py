@@ -7,8 +7,8 @@ import signal
 import psycopg
 import pytest
 from kaicore.errors import LogUnavailable
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.envelope import UnitOutcome
 from kaicore.runtime.embedded import EmbeddedPostgres
 

@@ -19,19 +19,24 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.device import Allocation, PodClaim
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
-from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass, Toleration
-from kaicore.rules.model.pod_rules import (
+from kaicore.rules.model.pod import (
     ClaimUse,
+    Container,
+    ContainerKind,
     HostPort,
+    Owner,
+    Pod,
     PodDisruptionBudget,
     PodRules,
     PodTerm,
     PreferredPods,
+    QosClass,
     SpreadConstraint,
+    Toleration,
 )
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
-from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

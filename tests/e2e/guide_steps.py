@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from kai_cli.load import Loader
+from kai_cli.running.load import Loader
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 

@@ -12,18 +12,18 @@ from typing import Any, TextIO
 
 import msgspec
 import psycopg
-from kai_cli.load import Loader
-from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
+from kai_cli.running.load import Loader
+from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kaicore.analysis.replay.audit import promises_of
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.runtime.fork_server import ForkedProcess
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from kai_cli.load import Loader
+from kai_cli.running.load import Loader
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
@@ -42,7 +42,7 @@ def cluster_profile() -> str:
 
 async def add_definitions(cluster: Cluster) -> None:
     """Create the definitions of the schedulers that the guides are about."""
-    demonstration = Path(str(resources.files("kai_apiserver.demonstration")))
+    demonstration = Path(str(resources.files("kai_apiserver.resources.demonstration")))
     others = [(demonstration / name).read_text() for name in ("kueue.yaml", "volcano.yaml")]
     documents = [one for text in [*shipped_crds().values(), *others] for one in yaml.safe_load_all(text)]
     await define(cluster, documents)

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import psycopg
 import pytest
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.runtime.embedded.places import unprivileged_user
 from kaicore.runtime.embedded.postgres import programs_of
 

@@ -11,8 +11,8 @@ import helm_python
 import msgspec
 import pytest
 import yaml
-from kai_cli.load import Loader
-from kai_cli.manifests import read_manifests
+from kai_cli.running.load import Loader
+from kai_cli.sources.manifests import read_manifests
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient

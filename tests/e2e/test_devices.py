@@ -13,11 +13,11 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
-from kai_apiserver import demonstration
+from kai_apiserver.resources import demonstration
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running

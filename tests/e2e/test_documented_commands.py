@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 from cyclopts import MissingArgumentError
 from kai_cli.main import app, spelled_out
-from kai_cli.paths import DataDirectory
+from kai_cli.sources.paths import DataDirectory
 from kaicore.runtime.embedded import embedded_url_of
 
 from tests.e2e.live_stack import PATIENCE_S

@@ -13,7 +13,7 @@ from typing import Any
 import helm_python
 import msgspec
 import pytest
-from kai_cli.webhook_certificates import make_certificate, sharing_configuration
+from kai_cli.upkeep.webhook_certificates import make_certificate, sharing_configuration
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.objects.gpu_sharing import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, RESERVATION_NAMESPACE

@@ -9,7 +9,7 @@ from contextlib import ExitStack
 
 import msgspec
 import pytest
-from kai_cli.load import Loader
+from kai_cli.running.load import Loader
 from kaicore.rules.groups.dialects.kubeflow import training_job_pods
 from kaicore.rules.state.cluster_state import ClusterState
 

@@ -22,7 +22,7 @@ import msgspec
 import psycopg
 import pytest
 import yaml
-from kai_cli.webhook_certificates import make_certificate
+from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.errors import ApiStatus
 from kaicore.kube import podresources
 from kaicore.kube.api.access import configured_access

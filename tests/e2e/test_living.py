@@ -9,12 +9,12 @@ from typing import Any
 
 import msgspec
 import pytest
-from kai_cli.life import MOST_WAITING, Life, shared_by_teams, team_work
+from kai_cli.demonstration.life import MOST_WAITING, Life, shared_by_teams, team_work
 from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.ledger.log.port import Event, EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.cluster import PATIENCE_S, Json
 from tests.e2e.live_stack import LiveStack, ours, running

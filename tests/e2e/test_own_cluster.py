@@ -12,9 +12,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from kai_cli.directory_lock import try_lock
+from kai_cli.sources.paths import try_lock
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, bound, finished, ours, pod_manifest, running
 from tests.kai_commands import kai

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.cluster import Cluster, foreign_kubeconfig
 from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, pod_manifest, running

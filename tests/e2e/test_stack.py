@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import msgspec
 import pytest
-from kaicore.rules.state.agreement import NO_FAULT
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.agreement import NO_FAULT
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.e2e.live_stack import (

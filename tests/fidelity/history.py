@@ -3,11 +3,10 @@
 from dataclasses import dataclass
 
 from kaicore.rules.engine.config import EngineConfig, Evaluator
-from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts, configure_kubelets
+from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts, configure_kubelets
 from kaicore.rules.events import payloads
-from kaicore.rules.numa.prediction import PredictedPlacement, predicted_placement
-from kaicore.rules.numa.verdict import Admitted, Rejected
-from kaicore.rules.state.node_charges import HistoryGap
+from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rejected, predicted_placement
+from kaicore.rules.state.charges.node_charges import HistoryGap
 
 from tests.fidelity.vectors import Record, node_of, observed_of, override_of, pod_of, topology_of
 from tests.ledger import Ledger

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, fields
 
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.verdict import Admitted, Rejected
+from kaicore.rules.numa.kubelet.verdict import Admitted, Rejected
 
 from tests.fidelity.history import Prediction
 from tests.fidelity.vectors import Record

@@ -1,7 +1,7 @@
 """The decisions of each version's managers on a pod with exclusive CPUs that was resized in place, and after a restart.
 
 Recorded by `python -m tests.fidelity.kubelet_recorder --resizes VERSION`, with InPlacePodVerticalScalingExclusiveCPUs.
-`CHANGES` of `kaicore.rules.numa.kubelet_versions` says so in words, and decision 0452 rests on it: CPUs stay.
+`CHANGES` of `kaicore.rules.numa.kubelet.versions` says so in words, and decision 0452 rests on it: CPUs stay.
 """
 
 from pathlib import Path

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.config import EngineConfig, KubeletOverride
 from kaicore.rules.events.payloads import PodPlaced
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Pod, QosClass
-from kaicore.rules.numa.cpu_packing import Spreading, distribute
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.kubelet_versions import CHANGES, NEWEST_MINOR, REFERENCE_MINOR, PodLevel, kubelet_model
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.numa.kubelet.cpu_packing import Spreading, distribute
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.versions import CHANGES, NEWEST_MINOR, REFERENCE_MINOR, PodLevel, kubelet_model
 
 from tests.factory import Cluster, amounts, container, node, pod
 

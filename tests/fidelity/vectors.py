@@ -10,7 +10,7 @@ from kaicore.rules.engine.config import KubeletOverride
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Container, ContainerKind, Pod, QosClass
-from kaicore.rules.numa.kubelet_settings import MULTITHREADING_LABEL
+from kaicore.rules.numa.kubelet.settings import MULTITHREADING_LABEL
 
 from tests.fidelity.format import VectorError, decode_scenario
 

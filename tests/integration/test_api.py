@@ -9,8 +9,8 @@ import msgspec
 import pytest
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
-from kai_cli.shadow_report import report
-from kai_cli.source import AnswerSource
+from kai_cli.sources.source import AnswerSource
+from kai_cli.trials.shadow_report import report
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads

@@ -14,7 +14,7 @@ import yaml
 from kai_api.answering import HIDDEN, redacted
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
-from kai_cli.keys import new
+from kai_cli.upkeep.keys import new
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.errors import ConfigurationError

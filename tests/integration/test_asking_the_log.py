@@ -11,8 +11,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kai_cli.log_answers import open_log_answers
-from kai_cli.source import AnswerSource
+from kai_cli.sources.log_answers import open_log_answers
+from kai_cli.sources.source import AnswerSource
 from kaicore.analysis.ask.answers import RowSelection
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA

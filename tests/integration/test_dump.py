@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_cli.dump import Dump
-from kai_cli.manifests import read_located
+from kai_cli.sources.manifests import read_located
+from kai_cli.trials.dump import Dump
 from kaicore.analysis.trial.simulation import read_world, simulate
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient
@@ -115,7 +115,7 @@ async def test_kind_that_may_not_be_listed_is_warned_of_and_the_rest_dumped() ->
 
 
 async def test_dump_goes_on_through_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kai_cli.dump._PAGE", 3)
+    monkeypatch.setattr("kai_cli.trials.dump._PAGE", 3)
     async with simulated() as api:
         for number in range(8):
             await api.pod(f"p{number}")

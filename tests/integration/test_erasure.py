@@ -15,12 +15,12 @@ from kai_cli.main import main
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, UnknownSubject
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.chain import mark_of
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.rows import encode_rows
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state

@@ -5,10 +5,10 @@ from collections.abc import AsyncIterator
 
 import psycopg
 import pytest
-from kaicore.ledger.log.audit import MOST_FINDINGS, AuditReport, verify
 from kaicore.ledger.log.chain import event_hash
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import MOST_FINDINGS, AuditReport, verify
 from kaicore.rules.events.payloads import NodeDeleted
 
 from tests.new_events import new_event, unit

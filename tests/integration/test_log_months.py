@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, EventsRetired, LogUnavailable
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.envelope import UnitOutcome
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state

@@ -7,10 +7,10 @@ from urllib.parse import urlsplit, urlunsplit
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError, InvalidObject, LogError, LogUnavailable
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.postgres.connections import Connections, end
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.envelope import UnitOutcome
 
 from tests.new_events import new_event, unit

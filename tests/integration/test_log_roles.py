@@ -7,10 +7,10 @@ import msgspec
 import psycopg
 import pytest
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.port import Head, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import event_types, schema_version
 from kaicore.rules.events.envelope import UnitOutcome
 

@@ -8,9 +8,9 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from kaicore.errors import ConfigurationError, LogUnavailable
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 

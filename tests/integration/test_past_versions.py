@@ -13,10 +13,10 @@ import pytest
 from kaicore.analysis.replay.audit import promises_of
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import NotMigrated
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.runtime.embedded.places import unprivileged_user
 from kaicore.runtime.embedded.postgres import programs_of
 
@@ -90,7 +90,7 @@ import asyncio, sys, uuid
 import kaicore
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.audit import verify
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import NewEvent, Unit

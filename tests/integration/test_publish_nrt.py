@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kai_exporter.api_server import ApiServer as ApiClient
-from kai_exporter.api_server import PodApiServer
 from kai_exporter.kubelet import decode_allocatable
-from kai_exporter.node_topology import (
+from kai_exporter.publishing.api_server import ApiServer as ApiClient
+from kai_exporter.publishing.api_server import PodApiServer
+from kai_exporter.publishing.node_topology import (
     KubeletConfig,
     Machine,
     node_topology,
@@ -20,15 +20,15 @@ from kai_exporter.node_topology import (
     read_kubelet_config,
     read_machine,
 )
-from kai_exporter.topology_publisher import DIGEST_ANNOTATION, PATH, Published, TopologyPublisher
+from kai_exporter.publishing.publisher import DIGEST_ANNOTATION, PATH, Published, TopologyPublisher
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
 from kaicore.kube.api import service_account
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.podresources import AllocatableResourcesResponse, ContainerMemory, PodResources
 from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
-from kaicore.rules.numa.kubelet_settings import infer_settings
-from kaicore.rules.numa.kubelet_versions import PodLevel
+from kaicore.rules.numa.kubelet.settings import infer_settings
+from kaicore.rules.numa.kubelet.versions import PodLevel
 
 from tests.factory import node
 from tests.podresources import GPU, container, decoded, devices, numa, pod

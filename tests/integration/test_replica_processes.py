@@ -13,8 +13,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
-from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 
 from tests.factory import pod
 from tests.integration.scheduling import Facts, placed

@@ -4,9 +4,9 @@ import asyncio
 from pathlib import Path
 
 import yaml
-from kai_apiserver import demonstration
 from kai_apiserver.controllers.resource_claims import FINALIZER
 from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.resources import demonstration
 
 from tests.kube import DEFINITIONS, PODS, Json, simulated
 

@@ -13,12 +13,12 @@ from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.files.retired import WholeLog, with_retired
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.envelope import Event
 
 from tests.integration.scheduling import Facts, placed, scheduling

@@ -15,20 +15,19 @@ from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kaicore.analysis.replay.log_states import fold_through, restored
 from kaicore.analysis.replay.replay import replay_log
-from kaicore.ledger.log import trail
+from kaicore.ledger.log import snapshots as trail
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.gang_planner import GangPlanner
-from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.events import payloads
+from kaicore.rules.engine.work.gang_planner import GangPlanner
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.events import payloads, quarantine
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.queues.config import FairShareConfig
-from kaicore.rules.state import unfoldable
+from kaicore.rules.model.group import GroupSource
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry, generate_latest
@@ -163,11 +162,11 @@ async def test_event_that_no_state_can_take_in_stops_its_node_until_the_owner_se
         assert f"[!]quarantine: event {bad} (TopologyObserved on nrt/n0, by watcher) cannot {cannot}" in report
         assert ("OverflowError: no such amount" if cpu == 13 else f"does not fit into 64 bits: {2**63}") in report
         # A process that never met the event, and folds the log from its beginning.
-        monkeypatch.setattr(unfoldable, "_problems", {})
+        monkeypatch.setattr(quarantine, "_problems", {})
         code, said = await kai("audit", "verify", *flags)
         assert code == 0
         assert f"quarantined: event {bad} (TopologyObserved on nrt/n0, by watcher): {found.error}" in said
-        monkeypatch.setattr(unfoldable, "_problems", {})
+        monkeypatch.setattr(quarantine, "_problems", {})
         code, said = await kai("audit", "set-aside", str(bad), "--reason", "a broken exporter", *flags)
         assert code == 0
         assert found.error in said
@@ -175,12 +174,12 @@ async def test_event_that_no_state_can_take_in_stops_its_node_until_the_owner_se
         assert sorted((await placed(postgres_log, cluster_name, 4)).values()) == ["n0", "n0", "n1", "n1"]
         assert "quarantine" not in scheduler._context.health.report()
         assert f"set aside: event {bad} (on nrt/n0): a broken exporter" in (await kai("audit", "verify", *flags))[1]
-    monkeypatch.setattr(unfoldable, "_problems", {})
+    monkeypatch.setattr(quarantine, "_problems", {})
     anew, upto = ClusterState(cluster_name), scheduler.state.position
     await fold_through(postgres_log, anew, await postgres_log.read(cluster_name, upto=upto, limit=100_000))
     assert encode_state(anew) == encode_state(scheduler.state)
     # As a worker of a parallel replay begins.
-    monkeypatch.setattr(unfoldable, "_problems", {})
+    monkeypatch.setattr(quarantine, "_problems", {})
     report = await replay_log(postgres_log, cluster_name)
     assert report.cycles > 1
     assert report.differences == []

@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from kai_relay import sealing as sealing_module
 from kai_relay.sealing import Sealer, SealMetrics
-from kaicore.ledger.log.anchors import Key, hashes_of, read_anchors
-from kaicore.ledger.log.audit import AuditReport, verify
 from kaicore.ledger.log.chain import event_hash
-from kaicore.ledger.log.deposits import DepositTaken, DepositUnavailable, closing, open_deposit
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.anchors import Key, hashes_of, read_anchors
+from kaicore.ledger.log.seals.audit import AuditReport, verify
+from kaicore.ledger.log.seals.deposits import DepositTaken, DepositUnavailable, closing, open_deposit
 from kaicore.runtime.service import get_logger
 from prometheus_client import CollectorRegistry
 

@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 from kai_api.app import make_app as api
 from kai_api.long_answers import LongAnswers
-from kai_cli.keys import new
+from kai_cli.upkeep.keys import new
 from kai_hub.app import make_app as hub
 from kai_ingest.authentication import KubernetesTokens, ReviewedToken
 from kai_webhook.app import make_app as webhook
@@ -23,7 +23,7 @@ from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, cluster_stream
 from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import HttpAccess
-from kaicore.runtime.node_tokens import read_secret
+from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.service import Health
 
 from tests.http_app import served_app

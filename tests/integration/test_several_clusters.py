@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kai_cli import cluster_commands, dispatch_commands
+from kai_cli.hub import clusters as cluster_commands
+from kai_cli.hub import dispatches as dispatch_commands
 from kai_hub.hub import STATE, Hub, HubOptions
 from kai_hub.metrics import HubMetrics
 from kaicore.analysis.ask.hub_rows import HubInquiry
@@ -19,8 +20,8 @@ from kaicore.analysis.trial.dispatching.hub_log import HubLog, replay_choices
 from kaicore.analysis.trial.dispatching.submitting import read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.payloads import (
     ClusterDrained,
     ClusterRegistered,

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from kai_cli.shadow_report import report_text
+from kai_cli.trials.shadow_report import report_text
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kai_scheduler.shadowing import EVERY, Shadow

@@ -13,10 +13,9 @@ import pytest
 import yaml
 from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
-from kai_cli.source import AnswerSource
-from kai_cli.what_if_calibration import calibration_command
-from kai_cli.what_if_start import start_command
-from kai_cli.what_if_submit import submit_command
+from kai_cli.sources.source import AnswerSource
+from kai_cli.trials.forecasts import calibration_command, start_command
+from kai_cli.trials.what_if_submit import submit_command
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.submission.calibrations import kept_calibration
 from kaicore.errors import unheard

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from kai_cli import dispatch_commands
-from kai_cli.keys import new
+from kai_cli.hub import dispatches as dispatch_commands
+from kai_cli.upkeep.keys import new
 from kai_hub.app import make_app
 from kaicore.analysis.trial.dispatching.hub_log import HubLog
 from kaicore.errors import ConfigurationError, UnknownSubject

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from kaicore.analysis.ask.answers import RowSelection
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.ledger.log import trail
+from kaicore.ledger.log import snapshots as trail
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 

@@ -1,7 +1,7 @@
 """A topology is generated from the nodes of a cluster that runs."""
 
 import pytest
-from kai_cli.topology_generate import live_nodes
+from kai_cli.topology.generate import live_nodes
 from kaicore.errors import ConfigurationError
 
 from tests.kube import simulated

@@ -10,7 +10,12 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from kai_cli.webhook_certificates import certificates, configuration, make_certificate, sharing_configuration
+from kai_cli.upkeep.webhook_certificates import (
+    certificates,
+    configuration,
+    make_certificate,
+    sharing_configuration,
+)
 from kai_webhook.main import WebhookSettings, serve
 from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.ledger.log.postgres import PostgresLog

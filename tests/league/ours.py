@@ -9,7 +9,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.devices import DRIVER, add_slice, devices, exactly, from_template, gpu, slice_document
 from tests.factory import GPU, Cluster, pod

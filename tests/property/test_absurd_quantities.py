@@ -33,7 +33,7 @@ from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.model.quantity import MAX_AMOUNT, exact_amount, format_amount, parse_amount, readable_amount
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.queue_shares import ready_amounts
+from kaicore.rules.state.registries.queue_registry import ready_amounts
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests import wire

@@ -23,8 +23,8 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.quantity import MEMORY, parse_amount
-from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pods.agreement import Agreement, compare
 
 from tests.examples import examples
 from tests.recorded import read_log, recorded_logs

@@ -7,12 +7,11 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.model.pod import ContainerKind, Pod
-from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.arrivals import Arrival, is_certain
-from kaicore.rules.numa.prediction import predicted_placement
-from kaicore.rules.numa.requests import AlignedRequest, aligned_request
-from kaicore.rules.numa.verdict import Admitted
-from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.admission import admit
+from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request
+from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod

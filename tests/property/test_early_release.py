@@ -9,11 +9,10 @@ from hypothesis import strategies as st
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod
-from kaicore.rules.numa.admission import admit
-from kaicore.rules.numa.prediction import predicted_placement
-from kaicore.rules.numa.verdict import Admitted
-from kaicore.rules.state.agreement import MissCause, contradiction
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.numa.kubelet.admission import admit
+from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
+from kaicore.rules.state.pods.agreement import MissCause, contradiction
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod

@@ -15,11 +15,11 @@ from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionRea
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
-from kaicore.rules.model.pod_rules import PodDisruptionBudget, PodRules, PodTerm, SpreadConstraint
+from kaicore.rules.model.pod import PodDisruptionBudget, PodRules, PodTerm, SpreadConstraint
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.tree import UNLIMITED
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -9,9 +9,9 @@ from tempfile import TemporaryDirectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.analysis.replay.moments import Moment
-from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.payloads import NodeDeleted
 
 from tests.examples import examples

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kai_exporter.ingest_client import encode_report
 from kai_exporter.node_pods import NodePods
-from kai_exporter.report import encode_report
 from kai_ingest.known_pod import reported_placement
 from kai_ingest.reports import decode_report, read_pod
 from kaicore.kube.podresources import PodResources

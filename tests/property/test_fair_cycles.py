@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
-from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.queues.tree import UNLIMITED
 
 from tests.examples import examples

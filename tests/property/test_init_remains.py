@@ -7,11 +7,10 @@ from hypothesis import strategies as st
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.admission import admit
 from kaicore.rules.numa.init_remains import init_remains
-from kaicore.rules.numa.prediction import predicted_placement
-from kaicore.rules.numa.requests import aligned_request
-from kaicore.rules.numa.verdict import Admitted
+from kaicore.rules.numa.kubelet.admission import admit
+from kaicore.rules.numa.kubelet.requests import aligned_request
+from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from kai_fleet.kubelet import Kubelet
 from kai_fleet.kubelet.inventory import allocatable, available
-from kaicore.rules.numa.verdict import Admitted
+from kaicore.rules.numa.kubelet.verdict import Admitted
 
 from tests.examples import examples
 from tests.fidelity.history import Knowledge, NodeHistory

@@ -17,9 +17,9 @@ from kaicore.rules.events.observation import charging
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, QosClass
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.masks import zones_of
+from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

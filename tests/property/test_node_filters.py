@@ -9,11 +9,10 @@ from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig, Evaluator
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Taint
-from kaicore.rules.model.pod import Container, Pod, QosClass, Toleration
-from kaicore.rules.model.pod_rules import HostPort, PodRules, PodTerm, SpreadConstraint
+from kaicore.rules.model.pod import Container, HostPort, Pod, PodRules, PodTerm, QosClass, SpreadConstraint, Toleration
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.examples import examples

@@ -11,7 +11,7 @@ from kaicore.rules.engine.placement import placer
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import BANDS, NEVER, parts_of
 from kaicore.rules.model.pod import QosClass
-from kaicore.rules.state.recent_work import LEAST_PODS
+from kaicore.rules.state.indexes.recent_work import LEAST_PODS
 
 from tests.examples import examples
 from tests.factory import amounts, pod

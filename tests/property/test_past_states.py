@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from kaicore.analysis.replay import past_states
 from kaicore.analysis.replay.kept_state import KeptState
 from kaicore.analysis.replay.past_states import PastStates
-from kaicore.ledger.log import trail
+from kaicore.ledger.log import snapshots as trail
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Snapshot
-from kaicore.ledger.log.trail import TrailPlace, to_drop
+from kaicore.ledger.log.snapshots import TrailPlace, to_drop
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.state.cluster_state import ClusterState

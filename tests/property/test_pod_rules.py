@@ -11,8 +11,7 @@ from kaicore.rules.engine.constraints.pod_marks import PodMarks
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node, Taint
-from kaicore.rules.model.pod import Pod, Toleration
-from kaicore.rules.model.pod_rules import HostPort, PodRules, PodTerm, PreferredPods, SpreadConstraint
+from kaicore.rules.model.pod import HostPort, Pod, PodRules, PodTerm, PreferredPods, SpreadConstraint, Toleration
 from kaicore.rules.model.selector import PodSelector, Requirement, meets
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state

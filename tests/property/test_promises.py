@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events.reasons.promise import RoomPromised
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons.promise import RoomPromised
 from kaicore.rules.state.cluster_state import ClusterState
 from msgspec.structs import replace
 

@@ -7,10 +7,8 @@ from hypothesis import given, note, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.remedies import Remedies
-from kaicore.rules.engine.explain.smaller_pods import with_at_most
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
+from kaicore.rules.engine.explain.remedies import Remedies, with_at_most
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

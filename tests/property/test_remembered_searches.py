@@ -14,8 +14,8 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
-from kaicore.rules.queues.config import FairShareConfig
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.queues.division import FairShareConfig
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

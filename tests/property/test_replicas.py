@@ -11,9 +11,9 @@ from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.sharing.replicas import turns
+from kaicore.rules.model.replicas import turns
 from kaicore.rules.state.cluster_state import ClusterState, GroupOwners
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.model.pod import ContainerKind, QosClass
 from kaicore.rules.numa.screen import may_admit
 

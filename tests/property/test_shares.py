@@ -10,7 +10,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, WHOLE, GpuShare
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

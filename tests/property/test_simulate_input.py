@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_apiserver.kinds.metadata import validate_metadata
 from kai_apiserver.kinds.small_kinds import NO_RULES, RULES
-from kai_apiserver.types import Mismatch, decode
+from kai_apiserver.resources.types import Mismatch, decode
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.simulation import Located, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig

@@ -3,8 +3,8 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.rules.forecast.lifetimes import Survival, shares_of
-from kaicore.rules.forecast.runs import Run
+from kaicore.rules.deciding.forecast.lifetimes import Survival, shares_of
+from kaicore.rules.deciding.forecast.runs import Run
 
 from tests.examples import examples
 

@@ -5,6 +5,8 @@ from itertools import pairwise
 import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
+from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import (
     CLUSTER_NETWORK_TOPOLOGY,
@@ -17,8 +19,6 @@ from kaicore.rules.model.network_topology import (
     TopologyDefinition,
     TopologyLevel,
 )
-from kaicore.rules.reasons.base import CodedReason
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.topology.book import TopologyBook
 from kaicore.rules.topology.placing.request import NO_LEVEL
 from kaicore.rules.topology.resolve import Resolved, resolve

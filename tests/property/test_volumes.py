@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -12,16 +12,16 @@ import msgspec
 import yaml
 from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
-from kai_apiserver.builtin import BUILTIN_RESOURCES
 from kai_apiserver.controllers.garbage import GarbageCollector
 from kai_apiserver.controllers.jobs import JobController
-from kai_apiserver.crd_lifecycle import DefinitionLifecycle
 from kai_apiserver.errors import StatusError
-from kai_apiserver.faults import Faults
 from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
+from kai_apiserver.http.faults import Faults
 from kai_apiserver.http.handler import Handler
 from kai_apiserver.http.resource_verbs import ResourceVerbs
-from kai_apiserver.resources import Registry
+from kai_apiserver.resources.builtin import BUILTIN_RESOURCES
+from kai_apiserver.resources.crd_lifecycle import DefinitionLifecycle
+from kai_apiserver.resources.registry import Registry
 from kai_apiserver.rest.backend import Backend, Operation, Target
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.patching import Patch, patch

@@ -9,13 +9,13 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import msgspec
-from kai_fleet.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
-from kai_fleet.checkpoint import NodeState, restore, snapshot
-from kai_fleet.node_objects import node_marks, node_object, node_status
-from kai_fleet.nodes import NodeSpec
-from kai_fleet.nrt import API_VERSION, NrtBuilder
-from kai_fleet.nrt import PATH as NRT_PATH
-from kai_fleet.wire import PodObject
+from kai_fleet.node.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
+from kai_fleet.node.checkpoint import NodeState, restore, snapshot
+from kai_fleet.node.nrt import API_VERSION, NrtBuilder
+from kai_fleet.node.nrt import PATH as NRT_PATH
+from kai_fleet.node.objects import node_marks, node_object, node_status
+from kai_fleet.node.wire import PodObject
+from kai_fleet.profiles.nodes import NodeSpec
 from kai_ingest.reports import Answer, Report
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, KaiError
 from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient

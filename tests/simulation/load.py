@@ -5,8 +5,8 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from kai_fleet.nodes import NodeSpec, expand
-from kai_fleet.profile import parse_profile
+from kai_fleet.profiles.nodes import NodeSpec, expand
+from kai_fleet.profiles.profile import parse_profile
 from kaicore.analysis.trial.dispatching.submitting import read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.rules.events.payloads import DispatchSubmitted

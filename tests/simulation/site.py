@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from kai_apiserver.store import Collection, EventType
 from kai_apiserver.store import Event as Written
-from kai_fleet.checkpoint import NodeState
+from kai_fleet.node.checkpoint import NodeState
 from kai_ingest.reports import Answer, Report
 from kaicore.errors import LogUnavailable
 

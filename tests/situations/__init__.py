@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons.base import CodedReason
 
 from tests.factory import Cluster
 

@@ -1,8 +1,8 @@
 """Pods with resource claims that keep them waiting."""
 
+from kaicore.rules.events.reasons import devices as reasons
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons import devices as reasons
 
 from tests.devices import add_claim, devices, exactly, from_template, using
 from tests.factory import Cluster, pod

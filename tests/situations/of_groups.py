@@ -1,11 +1,10 @@
 """Pods that wait because of themselves, or of their group."""
 
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import group as reasons
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
-from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.pod import Owner, Pod, WorkloadRef
-from kaicore.rules.reasons import group as reasons
 
 from tests.factory import Cluster, pod
 from tests.situations import shows

@@ -2,10 +2,10 @@
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import node as reasons
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.reasons import node as reasons
 
 from tests.factory import Cluster, amounts, pod
 from tests.situations import shows

@@ -1,9 +1,8 @@
 """Pods that are in the way where they are, and volumes."""
 
 from kaicore.rules.events import payloads
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.pod_rules import HostPort, PodRules
-from kaicore.rules.reasons import pods_nearby as reasons
+from kaicore.rules.events.reasons import pods_nearby as reasons
+from kaicore.rules.model.pod import HostPort, Pod, PodRules
 
 from tests.factory import Cluster, pod
 from tests.situations import shows

@@ -2,8 +2,8 @@
 
 import msgspec
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
+from kaicore.rules.events.reasons import promise as reasons
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons import promise as reasons
 
 from tests.factory import Cluster, pod
 from tests.situations import shows

@@ -1,8 +1,8 @@
 """Groups that wait for new nodes."""
 
+from kaicore.rules.events.reasons import provisioning as reasons
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.provisioning import FAILED, NOT_SERVED, PROVISIONING_CLASS_ANNOTATION
-from kaicore.rules.reasons import provisioning as reasons
 
 from tests.factory import Cluster
 from tests.situations import shows

@@ -1,9 +1,9 @@
 """Queues that do not let work start, or have others evicted."""
 
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import queue as reasons
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue, QueueShare
-from kaicore.rules.reasons import queue as reasons
 
 from tests.factory import Cluster, pod
 from tests.hierarchy import queue

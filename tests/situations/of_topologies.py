@@ -1,6 +1,8 @@
 """Groups with a topology that is not there, or has no room."""
 
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import topology as reasons
+from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.network_topology import (
     HYPER_NODE,
@@ -11,8 +13,6 @@ from kaicore.rules.model.network_topology import (
     TopologyLevel,
 )
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons import topology as reasons
-from kaicore.rules.reasons.topology import TopologyHasNoRoom
 
 from tests.factory import Cluster
 from tests.racks import Racks, asks

@@ -1,8 +1,8 @@
 """Pods that are not evicted or moved for a pod, and pods that it waits for."""
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.reasons import eviction as reasons
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons import eviction as reasons
 
 from tests.factory import Cluster, pod
 from tests.groups import job

@@ -1,8 +1,8 @@
 """Kubelets that would not give a pod its zones."""
 
 from kaicore.rules.engine.config import EngineConfig, KubeletOverride
+from kaicore.rules.events.reasons import numa as reasons
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons import numa as reasons
 
 from tests.factory import Cluster, amounts, pod
 from tests.situations import shows

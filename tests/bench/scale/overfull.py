@@ -13,7 +13,7 @@ from functools import partial
 
 from kaicore.rules.deciding.decide import Proposal
 from kaicore.rules.events.payloads import PodPlaced
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.bench.figures import Figure
 from tests.bench.scale.shapes import shape

@@ -13,7 +13,7 @@ from kai_exporter.ingest_client import FixedToken, IngestClient, IngestUnavailab
 from kai_exporter.node_pods import Outgoing
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import PodObserved
-from kaicore.runtime.node_tokens import node_token
+from kaicore.runtime.access.node_tokens import node_token
 
 from tests.bench.scale.one_scheduler import fill, nodes, waiting_pods
 from tests.bench.scale.services import Servers, recorded

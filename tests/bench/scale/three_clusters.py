@@ -8,9 +8,9 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kai_cli.load import Loader
-from kai_cli.paths import DataDirectory
-from kai_cli.stack import ClusterSpec, Stack
+from kai_cli.running.load import Loader
+from kai_cli.running.stack import ClusterSpec, Stack
+from kai_cli.sources.paths import DataDirectory
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.postgres import PostgresLog

@@ -12,10 +12,10 @@ from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection, PodTerms
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.events import quarantine
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 from kaicore.rules.events.payloads import BindFailed, Payload, PodBound, PodPlaced
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
-from kaicore.rules.state import unfoldable
 
 from tests.integration.binder.conftest import Scene, placement
 from tests.kube import PODS, Api, Json, simulated
@@ -73,7 +73,7 @@ async def test_decision_that_makes_the_fold_raise_is_passed_over_and_the_rest_is
     a, poison, b, c = await pods(scene, "a", "poison", "b", "c")
     for process, decisions in enumerate((((a, "n1"), (poison, "n1"), (b, "n1")), ((c, "n1"),))):
         # The next process knows nothing of it, and meets it in the log.
-        monkeypatch.setattr(unfoldable, "_of_readers", {})
+        monkeypatch.setattr(quarantine, "_of_readers", {})
         binder = scene.start()
         await scene.decide(*decisions)
         assert set(await scene.outcomes(2 + process)) == {"a", "b", "c"} - ({"c"} if not process else set())

@@ -23,10 +23,10 @@ from kaicore.rules.events.payloads import (
     PodsLeftWaiting,
     WaitingPod,
 )
-from kaicore.rules.reasons.eviction import NeverPreempts
-from kaicore.rules.reasons.node import InsufficientResource
-from kaicore.rules.reasons.queue import OverLimit
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.eviction import NeverPreempts
+from kaicore.rules.events.reasons.node import InsufficientResource
+from kaicore.rules.events.reasons.queue import OverLimit
+from kaicore.rules.events.reasons.reason import Reason
 
 from tests.integration.binder.conftest import Scene
 from tests.kube import PODS, Json

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS as POD_RESOURCE
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, PodObserved, PodsLeftWaiting, WaitingPod
-from kaicore.rules.reasons.group import GangIncomplete, SchedulingGated
-from kaicore.rules.reasons.node import InsufficientResource, NodeNotReady, UntoleratedTaint
-from kaicore.rules.reasons.queue import OverLimit
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.group import GangIncomplete, SchedulingGated
+from kaicore.rules.events.reasons.node import InsufficientResource, NodeNotReady, UntoleratedTaint
+from kaicore.rules.events.reasons.queue import OverLimit
+from kaicore.rules.events.reasons.reason import Reason
 from msgspec import json
 
 from tests.integration.binder.conftest import RunningBinder, Scene

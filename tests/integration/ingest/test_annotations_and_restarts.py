@@ -8,10 +8,9 @@ from kai_ingest.authentication import NODE_NAME, KubernetesTokens, ReviewedToken
 from kai_ingest.projection import IngestProjection
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.rules.events import payloads
+from kaicore.rules.events import payloads, quarantine
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, ZoneAmount
-from kaicore.rules.state import unfoldable
 
 from tests.factory import amounts, pod, topology
 from tests.ingest_facts import annotated, decided, gone, seen
@@ -245,7 +244,7 @@ async def test_event_that_makes_the_fold_raise_is_passed_over_and_reports_are_ta
     monkeypatch.setattr(IngestProjection, "_observed", observing)
     await facts.append(seen("a"))
     for process, name in enumerate("ab"):
-        monkeypatch.setattr(unfoldable, "_of_readers", {})
+        monkeypatch.setattr(quarantine, "_of_readers", {})
         async with running_ingest(log, cluster_name) as ingest:
             if not process:
                 await facts.append(seen("poison"), seen("b"))

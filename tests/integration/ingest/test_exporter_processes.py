@@ -17,7 +17,7 @@ from kai_exporter.main import main as exporter_main
 from kai_exporter.main import sockets_below
 from kai_ingest.main import main as ingest_main
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.node_tokens import node_token
+from kaicore.runtime.access.node_tokens import node_token
 
 from tests.exporting import Exporting, seen
 from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest

@@ -10,7 +10,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind
-from kaicore.runtime.node_tokens import node_token
+from kaicore.runtime.access.node_tokens import node_token
 from starlette.requests import ClientDisconnect
 
 from tests.factory import amounts, container, pod, topology

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from kaicore.rules.reasons.group import GroupNotFound
+from kaicore.rules.events.reasons.group import GroupNotFound
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.groups import shape

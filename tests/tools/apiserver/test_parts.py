@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from kai_apiserver.http.request import read_request_path
 from kai_apiserver.kinds.pods import default_pull_policy
 from kai_apiserver.objects import short_duration
-from kai_apiserver.tables import find, ready, restarts, status_word
-from kai_apiserver.types import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
-from kai_fleet.quantity import canonical, exact_value
+from kai_apiserver.resources.types import FALSE_IS_ABSENT, KEPT_EMPTY, ZERO_VALUES
+from kai_apiserver.rest.tables import find, ready, restarts, status_word
+from kai_fleet.kubelet.quantity import canonical, exact_value
 from kaicore.kube.wire.builtin_fields import TYPES
 
 SUFFIXES = ["", "n", "u", "m", "k", "M", "G", "T", "Ki", "Mi", "Gi", "Ti", "e3", "E2"]

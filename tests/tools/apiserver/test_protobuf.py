@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_apiserver.builtin import BUILTIN_RESOURCES
 from kai_apiserver.errors import StatusError
 from kai_apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
+from kai_apiserver.resources.builtin import BUILTIN_RESOURCES
 
 from tests.tools.apiserver.client import PODS, Client, pod
 

@@ -30,7 +30,7 @@ PLURALS = {
 
 def example(name: str, **spec: Any) -> Json:
     """A manifest of the demonstration's teams, with fields of its spec replaced."""
-    text = (resources.files("kai_cli") / "teams" / "work" / f"{name}.yaml").read_text()
+    text = (resources.files("kai_cli.demonstration") / "teams" / "work" / f"{name}.yaml").read_text()
     manifest: Json = yaml.safe_load(text)
     manifest["metadata"]["namespace"] = "default"
     manifest["spec"] |= spec

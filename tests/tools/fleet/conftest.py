@@ -8,7 +8,7 @@ import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_fleet.fleet import Fleet
 from kai_fleet.main import running_fleet
-from kai_fleet.nodes import NodeSpec
+from kai_fleet.profiles.nodes import NodeSpec
 from kaicore.kube.api.access import plain_access
 
 from tests.tools.fleet.cluster import Cluster

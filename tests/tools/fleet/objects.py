@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
-from kai_fleet.nodes import NodeSpec, expand
-from kai_fleet.profile import parse_profile
-from kai_fleet.wire import PodObject
+from kai_fleet.node.wire import PodObject
+from kai_fleet.profiles.nodes import NodeSpec, expand
+from kai_fleet.profiles.profile import parse_profile
 
 _decode = msgspec.json.Decoder(PodObject).decode
 

@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
-from kai_fleet.agent import Agent, Complaint, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
-from kai_fleet.checkpoint import restore, snapshot
-from kai_fleet.tracked_pod import Stage
+from kai_fleet.node.agent import Agent, Complaint, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
+from kai_fleet.node.checkpoint import restore, snapshot
+from kai_fleet.node.tracked_pod import Stage
 
 from tests.tools.fleet.objects import pod_object, small_fleet
 

@@ -11,8 +11,8 @@ from kai_apiserver.server import ApiServer
 from kai_fleet.autoscaler import NothingFits, PodSet, pack, pod_set_of
 from kai_fleet.fleet import Fleet
 from kai_fleet.main import running_fleet
-from kai_fleet.nodes import expand, reserve_of
-from kai_fleet.profile import Profile, parse_profile
+from kai_fleet.profiles.nodes import expand, reserve_of
+from kai_fleet.profiles.profile import Profile, parse_profile
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import plain_access
 

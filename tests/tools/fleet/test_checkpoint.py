@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kai_fleet import checkpoint
-from kai_fleet.agent import Agent
-from kai_fleet.checkpoint import Journal, restore
-from kai_fleet.nodes import expand
-from kai_fleet.profile import parse_profile
+from kai_fleet.node import checkpoint
+from kai_fleet.node.agent import Agent
+from kai_fleet.node.checkpoint import Journal, restore
+from kai_fleet.profiles.nodes import expand
+from kai_fleet.profiles.profile import parse_profile
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.service import configure_logging
 

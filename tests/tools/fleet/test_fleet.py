@@ -9,9 +9,9 @@ import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_fleet.fleet import Fleet
 from kai_fleet.main import running_fleet
-from kai_fleet.nodes import expand
-from kai_fleet.nrt import pods_fingerprint
-from kai_fleet.profile import load_profile
+from kai_fleet.node.nrt import pods_fingerprint
+from kai_fleet.profiles.nodes import expand
+from kai_fleet.profiles.profile import load_profile
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access, plain_access
 

@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
-from kai_fleet.agent import Agent, DeletePod, Instruction, Lag, PatchStatus, WakeAt
-from kai_fleet.checkpoint import restore, snapshot
-from kai_fleet.nodes import expand
-from kai_fleet.podresources_server import list_pods
-from kai_fleet.profile import load_profile, parse_profile
-from kai_fleet.tracked_pod import Stage
+from kai_fleet.node.agent import Agent, DeletePod, Instruction, Lag, PatchStatus, WakeAt
+from kai_fleet.node.checkpoint import restore, snapshot
+from kai_fleet.node.podresources_server import list_pods
+from kai_fleet.node.tracked_pod import Stage
+from kai_fleet.profiles.nodes import expand
+from kai_fleet.profiles.profile import load_profile, parse_profile
 from kaicore.errors import ConfigurationError
 
 from tests.tools.fleet.objects import pod_object, small_fleet

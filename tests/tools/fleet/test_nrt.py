@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from kai_fleet.agent import Agent
-from kai_fleet.nodes import NodeSpec, expand
-from kai_fleet.nrt import NrtBuilder, container_hash, leb89, legacy_policy, placement_vectors, pods_fingerprint
-from kai_fleet.profile import load_profile, parse_profile
+from kai_fleet.node.agent import Agent
+from kai_fleet.node.nrt import NrtBuilder, container_hash, leb89, legacy_policy, placement_vectors, pods_fingerprint
+from kai_fleet.profiles.nodes import NodeSpec, expand
+from kai_fleet.profiles.profile import load_profile, parse_profile
 
 from tests.tools.fleet.objects import pod_object, small_fleet
 

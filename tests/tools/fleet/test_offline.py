@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_cli.manifests import read_located
+from kai_cli.sources.manifests import read_located
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.simulation import Located, Outcome, read_world, simulate
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig

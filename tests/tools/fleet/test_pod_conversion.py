@@ -3,8 +3,8 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kai_fleet.pod_conversion import convert_pod
-from kai_fleet.quantity import format_amount, parse_amount
+from kai_fleet.kubelet.quantity import format_amount, parse_amount
+from kai_fleet.node.pod_conversion import convert_pod
 from kaicore.errors import InvalidObject, InvalidQuantity
 
 from tests.tools.fleet.objects import pod_object

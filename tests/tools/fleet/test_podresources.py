@@ -8,13 +8,13 @@ from typing import Any
 
 import grpc
 import pytest
-from kai_fleet import podresources_server
 from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet import Kubelet
 from kai_fleet.kubelet.machine import from_cpulist
-from kai_fleet.nodes import expand
-from kai_fleet.podresources_server import list_pods as list_pods_of
-from kai_fleet.profile import load_profile, parse_profile
+from kai_fleet.node import podresources_server
+from kai_fleet.node.podresources_server import list_pods as list_pods_of
+from kai_fleet.profiles.nodes import expand
+from kai_fleet.profiles.profile import load_profile, parse_profile
 from kaicore.errors import ConfigurationError
 from kaicore.kube import podresources as api
 

@@ -16,7 +16,7 @@ import aiohttp
 import pytest
 from kai_apiserver.server import ApiServer
 from kai_fleet.main import SERVICE
-from kai_fleet.nrt import pods_fingerprint
+from kai_fleet.node.nrt import pods_fingerprint
 
 from tests.tools.fleet.cluster import NODES, NRT, PATIENCE_S, PODS, Cluster, fingerprint
 from tests.tools.fleet.objects import GROUP, NO_LAG

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 from kai_fleet.kubelet.machine import to_cpulist
-from kai_fleet.nodes import expand
-from kai_fleet.profile import bundled_profiles, load_profile, parse_profile
+from kai_fleet.profiles.nodes import expand
+from kai_fleet.profiles.profile import bundled_profiles, load_profile, parse_profile
 from kaicore.errors import ConfigurationError
 
 

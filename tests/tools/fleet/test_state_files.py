@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import pytest
 from kai_fleet.kubelet import Container, Kubelet, Pod
-from kai_fleet.nodes import expand
-from kai_fleet.profile import parse_profile
-from kai_fleet.state_files import StateFiles
+from kai_fleet.node.state_files import StateFiles
+from kai_fleet.profiles.nodes import expand
+from kai_fleet.profiles.profile import parse_profile
 from kaicore.kube.wire.kubelet_checkpoints import (
     CPU_STATE,
     DEVICE_CHECKPOINT,

@@ -8,7 +8,7 @@ import pytest
 from kai_apiserver.server import ApiServer
 from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet.inventory import available
-from kai_fleet.nrt import pods_fingerprint
+from kai_fleet.node.nrt import pods_fingerprint
 from kaicore.errors import ApiStatus
 
 from tests.tools.fleet.cluster import NRT, PATIENCE_S, PODS, Cluster, Json, fingerprint, free

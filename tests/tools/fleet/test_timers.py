@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from kai_fleet.node_runtime import Timers
+from kai_fleet.node.runtime import Timers
 
 
 async def test_callbacks_come_in_order_and_a_defect_in_one_spares_the_others() -> None:

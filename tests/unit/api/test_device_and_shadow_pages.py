@@ -3,8 +3,8 @@
 import pytest
 from kai_api.pages.devices import claim_lines, claimed, node_devices
 from kai_api.pages.overview import cluster_figures, overview
-from kai_api.pages.shadow import is_shadowed, shadow_page
-from kai_api.pages.waiting import waiting_line
+from kai_api.pages.pods.shadow import shadow_page
+from kai_api.pages.pods.waiting import waiting_line
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.dashboard_fleet import device_fleet, shadowed_fleet
@@ -83,5 +83,5 @@ def test_the_waiting_line_says_whose_a_pod_is_that_a_shadow_decides_on(shadowed:
 
 def test_a_cluster_without_a_shadow_has_no_page_of_it() -> None:
     state = Workloads().state
-    assert not is_shadowed(state)
+    assert not state.shadows.evicted
     assert shadow_page(state).pods == ()

@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Iterator
 
 import pytest
-from kai_cli.current_cluster import clusters_at, look_in, one_cluster
-from kai_cli.paths import DataDirectory
-from kai_cli.source import AnswerSource
+from kai_cli.sources.current_cluster import clusters_at, look_in, one_cluster
+from kai_cli.sources.paths import DataDirectory
+from kai_cli.sources.source import AnswerSource
 from kaicore.errors import ConfigurationError, UnknownMoment
 
 from tests.servers import scratch_directory

@@ -8,10 +8,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kai_cli.demo import demo
-from kai_cli.directory_lock import try_lock
-from kai_cli.paths import DataDirectory, RunningStack
-from kai_cli.up import up
+from kai_cli.demonstration.demo import demo
+from kai_cli.running.up import up
+from kai_cli.sources.paths import DataDirectory, RunningStack, try_lock
 from kaicore.errors import ConfigurationError
 
 from tests.servers import scratch_directory
@@ -108,7 +107,7 @@ def test_beginning_anew_leaves_the_comparisons_own_folder_alone(tmp_path: Path) 
 HOLDER = """
 import sys
 from pathlib import Path
-from kai_cli.paths import DataDirectory, RunningStack
+from kai_cli.sources.paths import DataDirectory, RunningStack
 directory = DataDirectory(Path(sys.argv[1]))
 with directory.lock() as held:
     import os

@@ -12,9 +12,9 @@ from itertools import product
 from pathlib import Path
 
 from cyclopts import CycloptsError, MissingArgumentError
-from kai_cli.hints import how_to_ask
 from kai_cli.main import app, spelled_out
-from kai_cli.paths import data_directory
+from kai_cli.running.hints import how_to_ask
+from kai_cli.sources.paths import data_directory
 
 from tests.kai_commands import kai
 
@@ -187,9 +187,9 @@ def printed() -> Iterator[tuple[str, str]]:
 
 
 def hinted() -> Iterator[tuple[str, str]]:
-    """The same of what programs print with `kai_cli.hints`: with this program's path and data directory."""
+    """The same of what programs print with `kai_cli.running.hints`: with this program's path and data directory."""
     yield from (
-        ("kai_cli.hints", line.strip().partition("kai ")[2])
+        ("kai_cli.running.hints", line.strip().partition("kai ")[2])
         for line in how_to_ask(data_directory(None))
         if "kai " in line
     )

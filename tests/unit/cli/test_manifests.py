@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kai_cli.manifests import read_files, read_manifests
+from kai_cli.sources.manifests import read_files, read_manifests
 from kaicore.errors import ConfigurationError, InvalidObject
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kai_cli.job_traces import Assumptions, TraceRow, fleet_profile, openb, pod_manifests
-from kai_fleet.profile import load_profile
+from kai_cli.trials.job_traces import Assumptions, TraceRow, fleet_profile, openb, pod_manifests
+from kai_fleet.profiles.profile import load_profile
 from kaicore.errors import InvalidObject
 
 from tests.shared_data import require_shared

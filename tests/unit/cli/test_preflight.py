@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from kai_cli.load import service_kubeconfig
-from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
-from kai_cli.preflight import check_nats
-from kai_cli.simulate import simulate_command
-from kai_cli.up import up
+from kai_cli.running.load import service_kubeconfig
+from kai_cli.running.preflight import check_nats
+from kai_cli.running.up import up
+from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
+from kai_cli.trials.simulate import simulate_command
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
 

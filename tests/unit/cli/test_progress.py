@@ -4,8 +4,8 @@ import io
 import sys
 
 import pytest
-from kai_cli import progress as module
-from kai_cli.progress import Progress
+from kai_cli.output import progress as module
+from kai_cli.output.progress import Progress
 
 
 class Terminal(io.StringIO):

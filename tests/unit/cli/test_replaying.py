@@ -1,7 +1,7 @@
 """The output of `kai replay` for a report."""
 
 import pytest
-from kai_cli.replaying import _lines, replay
+from kai_cli.history.replaying import _lines, replay
 from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.rules.deciding.replay import Difference, ReplayReport
 from kaicore.rules.engine.config import ENGINE_VERSION

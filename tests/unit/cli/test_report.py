@@ -4,15 +4,16 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from kai_cli.catching_up import ListedPod, has_caught_up
-from kai_cli.report import (
+from kai_cli.demonstration.report import (
     NEVER_FITS,
     ClusterReport,
     DemoReport,
     ExpectedGroup,
     GangDomains,
+    ListedPod,
     PlacedDomains,
     groups_of,
+    has_caught_up,
     render,
 )
 from kaicore.rules.deciding.replay import Difference, ReplayReport

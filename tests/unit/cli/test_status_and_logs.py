@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from kai_cli.paths import DataDirectory, RunningCluster, RunningStack
-from kai_cli.service_logs import logs
-from kai_cli.source import AnswerSource
-from kai_cli.status import status
+from kai_cli.asking.status import status
+from kai_cli.running.service_logs import logs
+from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
+from kai_cli.sources.source import AnswerSource
 from kaicore.errors import ConfigurationError
 
 from tests.servers import scratch_directory

@@ -1,7 +1,7 @@
 """The words of `kai status` about work that several share, and about reserved starts."""
 
 import pytest
-from kai_cli.status import promises_of, share_of
+from kai_cli.asking.status import promises_of, share_of
 from kai_scheduler.metrics import SchedulerMetrics
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.cluster_state import ClusterState

@@ -1,10 +1,10 @@
 """Answers as people read them in a terminal."""
 
-from kai_cli.why_page import why_text
+from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.listing import reason_answer
-from kaicore.rules.reasons.node import NodeTooSmall
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.node import NodeTooSmall
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf
 
 GI = 2**30
 GPU = "nvidia.com/gpu"

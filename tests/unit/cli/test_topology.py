@@ -5,7 +5,7 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from kai_cli.topology import show
+from kai_cli.topology.show import show
 from kaicore.errors import ConfigurationError, UnknownSubject
 
 NODES = "".join(

@@ -5,10 +5,10 @@ from typing import Any, get_args
 
 import pytest
 import yaml
-from kai_cli.manifests import read_files
-from kai_cli.topology_generate import generate, parse_fabric, tiers
-from kai_cli.topology_manifests import Dialect
-from kai_cli.topology_objects import read_topologies
+from kai_cli.sources.manifests import read_files
+from kai_cli.topology.generate import generate, parse_fabric, tiers
+from kai_cli.topology.manifests import Dialect
+from kai_cli.topology.objects import read_topologies
 from kaicore.errors import ConfigurationError
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_cli import up as module
 from kai_cli.main import app
+from kai_cli.running import up as module
 
 from tests.servers import scratch_directory
 

@@ -10,12 +10,11 @@ from kaicore.analysis.ask.counterfactuals.checking import Rehearsal, amendments,
 from kaicore.analysis.ask.counterfactuals.reason_details import details
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.queue import VictimWithinShare
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
-from kaicore.rules.reasons.base import CodedReason
-from kaicore.rules.reasons.queue import VictimWithinShare
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.factory import pod

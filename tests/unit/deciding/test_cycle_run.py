@@ -8,10 +8,10 @@ from kaicore.rules.deciding.cycle_run import left_out_of_cycles, run_on
 from kaicore.rules.deciding.replay import Replay
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.gang_planner import GangPlanner
-from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.gang_planner import GangPlanner
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.factory import Cluster, amounts, pod

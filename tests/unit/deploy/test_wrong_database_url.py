@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import structlog
-from kai_cli.webhook_certificates import make_certificate
+from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.runtime.service import process
 
 #: Programs that are given no log: the command line says it by itself, one reads a kubelet, one an API server.

@@ -4,10 +4,10 @@ import pytest
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.reasons.devices import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.model.device import AllocatedDevice, Allocation, PodClaim
 from kaicore.rules.model.pod import WorkloadRef
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.reasons.devices import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.devices import (

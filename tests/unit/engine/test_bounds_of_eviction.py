@@ -6,8 +6,7 @@ import pytest
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import pod

@@ -8,8 +8,8 @@ from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, EvictionReason
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Owner, Pod
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import pod

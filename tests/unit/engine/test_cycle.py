@@ -3,11 +3,11 @@
 import pytest
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.numa import NumaZoneShort
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import QosClass, Toleration
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.reasons.numa import NumaZoneShort
-from kaicore.rules.reasons.reason import Reason
 
 from tests.factory import GPU, Cluster, amounts, node, pod
 

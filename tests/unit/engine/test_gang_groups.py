@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.decisions import ClearReason, EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import MatchPolicy
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import pod

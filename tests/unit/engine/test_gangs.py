@@ -4,9 +4,9 @@ import pytest
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.group import MatchPolicy, PodSet
-from kaicore.rules.reasons.group import GangDoesNotFit, GangIncomplete
 
 from tests.factory import amounts, pod
 from tests.workloads import Workloads

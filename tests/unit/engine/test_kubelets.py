@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.config import EngineConfig, Evaluator, KubeletOverride
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind, Pod, QosClass
-from kaicore.rules.numa.kubelet_settings import MULTITHREADING_LABEL, infer_settings
-from kaicore.rules.numa.kubelet_versions import versioned_model
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.numa.kubelet.settings import MULTITHREADING_LABEL, infer_settings
+from kaicore.rules.numa.kubelet.versions import versioned_model
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GPU, Cluster, amounts, container, node, pod, topology

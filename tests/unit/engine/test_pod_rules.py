@@ -11,16 +11,17 @@ from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEval
 from kaicore.rules.engine.constraints.preferences import ln_fixed
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.events import payloads
-from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Taint
-from kaicore.rules.model.pod import Pod, Toleration
-from kaicore.rules.model.pod_rules import (
+from kaicore.rules.model.pod import (
     HostPort,
+    Namespace,
+    Pod,
     PodRules,
     PodTerm,
     PreferredNodes,
     PreferredPods,
     SpreadConstraint,
+    Toleration,
 )
 from kaicore.rules.model.selector import PodSelector, Requirement
 

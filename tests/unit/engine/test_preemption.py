@@ -5,7 +5,7 @@ import pytest
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, EvictionReason
 from kaicore.rules.events import payloads
-from kaicore.rules.model.pod_rules import PodRules, PodTerm
+from kaicore.rules.model.pod import PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
 
 from tests.factory import amounts, pod

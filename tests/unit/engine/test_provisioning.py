@@ -8,11 +8,11 @@ from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, GroupDecision
-from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
-from kaicore.rules.model.group import PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupTemplate
+from kaicore.rules.model.group import GroupTemplate, PodSet, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.provisioning import (
     ACCEPTED,
@@ -26,7 +26,6 @@ from kaicore.rules.model.provisioning import (
     ProvisioningRequest,
 )
 from kaicore.rules.model.queue import Queue, QueueShare
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.digest.engine import replayed

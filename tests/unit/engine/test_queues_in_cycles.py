@@ -8,7 +8,7 @@ from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import QueueShare
-from kaicore.rules.state.queue_shares import figures
+from kaicore.rules.state.registries.queue_registry import figures
 from msgspec.structs import replace
 
 from tests.factory import pod

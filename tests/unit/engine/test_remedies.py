@@ -6,13 +6,11 @@ import pytest
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import MOST_ENDS, remedies
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
 from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.pod import Owner, QosClass
-from kaicore.rules.model.pod_rules import PodRules, PodTerm
+from kaicore.rules.model.pod import Owner, PodRules, PodTerm, QosClass
 from kaicore.rules.model.selector import PodSelector, Requirement
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
 
 from tests.factory import GI, amounts, container, pod
 from tests.hierarchy import queue

@@ -5,8 +5,8 @@ import gc
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.placement.statement import Statement
-from kaicore.rules.engine.session import Session
-from kaicore.rules.reasons import eviction, promise, topology
+from kaicore.rules.engine.session.session import Session
+from kaicore.rules.events.reasons import eviction, promise, topology
 
 from tests.situations.every import SITUATIONS
 

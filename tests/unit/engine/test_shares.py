@@ -7,10 +7,12 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.decisions import CycleResult, EvictionReason
 from kaicore.rules.events import payloads
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import amounts, pod
+from tests.hierarchy import queue
 from tests.workloads import Workloads
 
 ON = EngineConfig(gpu_sharing=True)
@@ -225,3 +227,46 @@ def test_shares_are_not_kept_off_nodes_with_gpus(strategy: PlacementStrategy) ->
     made.share("a", 500)
     result = made.cycle(msgspec.structs.replace(ON, placement_strategy=strategy))
     assert made.placed(result) == {"a": "n0"}
+
+
+def test_queues_count_parts_exactly() -> None:
+    made = Sharing()
+    made.nodes(4)
+    made.record("queue/a", payloads.QueueObserved(queue("a", limit=1)))
+    for number, milli in enumerate((300, 300, 300, 100, 200)):
+        made.share(f"p{number}", milli, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
+    result = made.cycle()
+    assert sorted(made.placed(result)) == ["p0", "p1", "p2", "p3"]
+    reasons = [str(reason) for item in result.pending for alone in item.alone for reason in alone.reasons]
+    assert reasons == ["queue a would be 0.2 gpu over its limit: 0.2 gpu asked for, 0 left"]
+    accounts = made.state.queue_accounts(ON, now=made.now)
+    assert accounts.used[accounts.tree.find("a")][0] == 1000
+    made.delete_pod(made.state.pods["uid-p1"].pod)
+    assert made.placed(made.cycle()) == {"p4": "n0"}
+
+
+def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
+    made = Sharing()
+    made.nodes(1)
+    for name in ("a", "b"):
+        made.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=1)))
+    for number in range(8):
+        made.share(f"p{number}", 250, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
+    made.full([made.state.pods[f"uid-p{number}"].pod for number in range(8)])
+    made.add_pod(pod("whole", cpu=1, gpu=1, labels={KAI_QUEUE_LABEL: "b"}))
+    result = made.cycle()
+    evicted = made.evicted(result)
+    assert set(evicted.values()) == {EvictionReason.RECLAIMED}
+    parts = {made.state.pods[f"uid-{name}"].gpus[0].group for name in evicted}
+    assert (len(evicted), len(parts)) == (4, 1), "all parts of one GPU"
+
+
+def test_memory_counts_as_the_part_that_it_is_where_the_pod_is() -> None:
+    made = Sharing()
+    made.nodes(1, memory=40000)
+    made.record("queue/a", payloads.QueueObserved(queue("a", limit=1)))
+    for number in range(3):
+        made.share(f"p{number}", mib=16000, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
+    assert sorted(made.placed(made.cycle())) == ["p0", "p1"]
+    made.share("rest", 200, labels={KAI_QUEUE_LABEL: "a"})
+    assert sorted(made.placed(made.cycle())) == ["rest"]

@@ -1,6 +1,6 @@
 """The same pod asking for less of one resource."""
 
-from kaicore.rules.engine.explain.smaller_pods import Sizes, with_at_most
+from kaicore.rules.engine.explain.remedies import Sizes, with_at_most
 from kaicore.rules.model.pod import ContainerKind, Pod
 
 from tests.factory import GI, GPU, container, pod

@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import Taint
-from kaicore.rules.model.pod_rules import PodRules, PreferredNodes
+from kaicore.rules.model.pod import PodRules, PreferredNodes
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.topology.placing.strategies import Strategy
 
 from tests.racks import INDEX, Racks, asks

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from kaicore.rules.engine.topology.set_requests import known_ranks, ranked, ranks_by_place
 from kaicore.rules.engine.topology.unit_trial import keeps
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.network_topology import TopologyLevel

@@ -5,10 +5,9 @@ from kaicore.rules.deciding.cycle_input import next_retry
 from kaicore.rules.deciding.why import notes, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.pod import Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import pod

@@ -6,9 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import msgspec
 import pytest
-from kai_exporter.ingest_client import FixedToken, IngestClient, IngestUnavailable
+from kai_exporter.ingest_client import Answer, FixedToken, IngestClient, IngestUnavailable
 from kai_exporter.node_pods import Outgoing
-from kai_exporter.report import Answer
 
 _REPORT = Outgoing("n1", sequence=1, observed_at=1, full=True, pods=(), versions={})
 

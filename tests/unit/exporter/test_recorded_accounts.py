@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 from kai_exporter.node_pods import NodePods
 from kai_fleet.kubelet.machine import members
-from kai_fleet.podresources_server import list_pods
+from kai_fleet.node.podresources_server import list_pods
 
 from tests.shared_data import require_shared
 from tests.tools.fleet.vectors import Json, build, pod_of, scenarios

@@ -1,8 +1,8 @@
 """The accuracy of forecasts, measured on logs with a known truth."""
 
+from kaicore.rules.deciding.forecast.backtest import Backtest, Calibration, PastWaits, Wait, sample
+from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.events import payloads
-from kaicore.rules.forecast.backtest import Backtest, Calibration, PastWaits, Wait, sample
-from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.factory import amounts, pod

@@ -1,10 +1,10 @@
 """Run times of pods, by a log."""
 
 import pytest
+from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.events import payloads
-from kaicore.rules.forecast.runs import RunHistory
 from kaicore.rules.model.pod import Owner
-from kaicore.rules.state.run_times import Basis, name_pattern, run_keys
+from kaicore.rules.state.indexes.run_times import Basis, name_pattern, run_keys
 
 from tests.factory import pod
 from tests.past_runs import SECOND, PastRuns

@@ -4,10 +4,10 @@ import random
 from typing import Any
 
 import pytest
+from kaicore.rules.deciding.forecast.runs import RunHistory
+from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.forecast.runs import RunHistory
-from kaicore.rules.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
-from kaicore.rules.state.run_times import Basis
+from kaicore.rules.state.indexes.run_times import Basis
 
 from tests.factory import GPU, amounts, pod
 from tests.groups import job

@@ -22,7 +22,7 @@ from kaicore.errors import Lost, unheard
 from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
 from kaicore.rules.groups.dialects.source import group_source
 from kaicore.rules.model.group import PodSet, RankSource
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate
 from kaicore.rules.objects.made import Made, pod_from
 from kaicore.rules.objects.mappings import Object, name_of, spec_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire
@@ -84,8 +84,8 @@ CHOIR = {
 #: What the copy of the library, the chart's script, the webhook and the commands make of it.
 REPORT = """
 import json, sys
-from kai_cli.subjects import read_subject
-from kai_cli.webhook_certificates import configuration
+from kai_cli.asking.subjects import read_subject
+from kai_cli.upkeep.webhook_certificates import configuration
 from kaicore.kube.kinds.table import KINDS, POD
 from kaicore.rules.groups.dialects.table import expand
 from kaicore.rules.groups.labels import own_rank

@@ -7,7 +7,7 @@ from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.rules.events import payloads
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.pod import PriorityClass
 from kaicore.rules.model.queue import Queue, QueueShare
 

@@ -6,14 +6,13 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kai_cli.what_if_history import policies_text
+from kai_cli.trials.what_if_history import policies_text
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
-from kaicore.analysis.trial.history.patch import HistoryQuestion
-from kaicore.analysis.trial.history.policies import BEST_POLICIES
+from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.pod import LAST_CHECKPOINT_ANNOTATION, PriorityClass
 
 from tests.recorded_history import PROFILE, log_of, manifest

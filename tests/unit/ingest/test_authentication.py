@@ -16,7 +16,7 @@ from kai_ingest.authentication import (
     TooManyReviews,
 )
 from kaicore.errors import ClusterUnavailable, ConfigurationError
-from kaicore.runtime.node_tokens import EVERY_NODE, node_token, read_secret
+from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token, read_secret
 
 SECRET = b"0123456789abcdef"
 EXPORTER = "system:serviceaccount:kai-system:kai-exporter"

@@ -9,7 +9,7 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay import log_states as last_events
 from kaicore.analysis.replay.kept_state import KeptState, QuestionsFirst
 from kaicore.errors import ConfigurationError, CorruptLog, LogUnavailable
-from kaicore.ledger.log import trail
+from kaicore.ledger.log import snapshots as trail
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events import payloads

@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from kai_cli.why_page import why_text
+from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.queries import Inquiry

@@ -7,7 +7,7 @@ import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.pod import normalize_pod, read_constraints
 from kaicore.kube.wire.resources import PODS
-from kaicore.rules.model.pod_rules import (
+from kaicore.rules.model.pod import (
     ClaimUse,
     HostPort,
     PodRules,

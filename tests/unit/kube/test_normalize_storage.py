@@ -12,9 +12,7 @@ from kaicore.kube.normalize.storage import (
     normalize_volume,
 )
 from kaicore.kube.wire.resources import BUDGETS, CLAIMS, NAMESPACES, STORAGE_CLASSES, VOLUMES
-from kaicore.rules.model.namespace import Namespace
-from kaicore.rules.model.pod import Toleration
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Namespace, PodDisruptionBudget, Toleration
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 

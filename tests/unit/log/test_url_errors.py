@@ -1,7 +1,7 @@
 """Errors about an unusable url of Postgres contain nothing of its password."""
 
 import pytest
-from kai_cli.preflight import check_database
+from kai_cli.running.preflight import check_database
 from kaicore.errors import KaiError
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog

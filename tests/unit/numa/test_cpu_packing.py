@@ -1,7 +1,7 @@
 """The CPUs of a zone that containers take over from init containers, two CPUs to a core."""
 
 import pytest
-from kaicore.rules.numa.cpu_packing import CoreCounts
+from kaicore.rules.numa.kubelet.cpu_packing import CoreCounts
 
 
 @pytest.mark.parametrize(

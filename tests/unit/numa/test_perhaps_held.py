@@ -6,12 +6,12 @@ import pytest
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU
-from kaicore.rules.numa.admission import admit
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.memory_manager import MemoryZones
-from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.verdict import Admitted
-from kaicore.rules.numa.zones import NodeZones
+from kaicore.rules.numa.kubelet.admission import admit
+from kaicore.rules.numa.kubelet.memory_manager import MemoryZones
+from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.verdict import Admitted
+from kaicore.rules.numa.kubelet.zones import NodeZones
 
 KUBELET = KubeletSettings(policy=TopologyPolicy.SINGLE_NUMA_NODE, static_cpu=True, threads_per_core=2)
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import Pod, QosClass
 from kaicore.rules.numa.own_policy import malformed_annotations, wants_healing
-from kaicore.rules.reasons.reason import Reason
 
 from tests.factory import GPU, NIC, Cluster, amounts, container, pod
 

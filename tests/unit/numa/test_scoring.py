@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.model.pod import QosClass
-from kaicore.rules.numa.requests import aligned_request
+from kaicore.rules.numa.kubelet.requests import aligned_request
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 from kaicore.rules.numa.scoring import UNKNOWN, NumaScoring, ScoringStrategy, score, span_score
-from kaicore.rules.numa.zone_charge import ZoneCharge
 
 from tests.factory import GPU, Cluster, amounts, container, pod
 

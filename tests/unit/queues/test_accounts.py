@@ -6,13 +6,12 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.queues.cycle_queues import Claim, CycleQueues, is_victim, may_reclaim, reclaim_refusals
-from kaicore.rules.queues.division import divide
+from kaicore.rules.queues.division import FairShareConfig, divide
 from kaicore.rules.queues.tree import Demand, QueueTree
-from kaicore.rules.reasons.reason import Reason
 
 from tests.hierarchy import accounts, number, queue, table, tree
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.model.group import Group
-from kaicore.rules.queues.config import FairShareConfig
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.division import FairShareConfig
 
 from tests.hierarchy import accounts, queue, tree
 

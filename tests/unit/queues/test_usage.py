@@ -5,8 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.errors import ConfigurationError
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.queues.config import HOUR_US, FairShareConfig
-from kaicore.rules.queues.division import USAGE_SCALE
+from kaicore.rules.queues.division import HOUR_US, USAGE_SCALE, FairShareConfig
 from kaicore.rules.queues.usage import UsageReader, UseHistory, halved
 
 START = 500_000 * HOUR_US

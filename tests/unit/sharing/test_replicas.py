@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.events.payloads import QueueObserved
-from kaicore.rules.sharing.replicas import due_replicas, owner, replica_shard, split_shard, turns
+from kaicore.rules.model.replicas import due_replicas, owner, replica_shard, split_shard, turns
 
 from tests.factory import pod
 from tests.hierarchy import queue

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from kaicore.rules.sharing.replicas import Liveness, Sighting, owner
+from kaicore.rules.model.replicas import Liveness, Sighting, owner
 
 KEYS = [f"team/group-{number}" for number in range(4000)]
 

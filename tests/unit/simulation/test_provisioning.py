@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 
 from tests.simulating import document_of, node, world_of
 

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from kai_cli.manifests import read_located
+from kai_cli.sources.manifests import read_located
 from kaicore.analysis.trial.simulation import read_world
 from kaicore.analysis.trial.simulation.run import CLUSTER, Simulation
 from kaicore.rules.deciding.decide import decide

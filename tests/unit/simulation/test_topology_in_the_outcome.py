@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kai_cli.simulate import simulate_command
+from kai_cli.trials.simulate import simulate_command
 
 from tests.simulating import document_of, node, pod, world_of
 

@@ -4,7 +4,7 @@ import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind
-from kaicore.rules.state.agreement import observation_charges
+from kaicore.rules.state.pods.agreement import observation_charges
 
 from tests.factory import GI, Cluster, amounts, container, pod, topology
 

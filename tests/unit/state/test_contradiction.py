@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
-from kaicore.rules.state.agreement import contradiction
+from kaicore.rules.state.pods.agreement import contradiction
 
 
 def held(

@@ -5,7 +5,7 @@ from kaicore.rules.deciding.why import miss_notes, notes
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind
-from kaicore.rules.state.agreement import MissCause, contradiction
+from kaicore.rules.state.pods.agreement import MissCause, contradiction
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, amounts, container, pod

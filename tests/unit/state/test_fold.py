@@ -16,9 +16,9 @@ from kaicore.rules.model.placement import (
     encode_annotation,
 )
 from kaicore.rules.model.pod import ContainerKind
-from kaicore.rules.state.agreement import Agreement, compare
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
+from kaicore.rules.state.pods.agreement import Agreement, compare
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import GI, GPU, Cluster, amounts, container, pod

@@ -6,8 +6,8 @@ import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import event_types
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.transitions import TRANSITIONS, Trigger
+from kaicore.rules.state.pods.pod_entry import Stage
+from kaicore.rules.state.pods.transitions import TRANSITIONS, Trigger
 
 from tests.factory import amounts, pod
 from tests.invariants import differences

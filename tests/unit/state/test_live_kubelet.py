@@ -8,8 +8,8 @@ from kaicore.rules.events.codec import decode_payload, encode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, PlacementObserved, PodRejected
 from kaicore.rules.model.placement import ContainerPlacement, ZoneAmount
-from kaicore.rules.state.agreement import MissCause
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pods.agreement import MissCause
 
 from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events, second_run
 

@@ -5,8 +5,8 @@ from itertools import permutations
 import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount
-from kaicore.rules.numa.masks import mask_table
-from kaicore.rules.numa.memory_manager import MemoryZones
+from kaicore.rules.numa.kubelet.masks import mask_table
+from kaicore.rules.numa.kubelet.memory_manager import MemoryZones
 
 from tests.factory import GI, Cluster, amounts, pod
 from tests.invariants import differences

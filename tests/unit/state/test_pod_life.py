@@ -8,8 +8,8 @@ import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import Stage
-from kaicore.rules.state.pod_life import LifeEvent, LifeStage, PodLife, life_steps
+from kaicore.rules.state.pods.pod_entry import Stage
+from kaicore.rules.state.pods.pod_life import LifeEvent, LifeStage, PodLife, life_steps
 
 from tests.factory import Cluster, pod
 from tests.recorded import read_log, recorded_logs

@@ -10,10 +10,10 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.queue import Queue, QueueShare
-from kaicore.rules.queues.config import HOUR_US, FairShareConfig
-from kaicore.rules.queues.resources import counted
+from kaicore.rules.queues.division import HOUR_US, FairShareConfig
+from kaicore.rules.queues.tree import counted
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.queue_registry import UsageKey
+from kaicore.rules.state.registries.queue_registry import UsageKey
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -5,12 +5,11 @@ import pickle
 import msgspec
 import pytest
 from kaicore.errors import UnfoldableEvent
-from kaicore.rules.events import payloads
+from kaicore.rules.events import payloads, quarantine
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.quarantine import quarantine_text
-from kaicore.rules.state import unfoldable
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import encode_state
 
@@ -23,7 +22,7 @@ BROKEN = payloads.TopologyObserved(topology("n1", {"cpu": 13, "memory": 32 * GI}
 
 @pytest.fixture(autouse=True)
 def _knowing_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unfoldable, "_problems", {})
+    monkeypatch.setattr(quarantine, "_problems", {})
     break_fold_of(BROKEN, monkeypatch)
 
 

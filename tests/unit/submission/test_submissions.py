@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from kai_cli.why_page import why_text
+from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask.answers import CalibrationAnswer
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.simulation import Located

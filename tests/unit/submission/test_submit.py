@@ -11,9 +11,8 @@ from kaicore.analysis.trial.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
-from kaicore.rules.model.namespace import Namespace
 from kaicore.rules.model.node import Taint
-from kaicore.rules.model.pod import PriorityClass, Toleration
+from kaicore.rules.model.pod import Namespace, PriorityClass, Toleration
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 

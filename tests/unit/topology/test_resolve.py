@@ -1,6 +1,14 @@
 """The topology names of groups' sets, looked up."""
 
 import pytest
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.topology import (
+    TopologyAmbiguous,
+    TopologyConstraintInvalid,
+    TopologyInvalid,
+    TopologyLevelNotFound,
+    TopologyNotFound,
+)
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import (
     CLUSTER_NETWORK_TOPOLOGY,
@@ -13,14 +21,6 @@ from kaicore.rules.model.network_topology import (
     HyperNodeMember,
     TopologyDefinition,
     TopologyLevel,
-)
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.topology import (
-    TopologyAmbiguous,
-    TopologyConstraintInvalid,
-    TopologyInvalid,
-    TopologyLevelNotFound,
-    TopologyNotFound,
 )
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices

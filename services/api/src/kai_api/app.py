@@ -21,10 +21,9 @@ from prometheus_client import Histogram
 
 from kai_api.answering import answer_errors, describe
 from kai_api.auth import authenticated, authorization, make_login_router
-from kai_api.calibrating import Calibrations
 from kai_api.events import make_events_router
 from kai_api.live import LiveLog
-from kai_api.long_answers import LongAnswers
+from kai_api.long_answers import Calibrations, LongAnswers
 from kai_api.pages.router import make_pages
 from kai_api.routes import make_audit_router, make_history_router, make_long_router, make_router, make_submission_router
 

@@ -13,8 +13,8 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
+from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.access.sessions import EndedTokens, Sessions, SharedEndedTokens
-from kaicore.runtime.node_tokens import read_secret
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.health import Later
 from kaicore.runtime.service.http_limits import HttpLimits

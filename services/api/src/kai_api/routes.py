@@ -58,9 +58,18 @@ from kaicore.runtime.access.scopes import View, current_caller, current_view
 
 from kai_api.answering import HIDDEN, AnswerRouter, encoded
 from kai_api.auth import check_kind, for_namespaces
-from kai_api.calibrating import Calibrations
 from kai_api.events import PositionQuery
-from kai_api.long_answers import NONE, Busy, ClientGone, LongAnswers, NoAnswer, Question, TookTooLong, count_replay
+from kai_api.long_answers import (
+    NONE,
+    Busy,
+    Calibrations,
+    ClientGone,
+    LongAnswers,
+    NoAnswer,
+    Question,
+    TookTooLong,
+    count_replay,
+)
 
 Since = Annotated[str, Query(alias="from")]
 Until = Annotated[str, Query(alias="to")]

@@ -19,6 +19,9 @@ import msgspec
 from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.events.reasons.eviction import PreemptionDelayNotElapsed
+from kaicore.rules.events.reasons.queue import NonPreemptibleOverQuota, OverLimit, QueueDoesNotExist
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP, POD_GROUPS, VOLCANO_JOB
 from kaicore.rules.groups.membership import named_membership
 from kaicore.rules.groups.status import (
@@ -32,14 +35,10 @@ from kaicore.rules.groups.status import (
     verdict,
 )
 from kaicore.rules.groups.table import GroupTable
-from kaicore.rules.model.group import Group
-from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, source_key
+from kaicore.rules.model.group import SCHEDULER_NAMES, Group, GroupSource, source_key
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import canonical_quantity
-from kaicore.rules.queues.resources import GPU
-from kaicore.rules.reasons.eviction import PreemptionDelayNotElapsed
-from kaicore.rules.reasons.queue import NonPreemptibleOverQuota, OverLimit, QueueDoesNotExist
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.queues.tree import GPU
 
 Document = dict[str, Any]
 
@@ -67,7 +66,7 @@ def explanations(reasons: Iterable[Reason]) -> list[Document]:
         if (text := str(reason)) not in texts:
             texts.append(text)
         if isinstance(reason, (OverLimit, NonPreemptibleOverQuota)):
-            requested.setdefault(kind, {})[reason.resource] = reason.requested
+            requested.setdefault(kind, {})[reason.resource] = reason.whole(reason.requested)
     documents = []
     for code, queue in sorted(messages, key=lambda kind: kind[0] == POD_SCHEDULING_ERRORS):
         document: Document = {"reason": code, "message": "; ".join(messages[code, queue][:_MOST_MESSAGES])}

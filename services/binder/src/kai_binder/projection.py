@@ -16,10 +16,10 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.events.quarantine import folding, is_passed_over
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.model.placement import encode_annotation
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.unfoldable import folding, is_passed_over
 from kaicore.rules.topology.book import EVENT_TYPES as TOPOLOGY_EVENTS
 
 from kai_binder import gpu_groups, group_statuses, topology_statuses, waiting_pods

@@ -25,7 +25,7 @@ from kaicore.rules.model.network_topology import (
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.model.queue import queue_kind_of
-from kaicore.rules.queues.resources import GPU
+from kaicore.rules.queues.tree import GPU
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.paths import HyperNodePaths
 from kaicore.rules.topology.statuses import HyperNodeCondition, detail_status, hyper_node_conditions, node_counts

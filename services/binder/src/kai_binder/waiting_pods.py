@@ -17,8 +17,8 @@ from kaicore.rules.engine.explain.waiting_reasons import (
 )
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import ClassPending, GroupPending, Payload, WaitingPod
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.sharing.replicas import replica_shard, split_shard
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.replicas import replica_shard, split_shard
 
 #: The events that matter here.
 EVENT_TYPES = ("CycleCompleted", "PodDeleted", "PodObserved", "PodPlaced", "PodsLeftWaiting", "ReplicasChanged")

@@ -16,7 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from kaicore.ledger.bus.leases import Members
-from kaicore.rules.sharing.replicas import owner
+from kaicore.rules.model.replicas import owner
 
 from kai_binder.projection import Decision, NominatedNode, Observation, Task, is_binding, is_eviction
 

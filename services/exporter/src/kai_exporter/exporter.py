@@ -32,11 +32,10 @@ from kaicore.runtime.process_context import Health
 
 from kai_exporter.checkpoints import Allocations, Checkpoints
 from kai_exporter.cpu_topology import read_cpu_topology
-from kai_exporter.ingest_client import IngestClient, IngestUnavailable
+from kai_exporter.ingest_client import Answer, IngestClient, IngestUnavailable
 from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.node_pods import NodePods, Outgoing
-from kai_exporter.report import Answer
 
 #: Below the kubelet's root directory, usually `/var/lib/kubelet`.
 STATE_FILES = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")

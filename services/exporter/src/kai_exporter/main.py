@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.service_account import in_a_pod
+from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token, read_secret
 from kaicore.runtime.agent.process import AgentContext, run_agent
-from kaicore.runtime.node_tokens import EVERY_NODE, node_token, read_secret
 
 from kai_exporter.exporter import Exporter, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
@@ -19,7 +19,7 @@ from kai_exporter.settings import ExporterSettings
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kai_exporter.api_server import ApiServer
+    from kai_exporter.publishing.api_server import ApiServer
 
 #: Seconds between two looks for nodes that have come or gone.
 DISCOVERY_S = 2.0
@@ -69,8 +69,7 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
     if settings.config_file is None:
         raise ConfigurationError("publish_nrt needs kubelet_config or kubelet_state_dir")
     # Only where it is asked for: what reads YAML takes memory, too.
-    from kai_exporter.publishing import TopologyPublishing  # noqa: PLC0415
-    from kai_exporter.topology_publisher import TopologyPublisher  # noqa: PLC0415
+    from kai_exporter.publishing.publisher import TopologyPublisher, TopologyPublishing  # noqa: PLC0415
 
     kubelet = PodResourcesClient(str(settings.podresources_socket))
     async with _api_server(settings) as client:
@@ -91,7 +90,7 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
 
 
 def _api_server(settings: ExporterSettings) -> "AbstractAsyncContextManager[ApiServer]":
-    from kai_exporter.api_server import PodApiServer  # noqa: PLC0415
+    from kai_exporter.publishing.api_server import PodApiServer  # noqa: PLC0415
 
     if not settings.kubeconfig and in_a_pod():
         return PodApiServer()

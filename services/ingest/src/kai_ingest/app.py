@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 from fastapi import FastAPI, Request, Response
 from kaicore.errors import InvalidObject, KaiError, LogError
-from kaicore.runtime.node_tokens import EVERY_NODE
+from kaicore.runtime.access.node_tokens import EVERY_NODE
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response

@@ -20,7 +20,7 @@ from typing import Protocol, TypeVar
 import msgspec
 from kaicore.errors import ClusterUnavailable, KaiError
 from kaicore.kube.api.client import KubeClient
-from kaicore.runtime.node_tokens import node_of_token
+from kaicore.runtime.access.node_tokens import node_of_token
 from kaicore.runtime.rate_limit import RateLimit, RateLimits
 
 #: The key under which a TokenReview's `extra` names the node of a pod's token.
@@ -78,7 +78,7 @@ class Authenticator(Protocol):
 
 
 class SharedSecret:
-    """Tokens made with `kaicore.runtime.node_tokens`."""
+    """Tokens made with `kaicore.runtime.access.node_tokens`."""
 
     def __init__(self, secret: bytes, *, cluster: str) -> None:
         self._secret = secret

@@ -14,7 +14,7 @@ from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.observation import charging, content_digest, observation, prediction_missed, zones_of
 from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.rules.model.placement import Placement, Provenance
-from kaicore.rules.state.agreement import MissCause, contradiction, falls_short
+from kaicore.rules.state.pods.agreement import MissCause, contradiction, falls_short
 
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, reported_placement
 from kai_ingest.projection import IngestProjection

@@ -14,7 +14,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.node_tokens import read_secret
+from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Later

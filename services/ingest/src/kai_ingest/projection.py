@@ -14,12 +14,12 @@ import msgspec
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.quarantine import folding, is_passed_over
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.held import impossible_holding, zone_limits
-from kaicore.rules.state.agreement import observation_charges
-from kaicore.rules.state.unfoldable import folding, is_passed_over
+from kaicore.rules.state.pods.agreement import observation_charges
 
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, record_of
 

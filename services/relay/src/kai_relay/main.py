@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated, Self
 
 from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.log.anchors import Key, read_file
-from kaicore.ledger.log.deposits import FileDeposit, open_deposit
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.anchors import Key, read_file
+from kaicore.ledger.log.seals.deposits import FileDeposit, open_deposit
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.settings import LogSettings

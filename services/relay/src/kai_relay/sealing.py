@@ -16,12 +16,12 @@ from typing import NoReturn
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
 from kaicore.ledger.feed.feed import Retry
-from kaicore.ledger.log.anchors import Anchor, Key, anchor_line, read_anchors
-from kaicore.ledger.log.audit import Finding, verify_since
-from kaicore.ledger.log.deposits import Deposit, DepositTaken
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.anchors import Anchor, Key, anchor_line, read_anchors
+from kaicore.ledger.log.seals.audit import Finding, verify_since
+from kaicore.ledger.log.seals.deposits import Deposit, DepositTaken
 from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 

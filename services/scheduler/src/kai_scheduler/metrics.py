@@ -8,8 +8,8 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
 from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.events.quarantine import QUARANTINED
-from kaicore.rules.state.agreement import Agreement
-from kaicore.rules.state.pod_entry import PRESENT, Stage
+from kaicore.rules.state.pods.agreement import Agreement
+from kaicore.rules.state.pods.pod_entry import PRESENT, Stage
 from kaicore.rules.state.views import FleetView
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric

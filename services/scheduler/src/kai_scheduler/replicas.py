@@ -26,7 +26,7 @@ from kaicore.ledger.bus.leases import LeaseStore, Members, lease_clock
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import ReplicasChanged
-from kaicore.rules.sharing.replicas import due_replicas, replicas_stream
+from kaicore.rules.model.replicas import due_replicas, replicas_stream
 from kaicore.rules.state.views import CycleView
 
 #: How long the scheduler's loop may be away until it counts as hung, seconds.

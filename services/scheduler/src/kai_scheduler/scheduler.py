@@ -28,15 +28,14 @@ from kaicore.backoff import backoff, jittered
 from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.snapshots import take_state
-from kaicore.ledger.log.trail import Trail
+from kaicore.ledger.log.snapshots import Trail, take_state
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_report
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.envelope import Event, UnitOutcome
 from kaicore.rules.events.quarantine import quarantine_text
-from kaicore.rules.sharing.replicas import replica_shard, weight
+from kaicore.rules.model.replicas import replica_shard, weight
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 from kaicore.runtime.service import ServiceContext

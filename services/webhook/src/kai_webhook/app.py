@@ -20,11 +20,11 @@ from kaicore.errors import InvalidObject, OverlappingDomains
 from kaicore.kube.gpu_shares import Document
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
+from kaicore.rules.events.reasons.topology import TopologyConstraintInvalid
 from kaicore.rules.model import network_topology
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.network_topology import HYPER_NODE, HyperNode
 from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, Wire
-from kaicore.rules.reasons.topology import TopologyConstraintInvalid
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.paths import HyperNodePaths
 from kaicore.rules.topology.resolve import resolve

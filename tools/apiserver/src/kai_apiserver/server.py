@@ -13,16 +13,16 @@ from typing import Self
 
 from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
-from kai_apiserver.builtin import BUILTIN_RESOURCES
 from kai_apiserver.controllers.running import ControllerOptions, Controllers
-from kai_apiserver.crd_lifecycle import DefinitionLifecycle, serve
-from kai_apiserver.demonstration import demonstrate
-from kai_apiserver.faults import Faults
+from kai_apiserver.http.faults import Faults
 from kai_apiserver.http.handler import Handler
 from kai_apiserver.http.listeners import Listeners, certificate_files, write_kubeconfig
 from kai_apiserver.http.resource_verbs import ResourceVerbs
 from kai_apiserver.objects import Object
-from kai_apiserver.resources import Registry
+from kai_apiserver.resources.builtin import BUILTIN_RESOURCES
+from kai_apiserver.resources.crd_lifecycle import DefinitionLifecycle, serve
+from kai_apiserver.resources.demonstration import demonstrate
+from kai_apiserver.resources.registry import Registry
 from kai_apiserver.rest.backend import Backend, Operation, Target
 from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import create

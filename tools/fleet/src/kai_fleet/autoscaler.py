@@ -20,10 +20,10 @@ from kaicore.kube.wire.queues import PROVISIONING_REQUESTS
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.fleet import Fleet
-from kai_fleet.nodes import NodeSpec
-from kai_fleet.pod_status import rfc3339
-from kai_fleet.profile import AutoscalerProfile
-from kai_fleet.quantity import parse_amount
+from kai_fleet.kubelet.quantity import parse_amount
+from kai_fleet.node.pod_status import rfc3339
+from kai_fleet.profiles.nodes import NodeSpec
+from kai_fleet.profiles.profile import AutoscalerProfile
 
 Json = dict[str, Any]
 

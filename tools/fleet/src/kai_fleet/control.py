@@ -34,7 +34,7 @@ from starlette.routing import BaseRoute, Route
 from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet.inventory import available, held_by
 from kai_fleet.kubelet.machine import members, to_cpulist
-from kai_fleet.node_runtime import NodeRuntime
+from kai_fleet.node.runtime import NodeRuntime
 
 _AUTHENTICATION = "/apis/authentication.k8s.io/v1/tokenreviews"
 _AUTHORIZATION = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -31,12 +31,13 @@ from kaicore.kube.wire.devices import RESOURCE_CLAIMS, ResourceClaimObject
 from kaicore.runtime.service import get_logger
 from prometheus_client import CollectorRegistry
 
-from kai_fleet.agent import Complaint, Decided, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
-from kai_fleet.checkpoint import Journal, restore
 from kai_fleet.gpu_reservations import GpuReservations
 from kai_fleet.metrics import Metrics
-from kai_fleet.node_runtime import NodeRuntime, Timers
-from kai_fleet.nodes import NodeSpec
+from kai_fleet.node.agent import Complaint, Decided, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
+from kai_fleet.node.checkpoint import Journal, restore
+from kai_fleet.node.runtime import NodeRuntime, Timers
+from kai_fleet.node.wire import BOUND_PODS, NODES, NodeObject, PodObject
+from kai_fleet.profiles.nodes import NodeSpec
 from kai_fleet.registration import (
     claim,
     deregistered,
@@ -45,7 +46,6 @@ from kai_fleet.registration import (
     register,
     report_status,
 )
-from kai_fleet.wire import BOUND_PODS, NODES, NodeObject, PodObject
 from kai_fleet.writer import STRATEGIC_PATCH, Write, Writer
 
 #: Seconds between two tries; the kubelet's back-off begins with as much.

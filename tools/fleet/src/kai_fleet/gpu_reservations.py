@@ -15,7 +15,7 @@ from kaicore.rules.objects.gpu_sharing import GPU, RESERVATION_COMMAND
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.wire import PodObject
+from kai_fleet.node.wire import PodObject
 
 
 class GpuReservations:

@@ -21,19 +21,19 @@ from typing import Any
 import msgspec
 from kaicore.errors import InvalidObject, InvalidQuantity
 
-from kai_fleet import node_objects
 from kai_fleet.kubelet import Container, Device, Kubelet, KubeletConfig, Machine, Pod
 from kai_fleet.kubelet.cpus import exclusive_cpus, packed
 from kai_fleet.kubelet.hints import NO_AFFINITY, Affinity
 from kai_fleet.kubelet.inventory import Held, held_by
 from kai_fleet.kubelet.machine import MEMORY, TopologyPolicy, TopologyScope, bits, is_memory_type, members
 from kai_fleet.kubelet.pod import AdmissionError
-from kai_fleet.nodes import NodeSpec, expand
-from kai_fleet.nrt import API_VERSION, NrtBuilder, legacy_policy
-from kai_fleet.pod_conversion import convert_pod
-from kai_fleet.profile import MOST_ZONES, load_profile
-from kai_fleet.quantity import parse_amount
-from kai_fleet.wire import PodObject
+from kai_fleet.kubelet.quantity import parse_amount
+from kai_fleet.node import objects as node_objects
+from kai_fleet.node.nrt import API_VERSION, NrtBuilder, legacy_policy
+from kai_fleet.node.pod_conversion import convert_pod
+from kai_fleet.node.wire import PodObject
+from kai_fleet.profiles.nodes import NodeSpec, expand
+from kai_fleet.profiles.profile import MOST_ZONES, load_profile
 
 Json = dict[str, Any]
 

@@ -10,11 +10,11 @@ from kaicore.kube.api.client import MERGE_PATCH, KubeClient
 from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.runtime.service import get_logger
 
-from kai_fleet import node_objects
-from kai_fleet.node_objects import LEASE_NAMESPACE, MANAGED_BY
-from kai_fleet.node_runtime import NodeRuntime
-from kai_fleet.nrt import PATH as NRT_PATH
-from kai_fleet.wire import NodeObject
+from kai_fleet.node import objects as node_objects
+from kai_fleet.node.nrt import PATH as NRT_PATH
+from kai_fleet.node.objects import LEASE_NAMESPACE, MANAGED_BY
+from kai_fleet.node.runtime import NodeRuntime
+from kai_fleet.node.wire import NodeObject
 from kai_fleet.writer import STRATEGIC_PATCH, Write
 
 _NODES = "/api/v1/nodes"

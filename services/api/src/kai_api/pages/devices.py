@@ -7,7 +7,7 @@ from kaicore.rules.devices.pools import PooledDevice
 from kaicore.rules.model.device import AllocatedDevice, DeviceRequest, PodClaim
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import MEMORY, format_amount
-from kaicore.rules.state.device_registry import resource_claim_keys
+from kaicore.rules.state.registries.device_registry import resource_claim_keys
 from kaicore.rules.state.views import FleetView
 
 #: Devices of a node that are shown.

@@ -1,9 +1,6 @@
-"""The frame around every page of a cluster: its position in the log, and links that stay at that position.
+"""The frame around every page of a cluster: its position in the log, links that stay there, and the search by name."""
 
-The place of a page in a log: the page's frame, and the state that it shows.
-"""
-
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from urllib.parse import quote, urlencode
@@ -13,12 +10,71 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.moments import parse_moment, position_of
 from kaicore.ledger.log.port import Filter
+from kaicore.rules.groups.membership import POD
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.runtime.access.scopes import current_caller, current_view
+from kaicore.rules.state.views import ClusterView
+from kaicore.runtime.access.scopes import EVERYTHING, View, current_caller, current_view
 from kaicore.spelling import did_you_mean
 
-from kai_api.pages.shadow import is_shadowed
+#: Hits that are shown.
+MOST_HITS = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """Something that has a name.
+
+    Attributes:
+        kind: Node, Queue, Pod, or what a group's kind is.
+        parts: of its page's path below the cluster's.
+        query: of its page's address.
+    """
+
+    kind: str
+    name: str
+    parts: tuple[str, ...]
+    query: tuple[tuple[str, str], ...] = ()
+
+
+def search(state: ClusterView, text: str, view: View = EVERYTHING) -> tuple[Hit, ...]:
+    """Return what has a text in its name: equal names first, then by name; of `a/b`, b in namespace a.
+
+    Args:
+        state: of the cluster.
+        text: what is looked for.
+        view: what the caller may see.
+    """
+    wanted = text.strip().lower()
+    if not wanted:
+        return ()
+    hits = [hit for hit in _all(state) if wanted in hit.name.lower() and (view.whole or _in_view(hit, view))]
+
+    def order(hit: Hit) -> tuple[bool, str, str]:
+        plain = hit.name.lower()
+        return wanted not in (plain, plain.rpartition("/")[2]), hit.name, hit.kind
+
+    return tuple(sorted(hits, key=order)[:MOST_HITS])
+
+
+def _in_view(hit: Hit, view: View) -> bool:
+    namespace, slash, _ = hit.name.partition("/")
+    return bool(slash) and hit.parts[0] == "stories" and view.sees(namespace)
+
+
+def _all(state: ClusterView) -> Iterator[Hit]:
+    for name, row in state.columns.rows.items():
+        if state.columns.facts[row] is not None:
+            yield Hit("Node", name, ("nodes", name))
+    for name in state.queues:
+        yield Hit("Queue", name, ("waiting",), (("queue", name),))
+    for key, group in state.groups.items():
+        if group.origin != POD and not key.startswith(f"{POD}/"):
+            kind = group.origin.partition(".")[0]
+            yield Hit(kind, f"{group.namespace}/{group.name}", ("stories", kind, group.namespace, group.name))
+    for entry in state.pods.values():
+        pod = entry.pod
+        yield Hit("Pod", f"{pod.namespace}/{pod.name}", ("stories", "Pod", pod.namespace, pod.name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +237,7 @@ class Place:
             head=max(self._frame.head, state.position),
             recorded_at=state.recorded_at,
             cycle_before=max((known for _, known in state.last_cycles.values()), default=0),
-            shadowed=is_shadowed(state),
+            shadowed=bool(state.shadows.evicted),
         )
         return frame, state
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kaicore.analysis.ask.projections.answers import Decisions
 from kaicore.rules.deciding.cycle_input import is_unobserved
-from kaicore.rules.state.agreement import NO_FAULT, Agreement
+from kaicore.rules.state.pods.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.views import FleetView, PodsView
 
 from kai_api.pages.rendering import Part, parts

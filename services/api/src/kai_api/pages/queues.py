@@ -15,9 +15,8 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount, is_memory
-from kaicore.rules.queues.config import HOUR_US
-from kaicore.rules.queues.resources import GPU, counted
-from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.queues.division import HOUR_US
+from kaicore.rules.queues.tree import GPU, UNLIMITED, counted
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView
 
 #: How far back a chart may look, by name, seconds; the longer ones are read from the hours that the state keeps.
@@ -254,7 +253,7 @@ def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
         queue = tree.queues[number]
         if place >= 0:
             allocated, deserved, requested, quota, limit = (
-                int(table[number][place])
+                tree.whole(place, int(table[number][place]))
                 for table in (
                     accounts.used,
                     accounts.shares.fair,

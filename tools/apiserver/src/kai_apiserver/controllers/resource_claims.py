@@ -12,7 +12,7 @@ from collections.abc import Callable
 from kai_apiserver.controllers.nodes import claim_names
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object
-from kai_apiserver.resources import ResourceType
+from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.writing import commit, create

@@ -15,9 +15,9 @@ from kai_apiserver.controllers.nodes import DeviceTaintEviction, NodeLifecycleCo
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.controllers.resource_claims import ResourceClaimController
 from kai_apiserver.controllers.volumes import VolumeController
-from kai_apiserver.controllers.workloads import WorkloadController
-from kai_apiserver.disruption import DisruptionController
+from kai_apiserver.controllers.workloads.controller import WorkloadController
 from kai_apiserver.rest.backend import Backend
+from kai_apiserver.rest.disruption import DisruptionController
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,10 +15,8 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from kai_apiserver import discovery
 from kai_apiserver.auth.rbac import Attributes, Authorizer, RightsUse, acting_user
 from kai_apiserver.auth.tokens import ADMIN, Tokens
-from kai_apiserver.discovery import V2_PROTOBUF, V2_PROTOBUF_ASKED, OpenApi, document_v2, document_v2_protobuf
 from kai_apiserver.errors import (
     NamedResource,
     StatusError,
@@ -27,11 +25,13 @@ from kai_apiserver.errors import (
     internal_error,
     path_not_found,
 )
-from kai_apiserver.faults import Faults, Subject, answer_of
 from kai_apiserver.http.answers import Answer, error_answer, json_answer, object_answer, send_answer, text_answer
+from kai_apiserver.http.faults import Faults, Subject, answer_of
 from kai_apiserver.http.request import Receive, Request, RequestPath, Send, read_request_path
 from kai_apiserver.http.resource_verbs import ResourceVerbs, read_body
 from kai_apiserver.objects import encode_json
+from kai_apiserver.resources import discovery
+from kai_apiserver.resources.discovery import V2_PROTOBUF, V2_PROTOBUF_ASKED, OpenApi, document_v2, document_v2_protobuf
 from kai_apiserver.rest.backend import Backend, Operation, Target, User
 from kai_apiserver.rest.patching import APPLY_PATCH
 from kai_apiserver.rest.watch_stream import Watches

@@ -10,23 +10,23 @@ import yaml
 
 from kai_apiserver.auth.rbac import Reviews
 from kai_apiserver.auth.tokens import Tokens
-from kai_apiserver.crd import DEFINITIONS
-from kai_apiserver.crd_lifecycle import DefinitionLifecycle
 from kai_apiserver.errors import (
     bad_request,
     method_not_allowed,
     path_not_found,
 )
-from kai_apiserver.faults import Subject
 from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
 from kai_apiserver.http.answers import Answer, json_answer, object_answer, stream_answer, success
+from kai_apiserver.http.faults import Subject
 from kai_apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
 from kai_apiserver.http.request import Request, RequestPath
 from kai_apiserver.objects import Object, decode_json, is_true
-from kai_apiserver.patches.strategic import apply_json_patch, merge_patch
+from kai_apiserver.resources.crd import DEFINITIONS
+from kai_apiserver.resources.crd_lifecycle import DefinitionLifecycle
 from kai_apiserver.rest.backend import Backend, Operation, Target, shown
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.listing import Page, list_page
+from kai_apiserver.rest.patches.strategic import apply_json_patch, merge_patch
 from kai_apiserver.rest.patching import JSON_PATCH, Patch, patch
 from kai_apiserver.rest.pod_actions import bind, evict, scale_of, set_scale
 from kai_apiserver.rest.views import View

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from copy import deepcopy
 from typing import Any
 
-from kai_fleet.quantity import exact_value
+from kai_fleet.kubelet.quantity import exact_value
 
 from kai_apiserver.errors import FieldError
 from kai_apiserver.kinds.metadata import BAD_LABEL_NAME, validate_labels

@@ -6,7 +6,7 @@ Defaults of a pod's spec, wherever it stands: in a pod or in a template.
 from collections.abc import Iterable
 
 import msgspec
-from kai_fleet.quantity import exact_value
+from kai_fleet.kubelet.quantity import exact_value
 
 from kai_apiserver.errors import NamedResource, forbidden
 from kai_apiserver.kinds.rules import Cluster

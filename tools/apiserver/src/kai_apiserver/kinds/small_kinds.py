@@ -11,9 +11,8 @@ import base64
 import re
 from typing import Any
 
-from kai_fleet.quantity import exact_value
+from kai_fleet.kubelet.quantity import exact_value
 
-from kai_apiserver import crd
 from kai_apiserver.errors import FieldError
 from kai_apiserver.kinds import jobs, pod_validation, pods
 from kai_apiserver.kinds.jobs import default_job
@@ -22,7 +21,8 @@ from kai_apiserver.kinds.pod_validation import TAINT_EFFECTS, validate_label_sel
 from kai_apiserver.kinds.pods import default_pod_spec
 from kai_apiserver.kinds.rules import Cluster, Rules
 from kai_apiserver.objects import Object, is_qualified_name
-from kai_apiserver.selectors import selector_of
+from kai_apiserver.resources import crd
+from kai_apiserver.rest.selectors import selector_of
 
 
 def validate_node(node: Object) -> list[FieldError]:

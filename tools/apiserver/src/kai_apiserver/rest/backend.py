@@ -8,10 +8,10 @@ from typing import Any
 
 from kai_apiserver.errors import StatusError, not_found, undecodable
 from kai_apiserver.objects import Object, decode_json, encode_json, timestamp
-from kai_apiserver.patches.apply import Manager, owns_fields, sign
-from kai_apiserver.resources import Registry, ResourceType
+from kai_apiserver.resources.registry import Registry, ResourceType
+from kai_apiserver.resources.types import Mismatch, decode
+from kai_apiserver.rest.patches.apply import Manager, owns_fields, sign
 from kai_apiserver.store import Collection, Store, Stored
-from kai_apiserver.types import Mismatch, decode
 
 AfterWrite = Callable[[Stored, "Operation"], None]
 

@@ -6,10 +6,10 @@ from typing import Any
 
 from kai_apiserver.errors import NamedResource, StatusError, conflict
 from kai_apiserver.objects import Object, timestamp
-from kai_apiserver.resources import ResourceType
+from kai_apiserver.resources.registry import ResourceType
+from kai_apiserver.resources.types import Mismatch, decode
 from kai_apiserver.rest.backend import Backend, Operation
 from kai_apiserver.store import Stored
-from kai_apiserver.types import Mismatch, decode
 
 ORPHAN = "orphan"
 FOREGROUND = "foregroundDeletion"

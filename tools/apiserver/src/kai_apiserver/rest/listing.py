@@ -17,7 +17,7 @@ from kai_apiserver.errors import (
     too_large_version,
 )
 from kai_apiserver.rest.backend import Backend, Target
-from kai_apiserver.selectors import (
+from kai_apiserver.rest.selectors import (
     EVERYTHING,
     FieldTerm,
     LabelSelector,

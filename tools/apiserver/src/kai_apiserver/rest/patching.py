@@ -15,9 +15,9 @@ from kai_apiserver.errors import (
     unsupported_media_type,
 )
 from kai_apiserver.objects import Object, decode_json
-from kai_apiserver.patches.apply import Manager, apply_configuration
-from kai_apiserver.patches.strategic import apply_json_patch, merge_patch, strategic_merge
 from kai_apiserver.rest.backend import Backend, Operation, Target, read_object, shown
+from kai_apiserver.rest.patches.apply import Manager, apply_configuration
+from kai_apiserver.rest.patches.strategic import apply_json_patch, merge_patch, strategic_merge
 from kai_apiserver.rest.writing import create_read, shape_of, update
 from kai_apiserver.store import Stored
 

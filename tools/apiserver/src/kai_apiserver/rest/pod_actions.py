@@ -3,7 +3,6 @@
 The scale subresource: one replica count, wherever a kind keeps it.
 """
 
-from kai_apiserver.disruption import disruption_verdict
 from kai_apiserver.errors import (
     FieldError,
     NamedResource,
@@ -14,11 +13,12 @@ from kai_apiserver.errors import (
     precondition_failed,
 )
 from kai_apiserver.objects import Object, at, replace_condition
-from kai_apiserver.resources import ResourceType
+from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.rest.backend import Backend, Operation, Target, shown
 from kai_apiserver.rest.deletion import DeleteOptions, delete
+from kai_apiserver.rest.disruption import disruption_verdict
+from kai_apiserver.rest.selectors import selector_of
 from kai_apiserver.rest.writing import update
-from kai_apiserver.selectors import selector_of
 from kai_apiserver.store import Stored
 
 _BUILTIN = (("spec", "replicas"), ("status", "replicas"))

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from kai_apiserver.objects import Object, encode_json
-from kai_apiserver.resources import ResourceType
+from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.rest.backend import encode
 from kai_apiserver.rest.listing import Page
+from kai_apiserver.rest.tables import partial_metadata, table
 from kai_apiserver.store import Event, EventType, Stored
-from kai_apiserver.tables import partial_metadata, table
 
 _META = "meta.k8s.io"
 

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kai_apiserver.errors import FieldError, StatusError, bad_request, expired_watch, invalid
-from kai_apiserver.faults import Fault, Faults, Subject
+from kai_apiserver.http.faults import Fault, Faults, Subject
 from kai_apiserver.objects import encode_json, is_true
 from kai_apiserver.rest.backend import Backend, Target
 from kai_apiserver.rest.listing import LIST_OPTIONS, ListSelection

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterator
 from heapq import merge
 
-from kai_apiserver.resources import ResourceType
+from kai_apiserver.resources.registry import ResourceType
 from kai_apiserver.store.records import Event, EventType, Stored
 from kai_apiserver.store.watching import WatcherSet
 

@@ -34,7 +34,7 @@ from kaicore.runtime.file_lock import FileLock
 
 from kai_apiserver.errors import CorruptJournal
 from kai_apiserver.objects import Object, at, decode_json, encode_json
-from kai_apiserver.resources import ResourceType
+from kai_apiserver.resources.registry import ResourceType
 
 _END = b"end"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from kaicore.runtime.service import get_logger
 
 from kai_apiserver.objects import Object, decode_json
-from kai_apiserver.resources import Registry, ResourceType
+from kai_apiserver.resources.registry import Registry, ResourceType
 from kai_apiserver.store.collection import Collection
 from kai_apiserver.store.records import Event, EventType, Journal, Stored
 

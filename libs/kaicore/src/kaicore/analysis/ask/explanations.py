@@ -59,17 +59,16 @@ from kaicore.rules.deciding.why import (
     without_queue,
 )
 from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.events.reasons.queue import BoundReason
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.groups.labels import POD_GROUPS
 from kaicore.rules.groups.membership import POD, display_key
-from kaicore.rules.model.group import Group, PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import Group, GroupSource, PodSet, TopologyConstraint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, exact_amount, format_amount
-from kaicore.rules.reasons.queue import BoundReason
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import ClusterView, CycleView, WorkView
 from kaicore.rules.topology.resolve import Resolved
 

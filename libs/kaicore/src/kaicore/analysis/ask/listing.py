@@ -37,6 +37,7 @@ from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
@@ -45,9 +46,8 @@ from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
 from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.pod_entry import PRESENT, PodEntry, Stage
-from kaicore.rules.state.queue_shares import figures
+from kaicore.rules.state.pods.pod_entry import PRESENT, PodEntry, Stage
+from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkView
 
 _CYCLES = Filter(types=(CycleCompleted.__name__,))

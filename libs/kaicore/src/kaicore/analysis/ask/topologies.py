@@ -32,7 +32,7 @@ from kaicore.rules.model.network_topology import HOSTNAME
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount, parse_amount
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.queues.resources import GPU, gpus_per_unit
+from kaicore.rules.queues.tree import GPU, gpus_per_unit
 from kaicore.rules.state.views import ClusterView, FleetView, WorkView
 from kaicore.rules.topology.assignment import AssignedDomain, Document, as_domains, as_slices
 from kaicore.rules.topology.book import TopologyBook, TopologyKey

@@ -12,9 +12,9 @@ from kaicore.rules.engine.placement.pod_class import base_key, class_identity, p
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, PodObserved
-from kaicore.rules.reasons import devices, group, pods_nearby
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.events.reasons import devices, group, pods_nearby
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import WorkView
 
 #: Cycles that are looked at one by one, the last ones; and of the beginning, to know how each shard counted then.

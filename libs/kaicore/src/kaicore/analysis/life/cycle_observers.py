@@ -12,10 +12,10 @@ from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import RowScore
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import CycleCompleted
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import display_key
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.state.views import CycleView
 
 

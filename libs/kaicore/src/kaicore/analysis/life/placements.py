@@ -16,9 +16,9 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.quantity import is_native
-from kaicore.rules.numa.kubelet_versions import GATES, kubelet_model, versioned_model
-from kaicore.rules.state.agreement import Agreement
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.numa.kubelet.versions import GATES, kubelet_model, versioned_model
+from kaicore.rules.state.pods.agreement import Agreement
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import FleetView
 
 

@@ -26,8 +26,8 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, PodPlaced
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.pod_life import LifeEvent, life_steps
+from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_life import LifeEvent, life_steps
 from kaicore.rules.state.views import FleetView, WorkView
 
 #: A step that changes nothing of how a pod stands.

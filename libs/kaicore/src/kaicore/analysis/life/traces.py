@@ -12,7 +12,7 @@ from kaicore.analysis.json_spelling import Answer
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, span_of, trace_id, trace_of
-from kaicore.rules.state.pod_life import LifeEvent, life_steps
+from kaicore.rules.state.pods.pod_life import LifeEvent, life_steps
 from kaicore.version import version
 
 #: Of OTLP: a span of something inside, and a status that is an error.

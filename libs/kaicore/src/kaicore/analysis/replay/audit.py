@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.analysis.replay.log_states import events_of, first_state
 from kaicore.errors import UnfoldableEvent
-from kaicore.ledger.log.audit import AuditReport, verify
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.seals.audit import AuditReport, verify
 from kaicore.rules.deciding.cycle_run import left_out_of_cycles
 from kaicore.rules.deciding.replay import ReplayReport
 from kaicore.rules.events.codec import decode_payload

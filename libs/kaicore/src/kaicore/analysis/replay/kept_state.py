@@ -16,8 +16,7 @@ from functools import partial
 from kaicore.analysis.replay.log_states import fold_on, restored
 from kaicore.errors import KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
-from kaicore.ledger.log.snapshots import take_state
-from kaicore.ledger.log.trail import Trail
+from kaicore.ledger.log.snapshots import Trail, take_state
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 

@@ -13,8 +13,7 @@ from functools import partial
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import CorruptLog, EventsRetired, UnfoldableEvent, UnknownMoment
 from kaicore.ledger.log.port import EventLog, Filter, Head
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept, read_state
-from kaicore.ledger.log.trail import trail_of
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept, read_state, trail_of
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA

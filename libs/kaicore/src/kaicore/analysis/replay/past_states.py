@@ -13,8 +13,7 @@ from functools import partial
 from kaicore.analysis.replay.log_states import check_position, fold_on
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog, Snapshot
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, read_state, take_state
-from kaicore.ledger.log.trail import Trail, trail_of
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, Trail, content, read_state, take_state, trail_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 

@@ -18,9 +18,8 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import yaml
 
-from kaicore.errors import ClusterUnavailable, ConfigurationError
+from kaicore.errors import ClusterUnavailable, ConfigurationError, place_of_fault
 from kaicore.kube.api.service_account import ServiceAccount, in_a_pod
-from kaicore.yaml_faults import place_of_fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,12 +11,10 @@ from kaicore.kube.api.reflector_core import ObjectKey
 from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
-from kaicore.rules.model.pod import Pod, PriorityClass
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.provisioning import ProvisioningRequest
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass

@@ -97,7 +97,7 @@ from kaicore.rules.groups.labels import (
     WORKLOAD,
     X_POD_GROUP,
 )
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.network_topology import (
     CLUSTER_NETWORK_TOPOLOGY,
     HYPER_NODE,

@@ -49,22 +49,20 @@ from kaicore.rules.model.pod import (
     LAST_CHECKPOINT_ANNOTATION,
     MIRROR_ANNOTATION,
     Amounts,
+    ClaimUse,
     Container,
     ContainerKind,
-    Pod,
-    QosClass,
-    Toleration,
-    WorkloadRef,
-    controller,
-)
-from kaicore.rules.model.pod_rules import (
-    ClaimUse,
     HostPort,
+    Pod,
     PodRules,
     PodTerm,
     PreferredNodes,
     PreferredPods,
+    QosClass,
     SpreadConstraint,
+    Toleration,
+    WorkloadRef,
+    controller,
 )
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.model.selector import PodSelector, Requirement

@@ -24,8 +24,7 @@ from kaicore.rules.groups.labels import (
     X_POD_GROUP,
 )
 from kaicore.rules.groups.tree import check_minimums, ordered
-from kaicore.rules.model.group import MatchPolicy, PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
 

@@ -34,7 +34,7 @@ from kaicore.rules.model.queue import (
     ResourceFlavor,
 )
 from kaicore.rules.objects.wire import LabelSelector, int32, seconds, subject_of
-from kaicore.rules.queues.resources import GPU
+from kaicore.rules.queues.tree import GPU
 
 KAI_QUEUE = "Queue.scheduling.run.ai"
 CLUSTER_QUEUE = "ClusterQueue.kueue.x-k8s.io"

@@ -15,8 +15,7 @@ from kaicore.kube.wire.objects import (
     VolumeObject,
 )
 from kaicore.kube.wire.resources import named_subject
-from kaicore.rules.model.namespace import Namespace
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import STORAGE
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass

@@ -12,7 +12,7 @@ replace. `NatsLeaseStore` keeps them in the bucket `kai-leases` of JetStream (on
 a store:
 
 - `Members`: a process announces itself under a role, renews that, and sees which others are live. Shards share groups
-  by it, and binders share nodes (`kaicore.rules.sharing.replicas.owner(key, members.live())`).
+  by it, and binders share nodes (`kaicore.rules.model.replicas.owner(key, members.live())`).
 - `Lease`: at most one process holds a name. A standby waits for it.
 
 ```python
@@ -76,7 +76,7 @@ from kaicore.ledger.bus.jetstream import (
     unavailable,
 )
 from kaicore.ledger.bus.wire import check_cluster
-from kaicore.rules.sharing.replicas import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
+from kaicore.rules.model.replicas import JUST_AFTER_S, LOOKS, RENEWALS, Liveness, Sighting
 
 
 def lease_clock() -> float:

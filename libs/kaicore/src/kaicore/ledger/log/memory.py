@@ -8,7 +8,7 @@ from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.appending import Tail, draft
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.port import Filter, Head, Snapshot
-from kaicore.ledger.log.trail import TrailPlace
+from kaicore.ledger.log.snapshots import TrailPlace
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
 
@@ -21,7 +21,7 @@ class _Cluster:
 
 
 class MemoryTrail:
-    """Trails in memory; see `kaicore.ledger.log.trail.TrailStore`."""
+    """Trails in memory; see `kaicore.ledger.log.snapshots.TrailStore`."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, dict[TrailPlace, Snapshot]] = {}
@@ -51,7 +51,7 @@ class MemoryLog:
         self._clock = clock
         self._clusters: dict[str, _Cluster] = {}
         self._closed = False
-        #: See `kaicore.ledger.log.trail.HasTrail`.
+        #: See `kaicore.ledger.log.snapshots.HasTrail`.
         self.trail = MemoryTrail()
 
     def _cluster(self, name: str) -> _Cluster:

@@ -17,25 +17,25 @@ from kaicore.rules.deciding.limits import expected_us, limit_us
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED
-from kaicore.rules.engine.constraints.doubts import EndingPods
 from kaicore.rules.engine.constraints.node_matching import tolerates
+from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets
+from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.sharing.replicas import split_shard
-from kaicore.rules.state.early_release import LAG_US
-from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.queue_registry import QueueRegistry
-from kaicore.rules.state.repairs import why_not
+from kaicore.rules.state.charges.early_release import LAG_US
+from kaicore.rules.state.indexes.repairs import why_not
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.registries.queue_registry import QueueRegistry
 from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
 from kaicore.rules.topology.resolve import Resolved, Resolver
 
@@ -44,7 +44,7 @@ YOUNG_US = 60_000_000
 
 
 class StateDoubts:
-    """The open matters of a state at one moment (`kaicore.rules.engine.constraints.doubts.OpenMatters`).
+    """The open matters of a state at one moment (`kaicore.rules.engine.constraints.zones.doubts.OpenMatters`).
 
     To be asked only where there are exporters: without observations, no doubt would end.
     """

@@ -25,11 +25,11 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import PlacingObserver
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import GroupPending
+from kaicore.rules.events.reasons.group import Unsupported
+from kaicore.rules.events.reasons.node import HistoryIncomplete
 from kaicore.rules.groups.membership import display_key
-from kaicore.rules.reasons.group import Unsupported
-from kaicore.rules.reasons.node import HistoryIncomplete
 from kaicore.rules.state.views import CycleView
 
 #: What the reasons begin with that say why something is left out.

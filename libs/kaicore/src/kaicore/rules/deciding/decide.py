@@ -50,11 +50,10 @@ from kaicore.rules.events.payloads import (
     QueuesReported,
     WaitingPod,
 )
-from kaicore.rules.sharing.replicas import replicas_stream
-from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.queue_registry import QueueRegistry
-from kaicore.rules.state.queue_shares import figures
-from kaicore.rules.state.recorded_reasons import RecordedReasons
+from kaicore.rules.model.replicas import replicas_stream
+from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
+from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.registries.queue_registry import QueueRegistry, figures
 from kaicore.rules.state.views import CycleView, QueuesView, WorkView
 
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.

@@ -1,11 +1,11 @@
 """Declared limits of how long pods run, and what runs like theirs tell instead."""
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.groups.labels import JOB, declared_limit_s, least_limit_s
 from kaicore.rules.groups.membership import owner_kind
-from kaicore.rules.model.group_source import source_key
-from kaicore.rules.state.run_times import run_keys
+from kaicore.rules.model.group import source_key
+from kaicore.rules.state.indexes.run_times import run_keys
 from kaicore.rules.state.views import CycleView, WorkView
 
 

@@ -5,8 +5,8 @@ from functools import cached_property
 from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import CycleView
 
 #: For how many shapes of groups it is worked out at most.

@@ -15,10 +15,10 @@ from kaicore.rules.deciding.decide import class_news, group_news
 from kaicore.rules.deciding.why import zones_text
 from kaicore.rules.engine.config import ENGINE_VERSION, Backfill, EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, reasons_in_short, waiting_reasons
-from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import ShadowDecided
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import CycleView, WorkView
 
 #: Most places in one event: such an event stays below the largest message of a bus, 1 MiB.

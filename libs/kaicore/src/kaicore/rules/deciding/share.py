@@ -1,6 +1,6 @@
 """The groups that a replica of a shard decides about, by the state and the list of replicas in the log.
 
-Each group has one owner among the replicas, by rendezvous hashing (`kaicore.rules.sharing.replicas`) of a key that it
+Each group has one owner among the replicas, by rendezvous hashing (`kaicore.rules.model.replicas`) of a key that it
 shares with other groups. So groups that could break a rule together have the same owner:
 
 1. Groups in queues with a limit, and groups that cannot be preempted in queues with a quota, are owned by the topmost
@@ -15,11 +15,11 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.placer import NO_CLAIM
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.group import Group
+from kaicore.rules.model.replicas import owner, replica_shard, split_shard, turns
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
-from kaicore.rules.sharing.replicas import owner, replica_shard, split_shard, turns
 from kaicore.rules.state.views import CycleView
 
 #: What one replica alone of a shard does for all.

@@ -11,6 +11,8 @@ from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.reasons.base import gpu_hours_text, named_amount
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import JOB, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import Placement
@@ -18,12 +20,10 @@ from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, DEFAULT_QUEUE
 from kaicore.rules.numa.held import impossible_holding, most_held
-from kaicore.rules.reasons.base import gpu_hours_text, named_amount
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.agreement import Agreement, MissCause, compare
-from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pod_life import PodLife
-from kaicore.rules.state.repairs import why_not
+from kaicore.rules.state.indexes.repairs import why_not
+from kaicore.rules.state.pods.agreement import Agreement, MissCause, compare
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_life import PodLife
 from kaicore.rules.state.views import CycleView, LogView, QueuesView, WorkView
 
 _COMPARED = {

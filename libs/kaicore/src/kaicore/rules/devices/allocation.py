@@ -2,13 +2,10 @@
 
 Claims, requests and devices are tried in order, with every combination before the search gives up. The order is by
 names of drivers, pools and slices, and within a slice that of the driver. Where devices close to given NUMA zones are
-preferred, those come first. The result is the same on every machine.
+preferred, those come first. The result is the same on every machine. A claim may constrain its devices: attributes in
+which all agree, or no two. Attributes that are lists count as sets (KEP-5491).
 
 Source: `k8s.io/dynamic-resource-allocation/structured` 0.37, `Allocator.Allocate`.
-
-Constraints of a claim on its devices: attributes in which all agree, or no two.
-
-Source: `k8s.io/dynamic-resource-allocation/structured` 0.37; attributes that are lists count as sets (KEP-5491).
 """
 
 from collections.abc import Iterator, Sequence

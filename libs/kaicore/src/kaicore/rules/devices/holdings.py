@@ -1,6 +1,6 @@
 """Holdings: the devices that claims have, and the used amounts of devices that several claims may share.
 
-Capacities of devices: the amount that a request consumes, and whether a device has that much left.
+A request consumes an amount of a device's capacity, if it has that much left.
 
 Source: `k8s.io/dynamic-resource-allocation/structured` 0.37, `consumable_capacity.go`.
 """

@@ -7,14 +7,14 @@ from typing import Annotated, Self
 
 import msgspec
 
-from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.queue import NODE_POOL_LABEL
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.kubelet_versions import GATES, versioned_model
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
-from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.topology.placing.strategies import Strategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.

@@ -18,7 +18,7 @@ from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.placer import PlacingObserver
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 
 _EVICTING: dict[Action, type[EvictionAction]] = {one.action: one for one in (Consolidate, Reclaim, Preempt)}
 
@@ -28,7 +28,7 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
 
     1. Restore the reservations for pods that earlier cycles nominated.
     2. Replace: find places for the successors of pods on failed nodes (`kaicore.rules.engine.actions.replace`). Then
-       work out anew what is promised to the group that came first and does not fit (`kaicore.rules.engine.promises`).
+       work out anew what is promised to the group that came first and does not fit (`engine.session.promises`).
     3. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
        gang that does not fit as a whole leaves no trace.

@@ -1,26 +1,29 @@
-"""The input of a cycle."""
+"""The input of a cycle: all that it decides by, at one position of the log.
+
+Groups that were moved lately are part of it. A moved pod comes again under another uid, and is known by its owner.
+"""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
-from kaicore.rules.engine.constraints.doubts import OpenMatters
-from kaicore.rules.engine.constraints.supplies import GivenClaim, PodDevices
+from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, PodDevices
+from kaicore.rules.engine.constraints.zones.doubts import OpenMatters
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RecentClass
-from kaicore.rules.engine.provisioning import StandingRequest
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
-from kaicore.rules.engine.victims.running_groups import Kind
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.provisioning import StandingRequest
+from kaicore.rules.engine.work.workload import Kind, Member, Workload
+from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.reasons.reason import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ class CycleInput:
         columns: all nodes; the cycle copies what it changes.
         class_of: returns the class as which a pod is decided on.
         workloads: all groups with their pods, by key.
-        running: of them, those that run and may be preempted (`kaicore.rules.engine.victims.running_groups`).
+        running: of them, those that run and may be preempted (`kaicore.rules.engine.work.workload`).
         needed_by: keys of the groups that start together with a group, by its key.
         pending: keys of the groups that have waiting pods.
         leaving: pods that still hold their node and are charged as being released.
@@ -113,7 +116,7 @@ class CycleInput:
         budgets: how many pods may be evicted of those under a PodDisruptionBudget.
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
-            `kaicore.rules.engine.moved.move_key`.
+            `kaicore.rules.engine.cycle_input.move_key`.
         in_backoff: uids of waiting pods that are not to be placed yet, after failed binds.
         marks_of: returns what a pod leaves on the node that it is charged to, by its uid
             (`kaicore.rules.engine.constraints.pod_marks`).
@@ -167,3 +170,31 @@ class CycleInput:
     expected_us: Callable[[Member, int], int] = lambda _, __: -1
     promised: Mapping[str, RoomPromised | PromiseGivenUp] = field(default_factory=dict)
     is_own: Callable[[str], bool] = lambda _: True
+
+
+#: Creation times are in whole seconds.
+_SECOND_US = 1_000_000
+
+
+def move_key(group: str, pod: Pod) -> str:
+    """Return under what it is remembered when pods of a group were moved: the group, or the owner of a lone pod."""
+    if group.startswith(f"{POD}/") and pod.owner is not None:
+        return f"{pod.owner.kind}/{pod.namespace}/{pod.owner.name}/{pod.owner.uid}"
+    return group
+
+
+def moved_at(cycle_input: CycleInput, workload: Workload) -> int:
+    """Return when pods of a group, or those before them, were moved; microseconds since the epoch, or 0.
+
+    A pod that is a group of its own is identified by its owner, and only pods created since then count: they are the
+    moved ones.
+    """
+    if not cycle_input.moved_at:
+        return 0
+    member = next(iter((workload.active or workload.waiting).values()), None)
+    if member is None:
+        return 0
+    group = workload.group.key
+    key = move_key(group, member.pod)
+    at = cycle_input.moved_at.get(key, 0)
+    return at if key == group or (member.pod.created_at + 1) * _SECOND_US > at else 0

@@ -1,10 +1,9 @@
-"""The envelope of an event: its place in the log, its author, and its cause.
+"""The envelope of an event: its place in the log, its author, its cause, and the ids of its trace.
 
-Trace and span ids of events, by the W3C's Trace Context, derived from the event alone.
-
-So the relay, the API and every reader of the log give the same event the same ids, and none has to be stored. A span is
-an event. A trace is the subject of the event: a pod, from its first observation to its end. Where an event is about no
-pod, its trace is its correlation, such as a cycle.
+Trace and span ids follow the W3C's Trace Context and are derived from the event alone. So the relay, the API and every
+reader of the log give the same event the same ids, and none has to be stored. A span is an event. A trace is the
+subject of the event: a pod, from its first observation to its end. Where an event is about no pod, its trace is its
+correlation, such as a cycle.
 """
 
 from collections.abc import Mapping

@@ -1,13 +1,12 @@
-"""The record of an observation: the placement, and the event with an id of its own.
+"""Observations and facts as records: each with an id of its own, and with the change of a node's account.
 
 The id is derived from the pod, the observed placement and the observation before it. So the same report, sent again, is
 recorded once, and a placement that changes and changes back is recorded each time.
 
-A fact that changes a node's account: it moves the node's stream, in the same unit.
-
 Every decision about a node is conditional on `node/<name>`. A fact has a stream of its own (`pod/<uid>`, `nrt/<name>`).
-Where it changes the account of a node, a `NodeCharged` goes with it, and no decision that was taken without it is
-appended after it. Facts that only free a node go without: a decision taken without them is cautious, not wrong.
+Where it changes the account of a node, a `NodeCharged` goes with it in the same unit. No decision that was taken
+without it is appended after it. Facts that only free a node go without: a decision taken without them is cautious, not
+wrong.
 """
 
 from collections.abc import Iterable

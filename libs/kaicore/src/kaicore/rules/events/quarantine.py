@@ -1,9 +1,19 @@
-"""Quarantined events cannot be decoded or folded, and say nothing until the owner sets them aside."""
+"""Quarantine: an event that cannot be decoded or folded says nothing until the owner sets it aside.
 
-from collections.abc import Mapping, Sequence
+No event that decodes and that no state can take in is known, but for defects. It makes the fold raise in the middle,
+which leaves a state half changed. That state is thrown away, and the states before are folded again. This time the
+event is quarantined instead of folded. Readers with a fold of their own, such as the binder, do the same (`folding`).
+
+Whether the fold raises depends on the event and on the events before it, and on nothing else. An event's hash covers
+all of them. So what was learned of a hash holds for every state of this program, live or replayed.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 
 import msgspec
 
+from kaicore.errors import KaiError, UnfoldableEvent
 from kaicore.rules.events.envelope import Event
 
 #: The meaning of the metric `kai_quarantined_events`.
@@ -61,3 +71,41 @@ def passed_over_text(events: Mapping[int, str]) -> str:
     others = f" and {len(events) - 1} more" if len(events) > 1 else ""
     first = min(events)
     return f"{events[first]}{others}: it counts for nothing here"
+
+
+#: By the hash of an event that makes the fold raise, what is wrong with it; that of other readers by their names.
+_problems: dict[bytes, str] = {}
+_of_readers: dict[tuple[str, bytes], str] = {}
+
+
+def known_problem(event: Event) -> str:
+    """Return why an event cannot be folded; empty where that is not known, or it can."""
+    return _problems.get(event.hash, "") if _problems else ""
+
+
+def learn(event: Event, error: Exception) -> UnfoldableEvent:
+    """Take note that an event makes the fold raise, and return the error that says so."""
+    problem = _problems[event.hash] = f"{type(error).__name__}: {error}"
+    return UnfoldableEvent(event.cluster, event.position, f"{event.type} on {event.stream}: {problem}")
+
+
+def is_passed_over(event: Event, reader: str) -> bool:
+    """Tell whether an event is known to make a reader's own fold raise."""
+    return (reader, event.hash) in _of_readers if _of_readers else False
+
+
+@contextmanager
+def folding(event: Event, reader: str) -> Iterator[None]:
+    """Fold an event into what a reader keeps; where that raises, take note that the reader passes it over.
+
+    Raises:
+        UnfoldableEvent: what the reader keeps is half changed, and is to be made anew.
+    """
+    try:
+        yield
+    except (MemoryError, RecursionError, KaiError):
+        raise
+    except Exception as error:
+        problem = _of_readers[reader, event.hash] = f"{type(error).__name__}: {error}"
+        about = f"{event.type} on {event.stream}, by {event.actor}: {problem}"
+        raise UnfoldableEvent(event.cluster, event.position, about) from error

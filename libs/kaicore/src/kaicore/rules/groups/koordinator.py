@@ -1,21 +1,17 @@
-"""Gangs in Koordinator's terms: annotations on a PodGroup, or on pods alone.
+"""Gangs in Koordinator's terms, and their network topology: annotations on a PodGroup, or on pods alone.
 
-Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugins/coscheduling`.
-
-Network topology constraints of a gang in Koordinator's terms: annotations on its PodGroup, or on its pods.
-
-Source: Koordinator 1.8, `apis/extension/coscheduling.go` and `pkg/scheduler/plugins/coscheduling/core`.
+Source: Koordinator 1.8, `apis/extension/coscheduling.go`, `pkg/scheduler/plugins/coscheduling` and its `core`.
 """
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from kaicore.rules.events.reasons.group import Malformed
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import MatchPolicy, RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import CLUSTER_LAYER, CLUSTER_NETWORK_TOPOLOGY
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons.group import Malformed
-from kaicore.rules.reasons.reason import Reason
 
 GANG = "gang.scheduling.koordinator.sh"
 NAME_ANNOTATION = f"{GANG}/name"

@@ -1,10 +1,9 @@
-"""Pod groups of Kueue: pods that declare their own number, and start together.
+"""Pod groups of Kueue: pods that declare their own number and start together, and their topology constraints.
 
-Source: Kueue, `pkg/controller/jobs/pod` at v0.20.0-devel.
+Topology constraints of a pod set are annotations on its pod template, or on its pods.
 
-Topology constraints of a pod set in Kueue's terms: annotations on its pod template, or on its pods.
-
-Source: Kueue, `pkg/controller/jobframework/tas_validation.go` and `pkg/controller/tas` at v0.20.0-devel.
+Source: Kueue v0.20.0-devel, `pkg/controller/jobs/pod`, `pkg/controller/jobframework/tas_validation.go` and
+`pkg/controller/tas`.
 """
 
 import json
@@ -13,10 +12,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kaicore.rules.events.reasons.group import Malformed
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.reasons.group import Malformed
 
 KUEUE_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"

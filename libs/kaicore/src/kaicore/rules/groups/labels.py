@@ -1,26 +1,20 @@
-"""The labels and annotations by which objects name the queue that pays for them.
+"""Labels and annotations that several dialects share: queue, rank, preemption delay, longest execution, and selectors.
 
-The preemption delay of a pod that is a group of its own: how long it waits before it may have others evicted.
-
-Ranks that pods declare themselves.
-
-The maximum execution times that labels and annotations declare.
-
-Label selectors of Kubernetes (`metav1.LabelSelector`), on labels of pods.
-
-The kinds of objects that group pods, each with its API group.
+They name the queue that pays for a pod, the rank that a pod declares itself, and how long a pod waits before it may
+have others evicted. Selectors are those of Kubernetes (`metav1.LabelSelector`). The kinds of objects that group pods
+are here with their API groups.
 """
 
 from collections.abc import Iterable, Mapping
 
 from kaicore.errors import InvalidObject
+from kaicore.rules.events.reasons.group import Malformed
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import RankSource
 from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.model.selector import Requirement, meets
-from kaicore.rules.reasons.group import Malformed
-from kaicore.rules.reasons.reason import Reason
 
 KAI_QUEUE_LABEL = "kai.scheduler/queue"
 KUEUE_QUEUE_LABEL = "kueue.x-k8s.io/queue-name"

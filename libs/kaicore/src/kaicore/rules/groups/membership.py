@@ -10,6 +10,14 @@ Volcano, LeaderWorkerSet and JobSet by their labels, owners, Kueue's pod groups.
 from collections.abc import Callable
 from typing import NamedTuple
 
+from kaicore.rules.events.reasons.group import (
+    GroupNotFound,
+    OwnerNotFound,
+    PodGroupNotInWorkload,
+    SubGroupNotFound,
+    SubGroupNotNamed,
+)
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.dialects.dialect import SetName
 from kaicore.rules.groups.dialects.table import NAME_LABELS, OWNER_KINDS, WORKLOADS
 from kaicore.rules.groups.koordinator import GROUP_LABEL, NAME_ANNOTATION, gang_problem
@@ -28,16 +36,8 @@ from kaicore.rules.groups.labels import (
     preemption_delay_problem,
 )
 from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
+from kaicore.rules.model.group import GroupSource, GroupTemplate, source_key
 from kaicore.rules.model.pod import Owner, Pod
-from kaicore.rules.reasons.group import (
-    GroupNotFound,
-    OwnerNotFound,
-    PodGroupNotInWorkload,
-    SubGroupNotFound,
-    SubGroupNotNamed,
-)
-from kaicore.rules.reasons.reason import Reason
 
 KAI_GROUP_ANNOTATION = "pod-group-name"
 KAI_SUBGROUP_LABEL = "kai.scheduler/subgroup-name"
@@ -63,7 +63,7 @@ class Membership(NamedTuple):
         pod_set: name of the set in it that it counts for.
         source: key of the source that the group is made of; empty where pods alone make it.
         template: name of the source's template.
-        problem: why it cannot be decided on (`kaicore.rules.reasons.group`); None if it can.
+        problem: why it cannot be decided on (`kaicore.rules.events.reasons.group`); None if it can.
         looked_at: keys of the sources on which this depends, also of those that are not there.
     """
 

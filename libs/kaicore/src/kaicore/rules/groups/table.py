@@ -1,11 +1,8 @@
 """All groups of a cluster, kept up to date as sources, pods and priority classes come, change and go.
 
-Changes are reported one at a time, in any order; the groups depend only on the present objects.
-
-A group, made of its source, its pods and the priority classes.
-
-The source's fields come first. Fields that it leaves empty come from the group's oldest pod, and the rest has the
-defaults of Kubernetes.
+Changes are reported one at a time, in any order; the groups depend only on the present objects. A group is made of its
+source, its pods and the priority classes. The source's fields come first. Fields that it leaves empty come from the
+group's oldest pod, and the rest has the defaults of Kubernetes.
 """
 
 from bisect import bisect_left, insort
@@ -39,8 +36,15 @@ from kaicore.rules.groups.labels import (
 )
 from kaicore.rules.groups.membership import POD, Membership, membership
 from kaicore.rules.groups.volcano import annotated_tiers
-from kaicore.rules.model.group import Group, MatchPolicy, PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate, source_key
+from kaicore.rules.model.group import (
+    Group,
+    GroupSource,
+    GroupTemplate,
+    MatchPolicy,
+    PodSet,
+    TopologyConstraint,
+    source_key,
+)
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 

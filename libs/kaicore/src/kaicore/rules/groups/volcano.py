@@ -1,7 +1,6 @@
-"""The pod set of a pod in a Volcano Job or a HyperJob.
+"""Pods of Volcano's Jobs and HyperJobs: their pod set, and the highest tier within which they stay.
 
-Network topology constraints in Volcano's terms: the highest tier within which pods stay, from fields of objects or
-annotations on pods.
+The tier is a field of objects, or an annotation on pods.
 
 Source: Volcano v1.16.0-alpha.1, `NetworkTopologySpec` of `volcano.sh/apis`, and `pkg/webhooks/admission/jobs/validate`.
 """

@@ -1,10 +1,9 @@
-"""Kubernetes resource quantities as integers.
+"""Kubernetes resource quantities and durations as integers.
 
 Every amount in kai-ledger is a whole number in the canonical unit of its resource: millicores for `cpu`, bytes for
 memory and hugepages, counts for everything else. A quantity that is not whole in that unit is rounded up, as
-Kubernetes' `Quantity.MilliValue()` and `Quantity.Value()` do.
-
-Durations as Go and Kubernetes write them (`metav1.Duration`): `60s`, `1h30m`, `-1s`, `500ms`.
+Kubernetes' `Quantity.MilliValue()` and `Quantity.Value()` do. Durations are read as Go and Kubernetes write them
+(`metav1.Duration`): `60s`, `1h30m`, `-1s`, `500ms`.
 """
 
 import re

@@ -26,11 +26,11 @@ from dataclasses import dataclass
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.masks import zones_of
-from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.zone_charge import ZoneCharge
-from kaicore.rules.numa.zones import NodeZones
+from kaicore.rules.numa.kubelet.masks import zones_of
+from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import NodeZones
 
 #: What is free, by zone and resource.
 _World = tuple[tuple[int, ...], ...]

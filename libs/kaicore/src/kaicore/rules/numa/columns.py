@@ -1,13 +1,10 @@
 """The NUMA zones of all nodes as columns, updated in place.
 
 Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
-Free capacity is reconstructed (KAI-Scheduler v0.17, `docs/developer/designs/numa-topology/README.md`, Appendix A):
-allocatable - used, where `used` is the sum of the known placements, for memory as the memory manager counts it.
-`releasing` is the part that terminating pods hold.
-
-The arrays behind the columns of zones: they grow as rows, zones and resources appear, and are copied for a cycle.
-
-Rows are nodes, the second axis zones (in order of NUMA id), the third resources. A cell that a node does not have is 0.
+The arrays grow as rows, zones and resources appear, and are copied for a cycle. Free capacity is reconstructed
+(KAI-Scheduler v0.17, `docs/developer/designs/numa-topology/README.md`, Appendix A): allocatable - used, where `used` is
+the sum of the known placements, for memory as the memory manager counts it. `releasing` is the part that terminating
+pods hold.
 """
 
 import math
@@ -22,12 +19,12 @@ import numpy.typing as npt
 
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.quantity import CPU, is_memory
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.masks import zones_of
-from kaicore.rules.numa.memory_manager import MemoryBlock, MemoryZones
+from kaicore.rules.numa.kubelet.masks import zones_of
+from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, MemoryZones
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge, shared_blocks
+from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 from kaicore.rules.numa.row_memory import RowMemory
-from kaicore.rules.numa.zone_charge import ZoneCharge, shared_blocks
-from kaicore.rules.numa.zones import NodeDevices, NodeZones
 
 Ints = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]

@@ -9,12 +9,12 @@ serve all. Container scope is greedy, init containers are checked but not accumu
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.evaluators import Hints
-from kaicore.rules.numa.masks import lowest_place, zones_of
-from kaicore.rules.numa.memory_manager import MemoryBlock
-from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected
-from kaicore.rules.numa.zones import NodeZones
+from kaicore.rules.numa.kubelet.evaluators import Hints
+from kaicore.rules.numa.kubelet.masks import lowest_place, zones_of
+from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock
+from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.kubelet.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected
+from kaicore.rules.numa.kubelet.zones import NodeZones
 
 
 def admit(node: NodeZones, request: AlignedRequest) -> Admitted | Rejected:

@@ -4,10 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from kaicore.rules.model.node import TopologyPolicy
-from kaicore.rules.model.quantity import CPU, MEMORY, is_memory
-from kaicore.rules.numa.verdict import POD_LEVEL_RESOURCES, SMT_ALIGNMENT, Rejected
-from kaicore.rules.reasons.numa import (
+from kaicore.rules.events.reasons.numa import (
     NumaMemoryGroups,
     NumaNeverFits,
     NumaWholeCores,
@@ -15,6 +12,9 @@ from kaicore.rules.reasons.numa import (
     NumaZonesApart,
     NumaZoneShort,
 )
+from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.quantity import CPU, MEMORY, is_memory
+from kaicore.rules.numa.kubelet.verdict import POD_LEVEL_RESOURCES, SMT_ALIGNMENT, Rejected
 
 AlignmentReason: TypeAlias = (
     NumaNeverFits | NumaWidthsDiffer | NumaZoneShort | NumaZonesApart | NumaMemoryGroups | NumaWholeCores

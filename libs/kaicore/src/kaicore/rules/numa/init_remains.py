@@ -2,7 +2,7 @@
 containers.
 
 No podresources API shows them. They are predicted again by the kubelet's walk over the pod
-(`kaicore.rules.numa.admission`), with the observed containers fixed to their observed zones. The part that an init
+(`numa.kubelet.admission`), with the observed containers fixed to their observed zones. The part that an init
 container lends must lie within the zones of every later container that asks for the same resource. So where those are
 known there is hardly a choice: under `single-numa-node` and `restricted` the kubelet's own preference settles the rest.
 Under `none` and `best-effort` CPUs and devices may come from outside of any mask. Where several answers agree with the
@@ -16,12 +16,11 @@ from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.placement import ContainerPlacement, Placement, SpanAmount
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.numa.admission import admit
-from kaicore.rules.numa.masks import MaskTable
-from kaicore.rules.numa.prediction import predicted_placement
-from kaicore.rules.numa.requests import AlignedRequest
-from kaicore.rules.numa.verdict import Admitted, Seen
-from kaicore.rules.numa.zones import NodeZones
+from kaicore.rules.numa.kubelet.admission import admit
+from kaicore.rules.numa.kubelet.masks import MaskTable
+from kaicore.rules.numa.kubelet.requests import AlignedRequest
+from kaicore.rules.numa.kubelet.verdict import Admitted, Seen, predicted_placement
+from kaicore.rules.numa.kubelet.zones import NodeZones
 
 _LOOSE = (TopologyPolicy.NONE, TopologyPolicy.BEST_EFFORT)
 

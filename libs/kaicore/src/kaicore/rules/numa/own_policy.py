@@ -1,14 +1,5 @@
 """Compliance with a pod's own NUMA policy, by the prediction for its kubelet and by the observation of the pod.
 
-Both are judged alike. The resources of a container under the policy (of the whole pod, where the kubelet asks for hints
-so) must come from a limited number of zones. The limit is one for `single-numa-node`. For `restricted` it is the fewest
-zones that could ever suffice for the resource that needs most zones. In a prediction every zone counts that a resource
-*may* come from (`kaicore.rules.numa.spans`), in an observation every zone that it names. A device that several zones
-reach is on each of them (the device manager's hints: any of its NUMA nodes will do), so one of those that is used
-anyway is enough.
-
-A pod's own NUMA policy: its requirements on zones, independent of the node.
-
 The kubelet's Topology Manager policy is the node's, for all pods alike. On a node with a policy that refuses no pod, a
 pod may still want its devices together. It declares so by annotations, and is placed only where the kubelet will do so
 by itself. The idea is KAI-Scheduler's (v0.17, `docs/developer/designs/numa-topology/README.md`, "v3"); the annotations
@@ -19,25 +10,67 @@ are ours.
 | `kai.scheduler/numa-policy` | `single-numa-node`, `restricted`, `best-effort` | no policy of its own |
 | `kai.scheduler/numa-resources` | resource names with commas between | all that kubelets align of the pod |
 | `kai.scheduler/numa-heal` | `true`, `false` | `false` |
+
+Prediction and observation are judged alike. The resources of a container under the policy (of the whole pod, where the
+kubelet asks for hints so) must come from a limited number of zones. The limit is one for `single-numa-node`. For
+`restricted` it is the fewest zones that could ever suffice for the resource that needs most zones. In a prediction
+every zone counts that a resource *may* come from (its span), in an observation every zone that it names. A device that
+several zones reach is on each of them (the device manager's hints: any of its NUMA nodes will do), so one of those that
+is used anyway is enough.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import combinations
+from operator import or_
 
 import msgspec
 import numpy as np
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import ContainerKind, Pod
-from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.columns import ZoneColumns
-from kaicore.rules.numa.masks import zones_of
-from kaicore.rules.numa.requests import AlignedRequest, aligned_request
-from kaicore.rules.numa.spans import sources
-from kaicore.rules.numa.verdict import Admitted
+from kaicore.rules.numa.kubelet.masks import zones_of
+from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request
+from kaicore.rules.numa.kubelet.verdict import Admitted, Holding
+
+
+def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> int:
+    """Return the zones that a container's share of a resource may come from, as a mask."""
+    if is_memory(resource):
+        mask = 0
+        for block in holding.blocks:
+            mask |= block.mask if block.resource == resource else 0
+        return mask
+    named = sum(1 << zone for zone, amount in enumerate(holding.amounts.get(resource, ())) if amount)
+    none = columns.kubelet_of(row).policy is TopologyPolicy.NONE
+    if resource not in holding.uncertain or (resource == CPU and none):
+        return named
+    amounts = columns.capacity[row, : int(columns.zone_count[row]), columns.resources[resource]].tolist()
+    hosting = sum(1 << zone for zone, amount in enumerate(amounts) if amount)
+    return hosting & holding.mask if holding.mask and not named & ~holding.mask else hosting
+
+
+def spans(columns: ZoneColumns, row: int, admitted: Admitted) -> tuple[int, ...]:
+    """Return the zones that anything of a pod's long-running containers may come from, as masks.
+
+    One of each container that has any; one of the whole pod where the kubelet aligns pods (scope `pod`).
+    """
+    masks = []
+    for holding in admitted.holdings:
+        if holding.container.kind is not ContainerKind.INIT:
+            mask = 0
+            for resource, _ in holding.container.amounts:
+                mask |= sources(columns, row, holding, resource)
+            masks += [mask] if mask else []
+    if len(masks) > 1 and columns.kubelet_of(row).scope is TopologyScope.POD:
+        return (reduce(or_, masks),)
+    return tuple(masks)
+
 
 POLICY_ANNOTATION = "kai.scheduler/numa-policy"
 RESOURCES_ANNOTATION = "kai.scheduler/numa-resources"

@@ -12,8 +12,8 @@ from operator import or_
 import msgspec
 
 from kaicore.rules.numa.columns import ZoneColumns
-from kaicore.rules.numa.masks import mask_table, zones_of
-from kaicore.rules.numa.requests import AlignedRequest
+from kaicore.rules.numa.kubelet.masks import mask_table, zones_of
+from kaicore.rules.numa.kubelet.requests import AlignedRequest
 
 #: Score of a node on which nothing is known to come from zones that belong together.
 UNKNOWN = -1
@@ -67,7 +67,7 @@ def score(
     Args:
         columns: the zones of all nodes.
         row: the node's row.
-        spans: the zones that its kubelet may give the pod's containers, as masks (`kaicore.rules.numa.spans`).
+        spans: the zones that its kubelet may give the pod's containers, as masks (`kaicore.rules.numa.own_policy`).
         request: what is aligned of the pod.
         scoring: the strategy.
         reconstruct: see `ZoneColumns.free`.

@@ -1,4 +1,4 @@
-"""A fast screen that rules nodes out by the thousand, so that the exact walk (`kaicore.rules.numa.admission`) sees few.
+"""A fast screen that rules out nodes by the thousand, so that the walk (`numa.kubelet.admission`) sees few.
 
 A node that `may_admit` rules out is never admissible. It is exact for a pod with one container and one type of memory,
 on a node without memory groups over its zones: such a node is admitted if it is not ruled out
@@ -13,9 +13,9 @@ import numpy as np
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.columns import Flags, Ints, ZoneColumns
-from kaicore.rules.numa.kubelet_settings import KubeletSettings
-from kaicore.rules.numa.masks import MaskTable, mask_table
-from kaicore.rules.numa.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.kubelet.masks import MaskTable, mask_table
+from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
 
 #: How many masks of a width are tried on all rows before the rest is tried on those that are left.
 _FIRST_MASKS = 8

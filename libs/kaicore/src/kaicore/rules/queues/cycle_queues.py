@@ -21,13 +21,13 @@ Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/reclaimable/recla
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from kaicore.rules.events.reasons.queue import OverLimit, QueueMayNotPreempt, QueueMayNotReclaim, VictimWithinShare
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.queues.config import FairShareConfig
+from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.queues.tree import Demand
-from kaicore.rules.reasons.queue import OverLimit, QueueMayNotPreempt, QueueMayNotReclaim, VictimWithinShare
-from kaicore.rules.reasons.reason import Reason
 
 #: Shares of what a queue is owed are compared to this precision; with nothing owed, any use is this many times it.
 _PRECISION = 10**9

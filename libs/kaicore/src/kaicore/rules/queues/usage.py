@@ -16,8 +16,7 @@ import msgspec
 
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS, is_memory
-from kaicore.rules.queues.config import HOUR_US, RETENTION_HOURS, FairShareConfig
-from kaicore.rules.queues.division import USAGE_SCALE
+from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, USAGE_SCALE, FairShareConfig
 
 _HOUR_MS = HOUR_US // 1000
 _ONE = 1 << 32

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PlacementObserved, PodPlaced
-from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import agreement_changes
+from kaicore.rules.state.pods.agreement import Agreement
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,26 +25,24 @@ from kaicore.rules.engine.victims.eviction_cost import FailuresLeft
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.quarantine import QuarantinedEvent, quarantined
+from kaicore.rules.events.quarantine import QuarantinedEvent, known_problem, learn, quarantined
 from kaicore.rules.groups.labels import JOB
 from kaicore.rules.groups.membership import owner_kind
-from kaicore.rules.model.group import Group
-from kaicore.rules.model.group_source import source_key
+from kaicore.rules.model.group import Group, source_key
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
+from kaicore.rules.model.replicas import replica_shard
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import QueueTree
-from kaicore.rules.sharing.replicas import replica_shard
-from kaicore.rules.state.cluster_constraints import FACTS
-from kaicore.rules.state.node_readiness import NodeReadiness
-from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pod_indexes import PodIndexes
-from kaicore.rules.state.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
-from kaicore.rules.state.queue_shares import queue_accounts
+from kaicore.rules.state.indexes.cluster_constraints import FACTS
+from kaicore.rules.state.indexes.pod_indexes import PodIndexes
+from kaicore.rules.state.indexes.workload_index import WorkloadIndex
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.transitions import Release, change
+from kaicore.rules.state.registries.node_readiness import NodeReadiness
+from kaicore.rules.state.registries.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
+from kaicore.rules.state.registries.queue_registry import queue_accounts
 from kaicore.rules.state.shared_gpus import GpuGroup
-from kaicore.rules.state.transitions import Release, change
-from kaicore.rules.state.unfoldable import known_problem, learn
-from kaicore.rules.state.workload_index import WorkloadIndex
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
 from kaicore.rules.topology.resolve import Resolver
 

@@ -8,9 +8,9 @@ from msgspec.structs import replace
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import GroupPending, Payload
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.state.agreement import Agreement
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.state.pods.agreement import Agreement
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 #: A start that is no later than so long after the time that was promised is in time: pods take a while to end, and a
 #: cycle to come.

@@ -1,17 +1,12 @@
-"""A copy of a state for trials: immutable parts are shared, everything else is copied.
+"""A copy of a state for trials: events are folded into it that no log ever contains.
 
-Frozen objects, and the values in pods' entries, are replaced and never changed (`ClusterState` itself makes such a
-shallow copy of an entry before a change). Encoding a state as bytes and decoding it is a copy as well, but takes
-several times as long.
+Immutable parts are shared, everything else is copied. Frozen objects, and the values in pods' entries, are replaced and
+never changed (`ClusterState` itself makes such a shallow copy of an entry before a change). Encoding a state as bytes
+and decoding it is a copy as well, but takes several times as long.
 
-Events without a log that are folded into a state: for trials on a copy, or for simulation.
-
-A restore point of a state: facts that are tried, and then taken back by other facts, leave no trace.
-
-The other facts restore what follows from the objects that there are. Times, counts of changes and the past of groups
-do not follow from them. Each part that keeps such figures copies them and puts them back.
-
-A copy of a state for trials. Events are folded into it that no log ever contains.
+A restore point takes back what was tried: facts, and then other facts that undo them, leave no trace. Most follows from
+the present objects. Times, counts of changes and the past of groups do not. Each part that keeps such figures copies
+them and puts them back.
 """
 
 import gc
@@ -29,10 +24,10 @@ import numpy.typing as npt
 
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 from kaicore.rules.numa.row_memory import RowMemory
-from kaicore.rules.numa.zone_charge import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 
 class RestorePoint:

@@ -15,7 +15,7 @@ from kaicore.rules.engine.placement.reservation_pod import PLANNED, planned_pod
 from kaicore.rules.events.payloads import GpuClosed, GpuOpened
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 
 class GpuGroup(msgspec.Struct):

@@ -13,28 +13,27 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
 from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.state.charges.early_release import PodHolding
+from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.early_release import PodHolding
-from kaicore.rules.state.node_readiness import NodeReadiness
-from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.prediction_misses import ExplainedMiss, OpenMiss
-from kaicore.rules.state.provisioning_registry import ProvisioningRecord
-from kaicore.rules.state.queue_registry import QueueRegistry, QueueRegistryRecord
-from kaicore.rules.state.recent_work import RecentWork, SeenWork
-from kaicore.rules.state.rejections import Rejection
-from kaicore.rules.state.repairs import RepairRecord
-from kaicore.rules.state.run_times import RunsOfKind, RunTimes
-from kaicore.rules.state.shadow_book import ShadowBook, ShadowRecord
+from kaicore.rules.state.indexes.recent_work import RecentWork, SeenWork
+from kaicore.rules.state.indexes.rejections import Rejection
+from kaicore.rules.state.indexes.repairs import RepairRecord
+from kaicore.rules.state.indexes.run_times import RunsOfKind, RunTimes
+from kaicore.rules.state.indexes.shadow_book import ShadowBook, ShadowRecord
+from kaicore.rules.state.indexes.workload_index import WorkloadRecord
+from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.registries.node_readiness import NodeReadiness
+from kaicore.rules.state.registries.provisioning_registry import ProvisioningRecord
+from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRegistryRecord
 from kaicore.rules.state.shared_gpus import GpuGroup
-from kaicore.rules.state.workload_index import WorkloadRecord
 
 #: Raised with every change of what a state consists of, or of how it is folded.
 SNAPSHOT_SCHEMA = f"state-24-engine-{ENGINE_VERSION}"

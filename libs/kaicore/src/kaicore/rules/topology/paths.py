@@ -1,9 +1,4 @@
-"""The source of a tree: an object that gives the path of each node.
-
-The path of a node in a topology that is defined by labels.
-
-The path of a node in the topology that HyperNodes define.
-"""
+"""Paths of nodes in a topology: defined by the labels of nodes, or by HyperNodes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache

@@ -19,16 +19,16 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import HOSTNAME, HYPER_NODE, KUEUE_TOPOLOGY, LABEL, TopologyLevel
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.topology import (
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.topology import (
     TopologyAmbiguous,
     TopologyConstraintInvalid,
     TopologyInvalid,
     TopologyLevelNotFound,
     TopologyNotFound,
 )
+from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
+from kaicore.rules.model.network_topology import HOSTNAME, HYPER_NODE, KUEUE_TOPOLOGY, LABEL, TopologyLevel
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices
 

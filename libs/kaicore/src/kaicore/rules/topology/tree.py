@@ -1,8 +1,7 @@
 """The tree of a topology's domains over the existing nodes.
 
-The rows of a topology in order of the tree, so that the rows of every domain are next to each other.
-
-Sums over domains are then sums over runs, and the domains below a domain are a run as well.
+Rows are in order of the tree, so that the rows of every domain are next to each other. Sums over domains are then sums
+over runs, and the domains below a domain are a run as well.
 """
 
 from collections.abc import Mapping, Sequence

@@ -15,11 +15,10 @@ from pathlib import Path
 import yaml
 from pydantic import AwareDatetime, Field, ValidationError
 
-from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.errors import ConfigurationError, InvalidObject, place_of_fault
 from kaicore.runtime.access.issuers import IssuerEntry, Strict
 from kaicore.runtime.access.scopes import Caller, parse_scope
 from kaicore.runtime.service.logs import get_logger
-from kaicore.yaml_faults import place_of_fault
 
 #: Begins every key, so that people and scanners of secrets see what it is.
 KEY_PREFIX = "kai_"

@@ -37,7 +37,7 @@ class AgreementCounts(Answer, frozen=True, kw_only=True):
     Attributes:
         predicted: decisions of the part with a prediction of zones; all but `rejected` counts at their time.
         observed: those of which the pod was observed, up to the part's end, and the observation believed.
-        exact, same_zones, different: of the observed, by how they compare (`kaicore.rules.state.agreement`).
+        exact, same_zones, different: of the observed, by how they compare (`kaicore.rules.state.pods.agreement`).
         rejected: pods that a kubelet refused.
     """
 

@@ -21,7 +21,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.group import Group
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import WorkView
 from kaicore.spelling import did_you_mean
 

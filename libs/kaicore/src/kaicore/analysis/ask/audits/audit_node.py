@@ -36,7 +36,7 @@ from kaicore.rules.events.payloads import (
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import QosClass
 from kaicore.rules.model.quantity import exact_amount
-from kaicore.rules.state.agreement import compare
+from kaicore.rules.state.pods.agreement import compare
 from kaicore.spelling import did_you_mean
 
 #: Streams that are read at once.

@@ -26,8 +26,8 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PlacementObserved, PodRejected
 from kaicore.rules.state.accuracy import fold_counting
-from kaicore.rules.state.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pods.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.views import FleetView, LogView
 from kaicore.spelling import did_you_mean
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 import msgspec
+
 from kaicore.analysis.ask.audits.audit_answers import DecisionAnswer, Span, SpanAnswer
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of

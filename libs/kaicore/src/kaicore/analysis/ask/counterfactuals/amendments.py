@@ -27,28 +27,16 @@ from kaicore.rules.events.payloads import (
     QueueDeleted,
     QueueObserved,
 )
-from kaicore.rules.groups.koordinator import GANG
-from kaicore.rules.groups.kueue import TOTAL_COUNT
-from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
-from kaicore.rules.model.network_topology import HOSTNAME
-from kaicore.rules.model.node import Node
-from kaicore.rules.model.pod import GPU_SHARE, Pod, Toleration
-from kaicore.rules.model.pod_rules import PodRules
-from kaicore.rules.model.quantity import MEMORY, format_amount
-from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor
-from kaicore.rules.model.selector import Requirement
-from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
-from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
-from kaicore.rules.reasons.base import NodeReason, named_amount
-from kaicore.rules.reasons.devices import (
+from kaicore.rules.events.reasons.base import NodeReason, named_amount
+from kaicore.rules.events.reasons.devices import (
     DevicesTaken,
     NoMatchingDevices,
     ResourceClaimNotReady,
     ResourceClaimOutOfReach,
 )
-from kaicore.rules.reasons.eviction import NeverPreempts
-from kaicore.rules.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
-from kaicore.rules.reasons.node import (
+from kaicore.rules.events.reasons.eviction import NeverPreempts
+from kaicore.rules.events.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
+from kaicore.rules.events.reasons.node import (
     NodeAffinityMismatch,
     NodeFlavorMismatch,
     NodeNotReady,
@@ -56,8 +44,8 @@ from kaicore.rules.reasons.node import (
     NodeUnschedulable,
     UntoleratedTaint,
 )
-from kaicore.rules.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
-from kaicore.rules.reasons.pods_nearby import (
+from kaicore.rules.events.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
+from kaicore.rules.events.reasons.pods_nearby import (
     HostPortTaken,
     NoTopologyLabel,
     NoVolumeLeft,
@@ -68,7 +56,7 @@ from kaicore.rules.reasons.pods_nearby import (
     VolumeNotReady,
     VolumeOutOfReach,
 )
-from kaicore.rules.reasons.queue import (
+from kaicore.rules.events.reasons.queue import (
     BoundReason,
     NamespaceNotSelected,
     NonPreemptibleOverQuota,
@@ -84,7 +72,18 @@ from kaicore.rules.reasons.queue import (
     ResourceNotCovered,
     VictimWithinShare,
 )
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.koordinator import GANG
+from kaicore.rules.groups.kueue import TOTAL_COUNT
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
+from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import GPU_SHARE, Pod, PodRules, Toleration
+from kaicore.rules.model.quantity import MEMORY, format_amount
+from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor
+from kaicore.rules.model.selector import Requirement
+from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
+from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
 
 #: A node as it is to be, and what is done to it; None where nothing that is known helps.
 _Mended = tuple[Node, str] | None
@@ -505,7 +504,7 @@ def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
         if queue is None:
             continue
         # What is over by being used already is lacking as well.
-        lacking = max(reason.excess, 0)
+        lacking = max(reason.whole(reason.excess), 0)
         share = queue.shares.get(reason.resource, QueueShare())
         share, bound, value = _more(share, reason, lacking)
         if not bound:
@@ -516,7 +515,7 @@ def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
     if changed:
         first = bounds[0]
         pairs = [(queues[name], after) for name, after in changed.items()]
-        yield _changed(" and ".join(words), pairs, resource=first.resource, amount=first.excess)
+        yield _changed(" and ".join(words), pairs, resource=first.resource, amount=first.whole(first.excess))
 
 
 def _more(share: QueueShare, reason: BoundReason, lacking: int) -> tuple[QueueShare, str, int]:

@@ -12,22 +12,22 @@ from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
-from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter, OwnPolicyFilter
+from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter, OwnPolicyFilter
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
-from kaicore.rules.engine.gang_planner import members_of
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
+from kaicore.rules.engine.work.gang_planner import members_of
 from kaicore.rules.events.payloads import NodeObserved, PodObserved
+from kaicore.rules.events.reasons.base import NodeReason
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.queues.resources import counted
-from kaicore.rules.reasons.base import NodeReason
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.queues.tree import counted, without_parts
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class Asked:
         """The sum of the requests of all pods that must start together, as queues count it."""
         pending = self.session.pending_groups.get(self.entry.group)
         steps = [] if pending is None else self.session.gangs.joint_steps(pending)[0]
-        return counted(self.session.pods.requests_of(members_of(steps) or [self.entry]))
+        return counted(without_parts(self.session.pods.requests_of(members_of(steps) or [self.entry])))
 
     @cached_property
     def obstacles(self) -> list[NodeObstacles]:

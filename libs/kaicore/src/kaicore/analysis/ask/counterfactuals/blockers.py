@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from kaicore.analysis.ask.counterfactuals.asked import Asked
 from kaicore.rules.engine.actions.eviction import EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.config import Action
-from kaicore.rules.engine.gang_planner import Steps
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.work.gang_planner import Steps
+from kaicore.rules.engine.work.workload import Workload
+from kaicore.rules.events.reasons.base import named_amount, time_text
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.cycle_queues import GroupRequests
-from kaicore.rules.reasons.base import named_amount, time_text
 
 #: Groups that are shown.
 MOST_BLOCKERS = 5

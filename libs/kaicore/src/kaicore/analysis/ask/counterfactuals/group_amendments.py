@@ -17,20 +17,8 @@ from kaicore.rules.events.payloads import (
     TopologyDefinitionDeleted,
     TopologyDefinitionObserved,
 )
-from kaicore.rules.groups.membership import (
-    KAI_GROUP_ANNOTATION,
-    KAI_SUBGROUP_LABEL,
-    SIGS_GROUP_LABEL,
-    VOLCANO_GROUP_ANNOTATIONS,
-    X_GROUP_LABEL,
-)
-from kaicore.rules.groups.tree import leaves
-from kaicore.rules.model.group import PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
-from kaicore.rules.model.pod import Pod, WorkloadRef
-from kaicore.rules.reasons.base import plural
-from kaicore.rules.reasons.group import (
+from kaicore.rules.events.reasons.base import plural
+from kaicore.rules.events.reasons.group import (
     GangDoesNotFit,
     GangGroupWaits,
     GangIncomplete,
@@ -41,14 +29,25 @@ from kaicore.rules.reasons.group import (
     SubGroupNotNamed,
     WaitsAfterFailedBinds,
 )
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.topology import (
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.topology import (
     TopologyAmbiguous,
     TopologyHasNoRoom,
     TopologyLevelNotFound,
     TopologyNotFound,
     TopologyReason,
 )
+from kaicore.rules.groups.membership import (
+    KAI_GROUP_ANNOTATION,
+    KAI_SUBGROUP_LABEL,
+    SIGS_GROUP_LABEL,
+    VOLCANO_GROUP_ANNOTATIONS,
+    X_GROUP_LABEL,
+)
+from kaicore.rules.groups.tree import leaves
+from kaicore.rules.model.group import GroupSource, PodSet, TopologyConstraint
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.pod import Pod, WorkloadRef
 
 #: Names, of levels, topologies or sub-groups, that are tried instead of one that is not there.
 _MOST_NAMES = 8

@@ -8,14 +8,9 @@ from collections.abc import Iterator, Sequence
 
 from kaicore.analysis.ask.counterfactuals.asked import Asked
 from kaicore.rules.deciding.cycle_input import retry_at
-from kaicore.rules.groups.membership import display_key
-from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.model.pod_rules import PodTerm
-from kaicore.rules.model.quantity import PODS
-from kaicore.rules.model.selector import Requirement
-from kaicore.rules.reasons.base import CodedReason, NodeReason, named_amount, time_text
-from kaicore.rules.reasons.group import GangDoesNotFit, GangIncomplete, WaitsAfterFailedBinds
-from kaicore.rules.reasons.node import (
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount, time_text
+from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete, WaitsAfterFailedBinds
+from kaicore.rules.events.reasons.node import (
     HistoryIncomplete,
     InsufficientResource,
     NodeAffinityMismatch,
@@ -23,10 +18,14 @@ from kaicore.rules.reasons.node import (
     NodeTooSmall,
     NoNodes,
 )
-from kaicore.rules.reasons.numa import NumaNeverFits, NumaZoneShort
-from kaicore.rules.reasons.pods_nearby import PodAffinity, PodAntiAffinity
-from kaicore.rules.reasons.queue import BoundReason
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.numa import NumaNeverFits, NumaZoneShort
+from kaicore.rules.events.reasons.pods_nearby import PodAffinity, PodAntiAffinity
+from kaicore.rules.events.reasons.queue import BoundReason
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.pod import Amounts, Pod, PodTerm
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.model.selector import Requirement
 
 #: These say themselves how much is asked for.
 _WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)

@@ -7,7 +7,7 @@ from functools import partial
 from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
 from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
-from kaicore.rules.engine.explain.smaller_pods import with_at_most
+from kaicore.rules.engine.explain.remedies import with_at_most
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.events.payloads import (
     NodeDeleted,
@@ -20,22 +20,21 @@ from kaicore.rules.events.payloads import (
     TopologyDeleted,
     TopologyObserved,
 )
-from kaicore.rules.model.network_topology import HOSTNAME
-from kaicore.rules.model.node import Node
-from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.quantity import PODS, format_amount
-from kaicore.rules.reasons.base import named_amount, plural
-from kaicore.rules.reasons.eviction import (
+from kaicore.rules.events.reasons.base import named_amount, plural
+from kaicore.rules.events.reasons.eviction import (
     MovedLately,
     PreemptionDelayNotElapsed,
     ProtectedByDisruptionBudget,
     UnderSeveralDisruptionBudgets,
     WithinMinimumRuntime,
 )
-from kaicore.rules.reasons.node import RejectedByKubelet
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.reasons.remedy import FitsAfter, FitsIf
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.events.reasons.node import RejectedByKubelet
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
+from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.quantity import PODS, format_amount
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 #: Limits: kinds of nodes with one more tried, priorities tried, and nodes with a kubelet that refused such pods.
 _MOST_KINDS, _MOST_PRIORITIES, _MOST_NODES = 4, 3, 2

@@ -16,7 +16,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.queues.resources import gpus_of, gpus_per_unit
+from kaicore.rules.queues.tree import gpus_of, gpus_per_unit
 from kaicore.rules.state.views import FleetView, PodsView
 
 #: What a pod is supposed to use for a GPU where none runs: one CPU, 1 GiB.

@@ -19,12 +19,12 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.queues.resources import GPU, gpus_of
+from kaicore.rules.queues.tree import GPU, gpus_of
 from kaicore.rules.state.accuracy import fold_counting
-from kaicore.rules.state.agreement import Agreement
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.queue_shares import figures
+from kaicore.rules.state.pods.agreement import Agreement
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import FleetView
 
 #: Of what the rows are made; another one makes all of them anew.

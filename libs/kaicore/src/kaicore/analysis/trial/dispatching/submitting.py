@@ -20,7 +20,7 @@ from kaicore.rules.events.payloads import DispatchSubmitted, DispatchWithdrawn
 from kaicore.rules.hub.hub_state import ENDED, DispatchEntry, DispatchStage, dispatch_stream
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
-from kaicore.rules.queues.resources import counted
+from kaicore.rules.queues.tree import counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
 from kaicore.spelling import did_you_mean

@@ -22,15 +22,14 @@ from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.objects.dispatched import Manifest, marked
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.queues.resources import counted
-from kaicore.rules.queues.tree import UNLIMITED
-from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.queues.tree import UNLIMITED, counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
-from kaicore.rules.state.pod_entry import PodEntry
-from kaicore.rules.state.queue_shares import ready_amounts
+from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.registries.queue_registry import ready_amounts
 from kaicore.rules.state.views import QueuesView, WorkView
 
 
@@ -81,8 +80,13 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
         for number, queue in enumerate(tree.queues):
             sums.paths.setdefault(queue.name, tuple(tree.queues[above].name for above in tree.paths[number]))
             for place, resource in enumerate(tree.resources):
-                _add(sums.held, queue.name, resource, accounts.used[number][place])
-                _add(sums.fair, queue.name, resource, min(accounts.shares.fair[number][place], UNLIMITED))
+                _add(sums.held, queue.name, resource, tree.whole(place, accounts.used[number][place]))
+                _add(
+                    sums.fair,
+                    queue.name,
+                    resource,
+                    min(tree.whole(place, accounts.shares.fair[number][place]), UNLIMITED),
+                )
         for entry in state.pods.values():
             if entry.charged and DISPATCH_MARK in entry.pod.annotations:
                 name, _ = state.queue_of(entry)

@@ -15,7 +15,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.kube.normalize.node import normalize_node, normalize_topology
 from kaicore.kube.wire.objects import NodeObject, TopologyObject
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.node import Node, NodeTopology

@@ -6,9 +6,9 @@ from enum import StrEnum
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.queues.resources import gpus_of
-from kaicore.rules.state.pod_entry import PodEntry, Stage
-from kaicore.rules.state.pod_life import LifeEvent, PodLife
+from kaicore.rules.queues.tree import gpus_of
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_life import LifeEvent, PodLife
 from kaicore.rules.state.views import FleetView
 
 

@@ -24,7 +24,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.queues.resources import gpus_of, gpus_per_unit
+from kaicore.rules.queues.tree import gpus_of, gpus_per_unit
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import encode_state
 from kaicore.rules.state.views import FleetView

@@ -22,11 +22,11 @@ from kaicore.analysis.trial.simulation.kubelets import Kubelets
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.provisioning import ProvisioningConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fold_unlogged
 from kaicore.rules.state.snapshot import decode_state

@@ -14,8 +14,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.agreement import contradiction
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.agreement import contradiction
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import PodsView
 
 #: From a node's end until the garbage collector takes its pods.

@@ -12,7 +12,7 @@ import msgspec
 
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import PriorityClassObject
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.pod import Namespace
 from kaicore.rules.objects.mappings import Object
 
 #: Priority classes that every cluster has.

@@ -12,7 +12,7 @@ import msgspec
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import BudgetObject, BudgetStatus
 from kaicore.rules.objects.mappings import Object
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import FleetView
 
 

@@ -24,9 +24,16 @@ import msgspec
 from kaicore.analysis.trial.simulation.admission import Admission, admitted_node
 from kaicore.analysis.trial.simulation.identities import GroupKind, Identities, Located, located
 from kaicore.analysis.trial.simulation.resource_claims import POD_GROUP_KIND, RESOURCE_CLAIM_KIND, TEMPLATE_KIND
-from kaicore.analysis.trial.simulation.surroundings import KINDS, ephemeral_claims, template_claims
 from kaicore.analysis.trial.simulation.validation import OddFields, is_built_in, validate
-from kaicore.analysis.trial.simulation.world import NO_TIMES, World, WorldPod, created
+from kaicore.analysis.trial.simulation.world import (
+    KINDS,
+    NO_TIMES,
+    World,
+    WorldPod,
+    created,
+    ephemeral_claims,
+    template_claims,
+)
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost
 from kaicore.kube.kinds import table
 from kaicore.kube.kinds.kind import Kind
@@ -38,8 +45,7 @@ from kaicore.rules.groups.dialects.table import OWNER_KINDS, expand, is_owner, w
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.labels import KUEUE_QUEUE_LABEL
 from kaicore.rules.groups.membership import membership
-from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import (
     OBSERVED_ANNOTATION,

@@ -10,13 +10,13 @@ from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events.payloads import EvictionDecided, HealRequested, PodPlaced
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import canonical_quantity
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import CycleView, WorkView
 
 

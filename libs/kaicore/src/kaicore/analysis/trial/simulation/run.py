@@ -42,7 +42,7 @@ from kaicore.rules.events.payloads import (
     PodEvicted,
     PodPlaced,
 )
-from kaicore.rules.model.group_source import GroupSource
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.placement import (
     DOMAINS_ANNOTATION,
     OBSERVED_ANNOTATION,

@@ -13,8 +13,8 @@ from kaicore.analysis.replay.moments import state_at
 from kaicore.analysis.trial.submission.starts import duration_text
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
-from kaicore.rules.forecast.backtest import LEAST_GROUPS, WAIT_EVENTS, Backtest, Calibration, PastWaits, sample
-from kaicore.rules.forecast.runs import RUN_EVENTS, RunHistory
+from kaicore.rules.deciding.forecast.backtest import LEAST_GROUPS, WAIT_EVENTS, Backtest, Calibration, PastWaits, sample
+from kaicore.rules.deciding.forecast.runs import RUN_EVENTS, RunHistory
 
 #: How far back runs are looked for, in events of all types: some weeks of a busy cluster.
 MOST_EVENTS = 500_000

@@ -20,12 +20,12 @@ from kaicore.analysis.trial.submission.answers import StartsAnswer
 from kaicore.analysis.trial.submission.calibrations import RunHistories, kept_calibration
 from kaicore.analysis.trial.submission.starts import checked_group, start_answer
 from kaicore.errors import KaiError, TooManyQuestions, UnknownSubject
-from kaicore.rules.forecast.runs import RunHistory
-from kaicore.rules.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
+from kaicore.rules.deciding.forecast.runs import RunHistory
+from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState, fork
-from kaicore.rules.state.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import WorkView
 from kaicore.spelling import did_you_mean
 

@@ -11,8 +11,8 @@ import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart, StartAnswer
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.trial.submission.answers import SubmittedGroup
-from kaicore.rules.forecast.start import StartForecast
-from kaicore.rules.state.run_times import Basis
+from kaicore.rules.deciding.forecast.start import StartForecast
+from kaicore.rules.state.indexes.run_times import Basis
 
 _RUNS_OF = {
     Basis.OWNER: "of their owners",

@@ -25,22 +25,22 @@ from kaicore.analysis.trial.submission.starts import checked_group, start_answer
 from kaicore.analysis.trial.submission.submitted_world import submit_objects
 from kaicore.errors import InvalidObject
 from kaicore.rules.deciding.decide import decide
+from kaicore.rules.deciding.forecast.runs import RunHistory
+from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
 from kaicore.rules.deciding.remedies import StateRemedies
 from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
-from kaicore.rules.forecast.runs import RunHistory
-from kaicore.rules.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
+from kaicore.rules.events.reasons.group import GangDoesNotFit
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
-from kaicore.rules.reasons.group import GangDoesNotFit
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
-from kaicore.rules.state.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import CycleView
 
 _ACTOR = "submission"

@@ -18,9 +18,9 @@ from kaicore.kube.normalize.storage import DEFAULT_TOLERATIONS
 from kaicore.kube.wire.objects import PodObject
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import GroupSourceObserved
-from kaicore.rules.model.group_source import GroupSource, source_key
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.group import GroupSource, source_key
 from kaicore.rules.model.node import Node
+from kaicore.rules.model.pod import Namespace
 from kaicore.rules.objects.mappings import Object
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
 from kaicore.rules.state.fork import CopiedState

@@ -10,11 +10,11 @@ from typing import Self
 import msgspec
 
 from kaicore.errors import ConfigurationError, CorruptLog, EventsRetired, LogUnavailable
-from kaicore.ledger.log.audit import Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.files.reader import LogFile, decode_lines
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
+from kaicore.ledger.log.seals.audit import Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import FieldsErased
@@ -188,7 +188,7 @@ class FileLog:
 
     @asynccontextmanager
     async def audit_view(self, cluster: str) -> AsyncIterator["FileAuditView"]:
-        """Give a view for `kaicore.ledger.log.audit.verify`."""
+        """Give a view for `kaicore.ledger.log.seals.audit.verify`."""
         if not self._has(cluster):
             raise ConfigurationError(f"{self._file.path}: has cluster {self._cluster}, not {cluster}")
         yield FileAuditView(self._file)
@@ -200,7 +200,7 @@ class FileLog:
 
 
 class FileAuditView:
-    """The view of an exported log that an audit reads (`kaicore.ledger.log.audit.AuditView`)."""
+    """The view of an exported log that an audit reads (`kaicore.ledger.log.seals.audit.AuditView`)."""
 
     def __init__(self, file: LogFile) -> None:
         self._file = file

@@ -1,4 +1,4 @@
-"""Retired months read like a part of the log: their files (`kaicore.ledger.log.archiving`), then the remaining log.
+"""Retired months read like a part of the log: first their files (`archiving`), then the remaining log.
 
 A month's CSV can only be read from its beginning. So it is written once into an exported log, in a directory of the
 caller's; each event must continue the chain, and the last one is that of the month's seal. From then on any event is
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Protocol
 
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.archiving import read_month
-from kaicore.ledger.log.audit import Auditable, AuditView, Finding, RecordedErasure
 from kaicore.ledger.log.chain import GENESIS
+from kaicore.ledger.log.files.archiving import read_month
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.writer import LogFileWriter
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import EventLog, Filter, Head, Snapshot
+from kaicore.ledger.log.seals.audit import Auditable, AuditView, Finding, RecordedErasure
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 
 #: Events that are written at a time.
@@ -122,7 +122,7 @@ class WholeLog:
 
     @asynccontextmanager
     async def audit_view(self, cluster: str) -> AsyncIterator[AuditView]:
-        """Give a view for `kaicore.ledger.log.audit.verify`."""
+        """Give a view for `kaicore.ledger.log.seals.audit.verify`."""
         assert isinstance(self._log, Auditable)
         async with self._log.audit_view(cluster) as left:
             file = self._retired.get(cluster)
@@ -134,7 +134,7 @@ class WholeLog:
 
 
 class _WholeView:
-    """The view of such a log that an audit reads (`kaicore.ledger.log.audit.AuditView`)."""
+    """The view of such a log that an audit reads (`kaicore.ledger.log.seals.audit.AuditView`)."""
 
     def __init__(self, retired: AuditView, left: AuditView, *, boundary: int) -> None:
         self._retired = retired

@@ -9,7 +9,7 @@ back, and at least once a second; so a lost notification costs a moment and neve
 
 Trails in Postgres: the table `state_trail`.
 
-A cluster's log as it lies in the tables, for `kaicore.ledger.log.audit`. Nothing is assumed about its validity.
+A cluster's log as it lies in the tables, for `kaicore.ledger.log.seals.audit`. Nothing is assumed about its validity.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ import psycopg
 from psycopg import sql
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
-from kaicore.ledger.log import archiving, partitions
+from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import draft
-from kaicore.ledger.log.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.chain import GENESIS
+from kaicore.ledger.log.files import archiving
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
@@ -40,8 +40,8 @@ from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
-from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, discard, snapshot_digest
-from kaicore.ledger.log.trail import TrailPlace
+from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
+from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, snapshot_digest
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import FieldsErased
 
@@ -73,7 +73,7 @@ _STRAY_IDS = """
 
 
 class PostgresAuditView:
-    """The view of a log in Postgres that an audit reads (`kaicore.ledger.log.audit.AuditView`).
+    """The view of a log in Postgres that an audit reads (`kaicore.ledger.log.seals.audit.AuditView`).
 
     Its connection sees one state of the database.
     """
@@ -152,7 +152,7 @@ def _differing(stream: str, versions: Mapping[str, tuple[int, int]], version: in
 
 
 class PostgresTrail:
-    """Trails in Postgres; see `kaicore.ledger.log.trail.TrailStore`."""
+    """Trails in Postgres; see `kaicore.ledger.log.snapshots.TrailStore`."""
 
     def __init__(self, connections: Connections) -> None:
         """Args: connections: of the log."""
@@ -387,7 +387,7 @@ class PostgresLog:
         self._connections = connections
         self._clock = clock
         self._poll_s = poll_s
-        #: See `kaicore.ledger.log.trail.HasTrail`.
+        #: See `kaicore.ledger.log.snapshots.HasTrail`.
         self.trail = PostgresTrail(connections)
         self._listener = Listener(connections)
         self._appenders: dict[str, Appender] = {}
@@ -659,7 +659,7 @@ class PostgresLog:
 
     @asynccontextmanager
     async def audit_view(self, cluster: str) -> AsyncIterator[PostgresAuditView]:
-        """Give a view for `kaicore.ledger.log.audit.verify`, on a connection of its own."""
+        """Give a view for `kaicore.ledger.log.seals.audit.verify`, on a connection of its own."""
         async with self._connections.snapshot() as connection:
             yield PostgresAuditView(connection, cluster)
 

@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 
 
 class CycleAction(ABC):

@@ -1,15 +1,11 @@
-"""The base of the actions that evict running pods: consolidate, reclaim, preempt.
+"""The actions that evict running pods: Consolidate, Reclaim and Preempt, on one base.
 
-They differ in the pods that they may evict (`kaicore.rules.engine.victims.rules`). All keep the same rules. Nothing is
-evicted unless the whole step provably fits afterwards, zones included. A gang goes as a whole or keeps its minimum.
-Budgets, minimum runtimes and delays are honoured. The room is reserved for the preemptor. No pod is evicted for a step
-that fits as soon as pods that already leave are gone.
-
-The action Consolidate: moves running pods so that a group fits. Every moved pod has another place.
-
-The action Preempt: evicts pods of lower priority within a queue.
-
-The action Reclaim: takes back the resources that other queues use beyond their fair share.
+Consolidate moves running pods so that a group fits; every moved pod has another place. Preempt evicts pods of lower
+priority within a queue. Reclaim takes back the resources that other queues use beyond their fair share. They differ in
+the pods that they may evict. All keep the same rules. Nothing is evicted unless the whole step provably fits
+afterwards, zones included. A gang goes as a whole or keeps its minimum. Budgets, minimum runtimes and delays are
+honoured. The room is reserved for the preemptor. No pod is evicted for a step that fits as soon as pods that already
+leave are gone.
 """
 
 from collections import Counter
@@ -22,21 +18,16 @@ from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.config import Action, PlacementStrategy
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.gang_planner import Steps, members_of
-from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle, won_by
-from kaicore.rules.engine.victims.room import FreedRoom, RoomSearch, Shortfall
-from kaicore.rules.engine.victims.rules import VictimRules
+from kaicore.rules.engine.victims.room import FreedRoom, RoomSearch, Shortfall, VictimRules
 from kaicore.rules.engine.victims.victim_set import Choice
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.gang_planner import Steps, members_of
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.groups.membership import display_key
-from kaicore.rules.model.group import Group
-from kaicore.rules.model.pod import Amounts
-from kaicore.rules.queues.cycle_queues import GroupRequests
-from kaicore.rules.reasons.eviction import (
+from kaicore.rules.events.reasons.eviction import (
     JobWouldFail,
     LosesTooMuchWork,
     MovedLately,
@@ -53,7 +44,11 @@ from kaicore.rules.reasons.eviction import (
     VictimSearchEnded,
     WithinMinimumRuntime,
 )
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.queues.cycle_queues import GroupRequests
 
 _SEARCH_ENDED = VictimSearchEnded()
 _NEVER_PREEMPTS = NeverPreempts()

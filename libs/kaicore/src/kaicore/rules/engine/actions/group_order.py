@@ -4,8 +4,8 @@ import heapq
 from collections.abc import Iterable
 from typing import Any
 
-from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
+from kaicore.rules.engine.work.pending_group import PendingGroup
 
 
 class GroupOrder:

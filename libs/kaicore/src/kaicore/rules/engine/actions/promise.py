@@ -15,12 +15,12 @@ from msgspec.structs import replace
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.config import Backfill
 from kaicore.rules.engine.decisions import GiveUpReason
-from kaicore.rules.engine.gang_planner import Steps, members_of
-from kaicore.rules.engine.pending_group import PendingGroup
-from kaicore.rules.engine.promises import Outlook, Promise, Promises, knows_ends, together, unstarted
-from kaicore.rules.engine.readiness import pending_group as as_pending
-from kaicore.rules.engine.session import Session
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+from kaicore.rules.engine.session.promises import Outlook, Promise, Promises, knows_ends, together, unstarted
+from kaicore.rules.engine.session.session import Session
+from kaicore.rules.engine.work.gang_planner import Steps, members_of
+from kaicore.rules.engine.work.gang_planner import pending_group as as_pending
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
 
 #: How many groups of different kinds a cycle works out a start for, at most.
 _MOST_TRIED = 8

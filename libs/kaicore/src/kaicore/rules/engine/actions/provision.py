@@ -18,22 +18,22 @@ from hashlib import sha256
 from kaicore.backoff import backoff
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.decisions import GroupDecision, WithdrawalReason
-from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.pod_class import base_key
-from kaicore.rules.engine.provisioning import StandingRequest
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.provisioning import StandingRequest
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import ProvisioningPodSet, ProvisioningRequested, ProvisioningWithdrawn
-from kaicore.rules.model.provisioning import MOST_POD_SETS, NO_CLASS
-from kaicore.rules.reasons.eviction import PreemptionDelayNotElapsed
-from kaicore.rules.reasons.node import NotObservedYet
-from kaicore.rules.reasons.provisioning import (
+from kaicore.rules.events.reasons.eviction import PreemptionDelayNotElapsed
+from kaicore.rules.events.reasons.node import NotObservedYet
+from kaicore.rules.events.reasons.provisioning import (
     ProvisioningClassNotAllowed,
     ProvisioningImpossible,
     ProvisioningRetried,
     WaitsForProvisioning,
 )
-from kaicore.rules.reasons.reason import Reason
-from kaicore.rules.sharing.replicas import split_shard
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.provisioning import MOST_POD_SETS, NO_CLASS
+from kaicore.rules.model.replicas import split_shard
 
 #: Reasons that time alone is about to remove: a node may be free, or a pod evicted, in a moment.
 _PASSING = (NotObservedYet, PreemptionDelayNotElapsed)

@@ -17,7 +17,7 @@ from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.cycle_input import FailedNode, NodeFailure
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.model.group import PodSet
 
 

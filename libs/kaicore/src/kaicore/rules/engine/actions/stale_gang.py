@@ -7,7 +7,7 @@ end by itself and is left alone, and so is a gang that starts together with it: 
 
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 
 

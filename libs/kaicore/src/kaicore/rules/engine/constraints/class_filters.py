@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.claims.device_closeness import DeviceCloseness
 from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
-from kaicore.rules.engine.constraints.device_closeness import DeviceCloseness
-from kaicore.rules.engine.constraints.doubts import Doubts
 from kaicore.rules.engine.constraints.node_filter import (
     GroupedMaskFilter,
     MaskFilter,
@@ -21,17 +20,16 @@ from kaicore.rules.engine.constraints.node_filter import (
     any_mask,
 )
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
-from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.constraints.share_filter import ShareFilter
 from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
-from kaicore.rules.engine.constraints.zone_filters import AdmissionFilter, OwnPolicyFilter, history_gap
+from kaicore.rules.engine.constraints.zones.doubts import Doubts
+from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter, OwnPolicyFilter, history_gap
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import ShareFit
-from kaicore.rules.model.node import Taint
-from kaicore.rules.numa.columns import Flags
-from kaicore.rules.reasons.node import (
+from kaicore.rules.events.reasons.node import (
     HistoryIncomplete,
     NodeAffinityMismatch,
     NodeFlavorMismatch,
@@ -42,6 +40,8 @@ from kaicore.rules.reasons.node import (
     RejectedByKubelet,
     UntoleratedTaint,
 )
+from kaicore.rules.model.node import Taint
+from kaicore.rules.numa.columns import Flags
 
 #: What a pod must tolerate to be put on a cordoned node, as kube-scheduler's NodeUnschedulable asks.
 CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")

@@ -2,19 +2,19 @@
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.demands import VolumeDemand, WantedVolume
-from kaicore.rules.engine.constraints.device_rule import DeviceRule
+from kaicore.rules.engine.constraints.claims.demands import VolumeDemand, WantedVolume
+from kaicore.rules.engine.constraints.claims.device_rule import DeviceRule
+from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
+from kaicore.rules.engine.constraints.claims.volume_rule import VolumeRule
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, pod_rules
 from kaicore.rules.engine.constraints.preferences import Preferences
-from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
-from kaicore.rules.engine.constraints.volume_rule import VolumeRule
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.events.reasons.devices import ResourceClaimOutOfReach
+from kaicore.rules.events.reasons.pods_nearby import VolumeOutOfReach
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.reasons.devices import ResourceClaimOutOfReach
-from kaicore.rules.reasons.pods_nearby import VolumeOutOfReach
 
 
 class ConstraintEvaluator:

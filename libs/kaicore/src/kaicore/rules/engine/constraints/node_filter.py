@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.events.reasons.base import NodeReason
+from kaicore.rules.events.reasons.node import InsufficientResource, NodeTooSmall
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.reasons.base import NodeReason
-from kaicore.rules.reasons.node import InsufficientResource, NodeTooSmall
 
 #: The fields of a reason besides `nodes` and `example`; by the example's row where nodes differ in them.
 Detail = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]

@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 import numpy as np
 
-from kaicore.rules.model.pod_rules import HostPort, PodRules
+from kaicore.rules.model.pod import HostPort, PodRules
 from kaicore.rules.model.selector import PodSelector, Selection
 from kaicore.rules.numa.columns import Flags, Ints
 

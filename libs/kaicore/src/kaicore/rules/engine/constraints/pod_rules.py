@@ -19,11 +19,8 @@ from kaicore.rules.engine.constraints.pod_marks import (
 )
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.model.pod_rules import HostPort, PodTerm, SpreadConstraint
-from kaicore.rules.model.selector import Selection
-from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.reasons.base import NodeReason
-from kaicore.rules.reasons.pods_nearby import (
+from kaicore.rules.events.reasons.base import NodeReason
+from kaicore.rules.events.reasons.pods_nearby import (
     AntiAffinityOfOthers,
     HostPortTaken,
     NoTopologyLabel,
@@ -33,6 +30,9 @@ from kaicore.rules.reasons.pods_nearby import (
     VolumeInUse,
     VolumeOutOfReach,
 )
+from kaicore.rules.model.pod import HostPort, PodTerm, SpreadConstraint
+from kaicore.rules.model.selector import Selection
+from kaicore.rules.numa.columns import Flags, Ints
 
 #: More pods than any row takes.
 NO_LIMIT = 2**31

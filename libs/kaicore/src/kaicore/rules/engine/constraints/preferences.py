@@ -15,7 +15,7 @@ from kaicore.rules.engine.constraints.pod_rules import counting_rows, having
 from kaicore.rules.engine.constraints.taint_tolerance import soft_taints
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.model.pod_rules import SpreadConstraint
+from kaicore.rules.model.pod import SpreadConstraint
 from kaicore.rules.numa.columns import Flags, Ints
 
 #: Default weights of kube-scheduler's plugins.

@@ -7,10 +7,10 @@ import numpy as np
 from kaicore.rules.engine.constraints.node_filter import first_by_name
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
+from kaicore.rules.events.reasons.base import NodeReason
+from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.reasons.base import NodeReason
-from kaicore.rules.reasons.gpus import NoGpuToShare, NoPartOfGpu
 
 
 class ShareFilter:

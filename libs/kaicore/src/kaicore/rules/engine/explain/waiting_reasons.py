@@ -1,20 +1,19 @@
 """The recorded reasons that apply to a waiting pod, and their wording in the pod's condition and events.
 
-Assignment of recorded reasons: to a class, to the pods of a class that start one by one, or to a group.
-
-Thousands of pods that start alone wait for the same reasons, so these are recorded once (decision 0003).
+A reason is recorded for a class, for the pods of a class that start one by one, or for a group. Thousands of pods that
+start alone wait for the same reasons, so these are recorded once (decision 0003).
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
-from kaicore.rules.reasons.group import SchedulingGated, Unsupported
-from kaicore.rules.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.events.reasons.group import SchedulingGated, Unsupported
+from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
+from kaicore.rules.events.reasons.reason import Reason
 
 Reasons = tuple[Reason, ...]
 #: Class, queue and priority.

@@ -1,24 +1,22 @@
 """One class of pods against all nodes: the nodes that can take a pod, the best one, and the reasons of the others.
 
-Evaluated once per cycle and class; afterwards only the rows that were charged meanwhile are evaluated again.
-
-Parts of a class's ranks that depend on more of a row than its state: devices of claims, and the classes it is for.
-
-They are worked out for rows that are alike at once, and added to the ranks of states (`FeasibleNodes`).
+It is evaluated once per cycle and class. Afterwards only the rows that were charged meanwhile are evaluated again. The
+ranks of a class have parts that depend on more of a row than its state: devices of claims, and the classes that it is
+for. They are computed at once for rows that are alike, and added to the ranks of states.
 """
 
 from array import array
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from typing import cast
 
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
-from kaicore.rules.engine.constraints.doubts import Doubts
-from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
-from kaicore.rules.engine.explain.node_reasons import first_failing
-from kaicore.rules.engine.placement.device_counts import DeviceCounts
-from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.constraints.node_filter import NodeFilter
+from kaicore.rules.engine.constraints.zones.doubts import Doubts
+from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     FULL,
     FULLEST,
@@ -40,13 +38,14 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
+from kaicore.rules.events.reasons.base import NodeReason
+from kaicore.rules.events.reasons.node import NoNodes
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import DeviceRequest
 from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.numa.prediction import PredictedPlacement
-from kaicore.rules.reasons.node import NoNodes
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
 
 #: So many kinds are found without sorting.
 _MOST_COUNTED_KINDS = 1 << 20
@@ -629,3 +628,22 @@ class FeasibleNodes:
                 idle = sum(max(allocatable[column] - used[column], 0) for column in spared)
                 total -= TAKEN * min(idle, MOST_IDLE)
         return total
+
+
+def first_failing(filters: Iterable[NodeFilter], rows: Ints) -> tuple[Reason, ...]:
+    """Return why rows fail, those of most nodes first; a row that fails no filter is in none of the reasons.
+
+    Args:
+        filters: in order; a later one is not asked about rows that fail an earlier one.
+        rows: the rows.
+    """
+    reasons: list[NodeReason] = []
+    for one in filters:
+        if not len(rows):
+            break
+        failing = one.failing(rows)
+        if np.any(failing):
+            reasons += one.reasons(rows[failing])
+            rows = rows[~failing]
+    # Every class of NodeReason is a member of the union.
+    return tuple(cast("Reason", reason) for reason in sorted(reasons, key=lambda reason: reason.sort_key))

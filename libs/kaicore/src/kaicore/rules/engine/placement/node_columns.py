@@ -1,7 +1,9 @@
 """All nodes as columns, updated in place as events are folded. A cycle works on its own copy.
 
 A row belongs to a name for good. Free is allocatable - used. `releasing` is the part of `used` that terminating pods
-still hold, because such a pod holds its amounts until it is gone.
+still hold, because such a pod holds its amounts until it is gone. Devices of claims are counted beside the amounts:
+those that draw on one counter set are parts of one card, and count as one device. It is free while none of them is
+held. Devices that are offered as an extended resource count there and not here.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,15 +14,16 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from kaicore.rules.devices.pools import DeviceId, PoolId
+from kaicore.rules.engine.constraints.claims.supplies import DeviceSupply, VolumeSupply
 from kaicore.rules.engine.constraints.pod_marks import PodMarks
-from kaicore.rules.engine.constraints.supplies import DeviceSupply, VolumeSupply
 from kaicore.rules.engine.placement.gpu_supply import GpuSupply
 from kaicore.rules.model.node import Node, NodeTopology, Taint
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints, RowMark, ZoneColumns
-from kaicore.rules.numa.kubelet_settings import KubeletSettings, infer_settings
-from kaicore.rules.numa.zones import NodeDevices, NodeZones
+from kaicore.rules.numa.kubelet.settings import KubeletSettings, infer_settings
+from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -276,3 +279,54 @@ def _padded(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[
     padded: npt.NDArray[_Scalar] = np.zeros(shape, array.dtype)
     padded[tuple(slice(0, size) for size in array.shape)] = array
     return padded
+
+
+class DeviceCounts:
+    """The counts, as the columns are now; `catch_up` first after anything was given or taken back.
+
+    Attributes:
+        total: by row.
+        free: by row.
+    """
+
+    def __init__(self, columns: NodeColumns) -> None:
+        """Args: columns: the cycle's own copy."""
+        self._supply = columns.devices
+        self.total: Ints = np.zeros(len(columns.present), np.int64)
+        self.free: Ints = np.zeros(len(columns.present), np.int64)
+        self._cards: dict[int, list[list[DeviceId]]] = {}
+        self._of_pool: dict[PoolId, list[int]] = {}
+        self._seen = len(self._supply.changes)
+        for name in self._supply.nodes_with_devices:
+            row = columns.rows.get(name)
+            node = None if row is None else columns.facts[row]
+            if row is None or node is None or row in columns.offers:
+                continue
+            cards: dict[object, list[DeviceId]] = {}
+            for pool in self._supply.pools(node):
+                if not self._supply.is_of_one_node(pool.id):
+                    continue
+                self._of_pool.setdefault(pool.id, []).append(row)
+                for one in pool.devices:
+                    sets = [use.counter_set for use in one.device.consumes]
+                    cards.setdefault((pool.id, sets[0]) if sets else one.id, []).append(one.id)
+            self._cards[row] = list(cards.values())
+            self.total[row] = len(cards)
+            self._count(row)
+
+    def __bool__(self) -> bool:
+        """True if any node has devices of claims."""
+        return bool(self._cards)
+
+    def catch_up(self) -> None:
+        """Count again where devices were given or taken back."""
+        changes = self._supply.changes
+        if self._seen < len(changes):
+            for pool in dict.fromkeys(changes[self._seen :]):
+                for row in self._of_pool.get(pool, ()):
+                    self._count(row)
+            self._seen = len(changes)
+
+    def _count(self, row: int) -> None:
+        held = self._supply.held
+        self.free[row] = sum(not any(map(held.has, card)) for card in self._cards[row])

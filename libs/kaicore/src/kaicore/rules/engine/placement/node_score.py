@@ -3,11 +3,8 @@
 A band's unit weighs more than all that the bands below it can differ by, so the first band in which two nodes differ
 decides between them. `rank` of a node is the sum of its parts, each times its band's step; `parts_of` takes it apart.
 Devices of claims are not in the rank: nodes that are alike share a rank, and their devices are asked of each by itself
-(`by_devices`).
-
-Rows by rank, of which the first is found without looking at all of them.
-
-Rows are in blocks, and each block's highest rank is kept: a change is looked at within its block.
+(`by_devices`). Rows are kept by rank in blocks, each with its highest rank, so the first row is found without looking
+at all of them.
 """
 
 from collections.abc import Callable, Collection
@@ -17,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaicore.rules.engine.constraints.device_closeness import DeviceScore
+from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
 from kaicore.rules.numa.columns import Ints
 
 #: Rank of a row that is not wanted.

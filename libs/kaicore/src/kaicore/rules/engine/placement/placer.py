@@ -1,9 +1,8 @@
-"""Puts pods on nodes, class by class, on one statement.
+"""The placer: puts pods on nodes, class by class, on one statement, and counts the pods that each node takes.
 
-The number of pods of a class that each node takes in its present state, without other new pods.
-
-The free amounts of a node as a whole are divided. Where kubelets bind zones, pods are put on one node of each kind
-until it refuses one: the zones that the kubelet leaves free are not known otherwise.
+A count is of one class in the node's present state, without other new pods. The free amounts of a node as a whole are
+divided. Where kubelets bind zones, pods are put on one node of each kind until it refuses one: the zones that the
+kubelet leaves free are not known otherwise.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -15,21 +14,21 @@ import msgspec
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.doubts import Doubts
-from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
-from kaicore.rules.engine.placement.device_counts import DeviceCounts
+from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
+from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
+from kaicore.rules.engine.placement.node_columns import DeviceCounts
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.envelope import derived_id
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 
 def row_counts(

@@ -5,16 +5,15 @@ from hashlib import sha256
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.engine.constraints.demands import NO_DEVICES, DeviceDemand, VolumeDemand
+from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDemand, VolumeDemand
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
 from kaicore.rules.model.gpu_share import GpuShare
-from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass, Toleration
-from kaicore.rules.model.pod_rules import PodRules
+from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, PodRules, QosClass, Toleration
 from kaicore.rules.model.quantity import CPU, MAX_AMOUNT, MEMORY, PODS, is_native
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request, counted_request
 from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION, PodNumaPolicy, pod_numa_policy
-from kaicore.rules.numa.requests import AlignedRequest, aligned_request, counted_request
 
 
 class PodClass(msgspec.Struct, frozen=True):

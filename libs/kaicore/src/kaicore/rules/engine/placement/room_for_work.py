@@ -16,8 +16,7 @@ import numpy as np
 
 from kaicore.rules.engine.constraints.node_matching import affine, selected
 from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
-from kaicore.rules.engine.placement.device_counts import DeviceCounts
-from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints

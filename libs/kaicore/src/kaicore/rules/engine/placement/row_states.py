@@ -11,8 +11,8 @@ import numpy.typing as npt
 from kaicore.rules.engine.placement.node_columns import NodeColumns, NodeMark
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 from kaicore.rules.numa.row_memory import StateNumbers
-from kaicore.rules.numa.zone_charge import ZoneCharge
 
 #: Up to this many rows are looked at one by one.
 _FEW = 32

@@ -10,7 +10,7 @@ from functools import cache, cached_property
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
@@ -22,7 +22,7 @@ from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory, rese
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 #: The cost of a node that cannot take the pod.
 NONE = -1

@@ -16,15 +16,15 @@ from enum import Enum
 
 import msgspec
 
-from kaicore.rules.engine.constraints.supplies import GivenClaim, GivenVolume
+from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
-from kaicore.rules.numa.masks import zones_of
-from kaicore.rules.numa.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.masks import zones_of
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 
 class PodCharge(msgspec.Struct, frozen=True, gc=False):

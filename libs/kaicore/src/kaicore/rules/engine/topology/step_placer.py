@@ -3,17 +3,16 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from kaicore.rules.engine.gang_planner import GangPlanner, Steps, members_of
-from kaicore.rules.engine.pending_group import PendingGroup
 from kaicore.rules.engine.placement.placer import Assignment, Placer
-from kaicore.rules.engine.topology.cycle_topologies import CycleTopologies
 from kaicore.rules.engine.topology.group_topology import GroupTopology
-from kaicore.rules.engine.topology.set_requests import OF_GROUP, GroupPart, HeldPod
+from kaicore.rules.engine.topology.set_requests import OF_GROUP, CycleTopologies, GroupPart, HeldPod
 from kaicore.rules.engine.topology.trial import KeptCounts
 from kaicore.rules.engine.topology.unit_trial import UnitTrial
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_of
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member, Workload
+from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.numa.columns import Flags
-from kaicore.rules.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.topology.placing.request import Refused
 from kaicore.rules.topology.placing.strategies import Strategy
 

@@ -1,6 +1,6 @@
 """The nodes in the view of the topology search: a placer's rows, on which pods are put on trial.
 
-The number of pods of a class that each row takes, kept between searches: only changed rows are counted again.
+The number of pods of a class that each row takes is kept between searches: only changed rows are counted again.
 """
 
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.topology.placing.request import PodsByRow
 

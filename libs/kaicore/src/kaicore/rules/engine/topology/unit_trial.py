@@ -1,7 +1,6 @@
-"""Pods that are placed together in a network topology: by the search, at their planned places, or at their nominated
-ones.
+"""A trial of pods that are placed together in a network topology: by the search, at their planned or nominated places.
 
-Check that the places of pods satisfy a request's topology constraints, from the places alone.
+The places are checked against a request's topology constraints, from the places alone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
-from kaicore.rules.engine.workload import Counts, Member, Workload
+from kaicore.rules.engine.work.workload import Counts, Member, Workload
 from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.columns import Ints

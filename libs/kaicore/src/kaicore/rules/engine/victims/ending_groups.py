@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
-from kaicore.rules.engine.session import Session
-from kaicore.rules.engine.workload import Workload
+from kaicore.rules.engine.session.session import Session
+from kaicore.rules.engine.work.workload import Workload
 
 #: Owners of pods that do not end to make room: one that is gone comes back at once, on the same node.
 STAYING = frozenset({"DaemonSet", "Node"})

@@ -18,13 +18,13 @@ from heapq import nsmallest
 
 import numpy as np
 
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import lost_by_moving
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.queues.resources import gpus_per_unit
+from kaicore.rules.queues.tree import gpus_per_unit
 
 #: Rows with idle devices that are looked at, those with the most first.
 _MOST_ROWS = 32

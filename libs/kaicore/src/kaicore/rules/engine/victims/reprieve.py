@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.queues.cycle_queues import CycleQueues, GroupRequests

@@ -1,28 +1,68 @@
 """Room for a step: one or more searches for victims, until the victims may really be exchanged for it.
 
-Search results fit. Whether the exchange is allowed is checked afterwards, for all victims together. Queues may refuse
-the exchange as a whole, and pods that are to be moved must fit elsewhere and be worth it. If not, the search begins
-anew without the refused victims.
+Search results fit. Whether the exchange is allowed is checked afterwards, for all victims together, by the rules of the
+evicting action. Queues may refuse the exchange as a whole, and pods that are to be moved must fit elsewhere and be
+worth it. If not, the search begins anew without the refused victims.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import msgspec
 
-from kaicore.rules.engine.gang_planner import Steps, members_of
+from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.exchange import Exchange, Exchanges
 from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of, lost_by_moving, won_by
 from kaicore.rules.engine.victims.reprieve import charge_all
-from kaicore.rules.engine.victims.rules import VictimRules
 from kaicore.rules.engine.victims.search import Victims, VictimSearch
 from kaicore.rules.engine.victims.victim_set import Choice, VictimSet
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.work.gang_planner import Steps, members_of
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member, Workload
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.reasons.reason import Reason
+from kaicore.rules.queues.cycle_queues import GroupRequests
+
+
+class VictimRules(ABC):
+    """The rules of one evicting action.
+
+    Attributes:
+        reason: what is recorded with its evictions.
+        moves: whether every victim must find another place, and the move be worth it.
+        spares_quotas: whether victims are taken last where their queue would lose part of its quota.
+    """
+
+    reason: ClassVar[EvictionReason]
+    moves: ClassVar[bool] = False
+    spares_quotas: ClassVar[bool] = False
+
+    @abstractmethod
+    def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
+        """Tell whether a running group may make way for a waiting one, by what both are."""
+
+    @abstractmethod
+    def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
+        """Return why groups may not have any pod evicted to start so much; empty if they may."""
+
+    def may_evict(self, requests: GroupRequests, victim: Workload) -> bool:
+        """Tell whether its queue lets a running group make way, as the accounts are with what is to start charged."""
+        return True
+
+    def keeps_quota(self, requests: GroupRequests, victim: Group, held: Amounts) -> bool:
+        """Tell whether a queue keeps its quota if so much of its work goes; asked if `spares_quotas`."""
+        return True
+
+    def exchange_refusal(self, requests: GroupRequests, victims: GroupRequests) -> tuple[Reason, ...]:
+        """Return why groups may not start in place of all that would be evicted; empty if they may."""
+        return ()
+
 
 #: A search is given up once it has taken pods of so many times the groups that may be moved.
 _MOST_GROUPS_FACTOR = 4

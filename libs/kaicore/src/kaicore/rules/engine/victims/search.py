@@ -28,9 +28,8 @@ from typing import Protocol
 
 import numpy as np
 
-from kaicore.rules.engine.gang_planner import Steps, members_of
 from kaicore.rules.engine.placement.placer import Assignment, in_placement_order
-from kaicore.rules.engine.session import Session
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.topology.step_placer import waiting_of
 from kaicore.rules.engine.topology.trial import PlacerRoom
 from kaicore.rules.engine.topology.unit_trial import UnitTrial
@@ -38,10 +37,11 @@ from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.node_victims import NodeVictims
 from kaicore.rules.engine.victims.reprieve import Reprieve
 from kaicore.rules.engine.victims.victim_set import Choice, VictimSet, name_of
-from kaicore.rules.engine.workload import Member
+from kaicore.rules.engine.work.gang_planner import Steps, members_of
+from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.events.reasons.queue import OverLimit
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.reasons.queue import OverLimit
-from kaicore.rules.reasons.reason import Reason
 from kaicore.rules.topology.placing.request import NO_LEVEL, PodsByRow, Refused
 
 #: So many domains are tried at most once one will do, as long as others may be cheaper.

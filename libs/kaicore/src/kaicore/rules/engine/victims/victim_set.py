@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from kaicore.rules.engine.cycle_pods import CyclePods
-from kaicore.rules.engine.workload import Member, Workload
+from kaicore.rules.engine.session.cycle_pods import CyclePods
+from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 

@@ -1,20 +1,16 @@
-"""Decisions of a cycle about pods and nodes.
+"""Decisions of cycles: about pods and nodes, about ProvisioningRequests, and the records of pods that are left waiting.
 
-ProvisioningRequests: facts about them, decisions of cycles about them, and the outcomes.
-
-Decisions of a shadow about the pods of another scheduler. They are never carried out.
-
-Records of a cycle about the pods that it leaves waiting.
+Decisions of a shadow are about the pods of another scheduler, and are never carried out.
 """
 
 import msgspec
 
 from kaicore.rules.events.payloads.base import Payload
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.provisioning import ProvisioningRequest
-from kaicore.rules.reasons.reason import Reason
 
 
 class ProvisioningRequestObserved(Payload, frozen=True):
@@ -372,7 +368,7 @@ class WaitingPod(Payload, frozen=True):
         alone: whether it starts without others of its group, so that `AlonePending` of its queue and priority holds.
         queue: as its group names it.
         priority: of its group.
-        problem: why its group cannot be decided on with it (`kaicore.rules.reasons.group`); None if it can.
+        problem: why its group cannot be decided on with it (`kaicore.rules.events.reasons.group`); None if it can.
     """
 
     uid: str

@@ -1,29 +1,17 @@
-"""Facts about the other objects that decide which nodes pods may use, and which pods may be evicted.
+"""Facts about a cluster: pods, nodes with their zones, devices, queues, topologies, groups, and other constraints.
 
-Devices and the resource claims of pods (dynamic resource allocation): facts, and the allocations of decisions.
-
-Facts about nodes and their NUMA zones.
-
-Facts about pods: from the API server, and from the kubelets that run them.
-
-Facts about queues, and their accounts.
-
-Facts about network topologies.
-
-Facts about the owners and groups of pods, and about priorities.
+They come from the API server and from the kubelets that run the pods.
 """
 
 import msgspec
 
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
-from kaicore.rules.model.group_source import GroupSource
-from kaicore.rules.model.namespace import Namespace
+from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts, Pod, PriorityClass
-from kaicore.rules.model.pod_rules import PodDisruptionBudget
+from kaicore.rules.model.pod import Amounts, Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 

@@ -1,9 +1,4 @@
-"""Records of the services themselves: cycles, configurations, watchers.
-
-Outcomes of decisions at the API server.
-
-Records of data that the log's owner erased or set aside.
-"""
+"""Records of the services: cycles, configurations, watchers, outcomes of decisions, and erased or quarantined data."""
 
 import msgspec
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from kaicore.errors import Lost
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.objects.made import Made
 from kaicore.rules.objects.mappings import Object

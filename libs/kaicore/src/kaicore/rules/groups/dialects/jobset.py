@@ -10,8 +10,7 @@ from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_b
 from kaicore.rules.groups.dialects.job import COMPLETION_INDEX, JobSpec, job_template, pods_at_once
 from kaicore.rules.groups.dialects.source import count, group_source, said_count, source_subject
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
-from kaicore.rules.model.group import PodSet, RankSource
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource
 from kaicore.rules.objects.made import Made, keep_alone, made_object, marked
 from kaicore.rules.objects.mappings import Object, annotation_of, is_finished, name_of, namespace_of, sha1_key, spec_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire

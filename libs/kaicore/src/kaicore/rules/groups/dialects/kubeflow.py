@@ -22,8 +22,7 @@ from kaicore.rules.groups.dialects.source import (
     source_subject,
 )
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
-from kaicore.rules.model.group import PodSet, RankSource
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.objects.made import Made, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, is_finished, name_of, spec_of

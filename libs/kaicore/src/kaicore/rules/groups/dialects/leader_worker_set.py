@@ -15,8 +15,7 @@ from kaicore.rules.groups.dialects.source import PodTemplate, annotations_of, co
 from kaicore.rules.groups.kai_topology import names_segments
 from kaicore.rules.groups.labels import own_rank
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
-from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.objects.made import Made, keep_alone, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, annotation_of, name_of, namespace_of, sha1_key, spec_of

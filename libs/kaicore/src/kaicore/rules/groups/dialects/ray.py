@@ -14,8 +14,7 @@ from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_b
 from kaicore.rules.groups.dialects.job import submitter_pod
 from kaicore.rules.groups.dialects.source import PodTemplate, annotations_of, count, group_source, source_subject
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
-from kaicore.rules.model.group import PodSet
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, generated_name, name_of, spec_of, status_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire

@@ -21,8 +21,7 @@ from kaicore.rules.groups.labels import (
     least_limit_s,
     queue_name,
 )
-from kaicore.rules.model.group import PodSet, TopologyConstraint
-from kaicore.rules.model.group_source import GroupSource, GroupTemplate
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, TopologyConstraint
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY
 from kaicore.rules.model.pod import controller
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION

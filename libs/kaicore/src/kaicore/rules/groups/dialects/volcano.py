@@ -17,8 +17,15 @@ from kaicore.rules.groups.dialects.source import count, group_source, said_count
 from kaicore.rules.groups.labels import HYPER_JOBS, OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_PREEMPTABLE
 from kaicore.rules.groups.tree import check_minimums
 from kaicore.rules.groups.volcano import refused_tiers, tier_topology
-from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
-from kaicore.rules.model.group_source import SCHEDULER_NAMES, GroupSource, GroupTemplate, SetRule
+from kaicore.rules.model.group import (
+    SCHEDULER_NAMES,
+    GroupSource,
+    GroupTemplate,
+    PodSet,
+    RankSource,
+    SetRule,
+    TopologyConstraint,
+)
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.made import Made, list_in, made_object, pod_from

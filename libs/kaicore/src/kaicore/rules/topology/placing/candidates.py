@@ -1,8 +1,8 @@
 """Candidate domains for a set, by the counts, and the order in which they are tried.
 
-Equal parts over the fewest domains: Kueue's balanced placement (KEP-2724, `pkg/cache/scheduler`, v0.20.0-devel).
-
-The smallest part is made as large as it can be without using more domains than filling the largest first would.
+Equal parts go over the fewest domains, as in Kueue's balanced placement (KEP-2724, `pkg/cache/scheduler`,
+v0.20.0-devel). The smallest part is made as large as it can be without using more domains than filling the largest
+first would.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,7 @@
 """The descent from a domain to its spots: the number of pods that each gets.
 
-Distribution of pods over domains: each part of several shares goes to its own domains, all shares at once.
+Pods are distributed over the domains below, level by level. Each part of several shares goes to its own domains, all
+shares at once.
 """
 
 from dataclasses import dataclass

@@ -1,14 +1,9 @@
 """The search: sets of pods into domains. Each domain is tried with pods before it is chosen.
 
-The domains that the pods of sets share once they have been placed.
-
-The sets and pods of one set that have been placed so far: the pods that they attract, and the domains that they
-close.
-
-Pods of several classes on the same nodes: an exact search for the combination, while that is little work.
-
-One class after the other may block itself: the last leader takes the place of two workers where another node had room
-for it beside them.
+It keeps the sets and pods placed so far: the pods that they attract, the domains that they share, and the domains that
+they close. Pods of several classes on the same nodes are combined by an exact search, while that is little work. One
+class after the other may block itself: the last leader takes the place of two workers where another node had room for
+it beside them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Audits: placements, nodes and groups, over a part of a log."""

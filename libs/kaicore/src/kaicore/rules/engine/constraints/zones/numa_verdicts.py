@@ -1,0 +1,316 @@
+"""Predicted verdicts of kubelets about one class of pods, with a memory: equal nodes are evaluated once."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+import numpy as np
+
+from kaicore.rules.engine.config import EngineConfig, Evaluator
+from kaicore.rules.engine.constraints.zones.doubts import Doubts
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.model.quantity import CPU, MEMORY
+from kaicore.rules.numa import counting
+from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.explain import Refusal, explain
+from kaicore.rules.numa.kubelet.admission import admit
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rejected, predicted_placement
+from kaicore.rules.numa.kubelet.zones import NodeZones
+from kaicore.rules.numa.own_policy import Stray, spans, strays
+from kaicore.rules.numa.scoring import UNKNOWN, ScoringStrategy, score
+from kaicore.rules.numa.screen import may_admit
+
+
+def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
+    """Set in a cycle's own columns what the configuration knows of kubelets better than what they publish.
+
+    Args:
+        columns: a copy; its kubelets' settings are changed.
+        config: with `kubelets` and `ignore_list`.
+    """
+    if not config.kubelets and not config.ignore_list:
+        return
+    zones = columns.zones
+    zones.own_settings()
+    ignored = frozenset(config.ignore_list)
+    for row, node in enumerate(columns.facts):
+        if node is None or not zones.zone_count[row]:
+            continue
+        settings = zones.kubelet_of(row)
+        for override in config.kubelets:
+            if all(node.labels.get(key) == value for key, value in override.match_labels.items()):
+                settings = override.applied(settings)
+        if ignored:
+            settings = _without(settings, ignored)
+        zones.set_kubelet(row, settings)
+    for name, column in zones.resources.items():
+        if name in ignored:
+            zones.reported[:, column] = False
+
+
+def _without(settings: KubeletSettings, ignored: frozenset[str]) -> KubeletSettings:
+    static_cpu = settings.static_cpu and CPU not in ignored
+    static_memory = settings.static_memory and MEMORY not in ignored
+    if (static_cpu, static_memory) == (settings.static_cpu, settings.static_memory):
+        return settings
+    return settings.replaced(static_cpu=static_cpu, static_memory=static_memory)
+
+
+#: Up to this many rows are asked one by one, by what they are like; more are first ruled out together.
+_FEW = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneFit:
+    """The fit of a class on some nodes' zones; all of shape (rows,).
+
+    Attributes:
+        admit: whether the kubelet admits it.
+        keeps: whether the kubelet keeps to the pods' own policy; True without one.
+        score: see `kaicore.rules.numa.scoring.score`; 0 where scoring is off.
+    """
+
+    admit: Flags
+    keeps: Flags
+    score: Ints
+
+
+class NumaVerdicts:
+    """One class of pods on the nodes of a cycle."""
+
+    def __init__(
+        self,
+        columns: NodeColumns,
+        pod_class: PodClass,
+        config: EngineConfig,
+        states: RowStates | None = None,
+        doubts: Doubts | None = None,
+    ) -> None:
+        """Args:
+        columns: the cycle's own copy.
+        pod_class: the class.
+        config: the shard's settings.
+        states: of the cycle's rows; without it, rows must not be charged as long as this is asked.
+        doubts: about the rows; None where pods do not come to them now.
+        """
+        self._doubts = doubts
+        self._states = states or RowStates(columns)
+        self._own = pod_class.numa_policy
+        self._scoring = config.numa_scoring
+        self._fits: dict[int, tuple[bool, bool, int]] = {}
+        self._columns = columns
+        self._counting = config.evaluator is Evaluator.COUNTING
+        self._reconstruct = config.reconstruct_available
+        request = pod_class.counted if self._counting else pod_class.aligned
+        self._request = request.without(frozenset(config.ignore_list))
+        self._nothing_asked = self._request.empty
+        #: Whether zones make nodes better or worse for such a pod.
+        least = self._scoring.strategy is ScoringStrategy.LEAST_NUMA_NODES
+        self._scored = self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked
+        self._gains = self._scored and not (least and self._request.one_device)
+        self._verdicts: dict[int, Admitted | Rejected] = {}
+        #: By kind, of nodes that admit such a pod.
+        self._placements: dict[int, PredictedPlacement] = {}
+        self._empty: dict[object, Admitted | Rejected] = {}
+        #: Of this cycle and of those before it.
+        asking = self._request, self._counting, self._reconstruct
+        self._met = columns.zones.met(asking)
+        # Scores tell how many zones a node has of the most that any has.
+        self._most_zones = int(columns.zones.zone_count.max(initial=0))
+        scored = self._scoring.strategy, tuple(self._scoring.weights.items()), self._most_zones
+        #: All that a class's verdicts and fits depend on besides the node.
+        self.asking = (*asking, self._own, scored)
+        self._met_fits = columns.zones.met(self.asking)
+
+    def may_admit(self, rows: Ints) -> Flags:
+        """Tell which of some nodes are not ruled out; shape (rows,)."""
+        if len(rows) <= _FEW:
+            # With a policy or a score each of them is asked anyway.
+            return np.array([self.discerns or self.admits(row) for row in rows.tolist()], np.bool_)
+        request = self._request if not self._counting else self._request.nothing()
+        return may_admit(self._columns.zones, rows, request, reconstruct=self._reconstruct)
+
+    @property
+    def discerns(self) -> bool:
+        """True if the zones distinguish nodes that admit such a pod: by a score, or by the pod's own policy."""
+        return self._own is not None or self._scored
+
+    def zone_fit(self, rows: Ints) -> ZoneFit:
+        """Tell what the class meets on rows; of rows that are alike, one is asked; there must be some."""
+        kinds, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
+        fits = []
+        for kind, index in zip(kinds.tolist(), first.tolist(), strict=True):
+            fits.append(self._fits.get(kind) or self.fit(int(rows[index])))
+        admits, keep, scores = zip(*fits, strict=True)
+        return ZoneFit(
+            np.array(admits, np.bool_)[which], np.array(keep, np.bool_)[which], np.array(scores, np.int64)[which]
+        )
+
+    def fit(self, row: int) -> tuple[bool, bool, int]:
+        """Return a row's `ZoneFit`."""
+        kind = self._states.kind(row)
+        fit = self._fits.get(kind)
+        if fit is None:
+            likeness = self._likeness(row)
+            fit = self._met_fits.get(likeness)
+            if fit is None:
+                fit = self._met_fits[likeness] = self._fit_of(row, likeness)
+            self._fits[kind] = fit
+        return fit
+
+    def _fit_of(self, row: int, likeness: Hashable) -> tuple[bool, bool, int]:
+        verdict, zones = self._verdict(row, likeness), self._columns.zones
+        if isinstance(verdict, Rejected):
+            return False, False, 0
+        value = UNKNOWN if self._scored else 0
+        if self._gains:
+            value = score(
+                zones,
+                row,
+                spans(zones, row, verdict),
+                self._request,
+                scoring=self._scoring,
+                reconstruct=self._reconstruct,
+                most_zones=self._most_zones,
+            )
+        return True, self.stray(row) is None, value
+
+    def stray(self, row: int, *, empty: bool = False) -> Stray | None:
+        """Say what a node that admits such a pod would do otherwise than its own policy asks.
+
+        Args:
+            row: the node.
+            empty: as if the node had no pods.
+        """
+        if self._own is None:
+            return None
+        verdict = self._on_empty(row) if empty else self.verdict(row)
+        return (
+            None
+            if isinstance(verdict, Rejected)
+            else strays(self._columns.zones, row, self._request, self._own, verdict)
+        )
+
+    def admits(self, row: int, *, on_empty: bool = False) -> bool:
+        """Tell whether a node's kubelet would admit such a pod; one without zones admits all.
+
+        Args:
+            row: the node.
+            on_empty: as if the node had no pods.
+        """
+        if on_empty:
+            return isinstance(self._on_empty(row), Admitted)
+        return self._states.kind(row) in self._placements or isinstance(self.verdict(row), Admitted)
+
+    def is_certain(self, row: int, *, created_at: int) -> bool:
+        """Tell whether a node that admits a pod does so whatever pods there hold that have not been observed yet.
+
+        Args:
+            row: the node.
+            created_at: when the pod was created, seconds since the epoch.
+        """
+        if self._doubts is None or not self.doubted:
+            return True
+        return self._doubts.admits(row, self._request, created_at=created_at, node=lambda: self._node(row))
+
+    @property
+    def doubted(self) -> bool:
+        """True if unknown facts of nodes matter to such a pod."""
+        return not (self._doubts is None or self._nothing_asked or self._counting)
+
+    @property
+    def asks_nothing(self) -> bool:
+        """True if no kubelet aligns anything of such a pod."""
+        return self._nothing_asked
+
+    def doubts_about(self, row: int) -> object:
+        """Return a key that is equal for rows of one state about which the doubts are the same."""
+        return self._doubts.likeness(row) if self._doubts is not None and self.doubted else None
+
+    def verdict(self, row: int) -> Admitted | Rejected:
+        """Return what a node's kubelet makes of such a pod.
+
+        Where it is open what some pods keep (`NodeZones.repeated`), or whether cores have one CPU or two, it must fit
+        whichever is so: a pod that fits one way only is refused.
+        """
+        return self._verdict(row)
+
+    def _verdict(self, row: int, likeness: Hashable = None) -> Admitted | Rejected:
+        """Return `verdict`; a row's likeness is looked up where it is not given."""
+        if self._nothing_asked or not self._columns.zones.zone_count[row]:
+            return _NOTHING
+        kind = self._states.kind(row)
+        verdict = self._verdicts.get(kind)
+        if verdict is None:
+            likeness = self._likeness(row) if likeness is None else likeness
+            verdict = self._met.get(likeness)
+            if verdict is None:
+                verdict = self._met[likeness] = self._admit(row, empty=False)
+            self._verdicts[kind] = verdict
+        return verdict
+
+    def _likeness(self, row: int) -> Hashable:
+        return self._columns.likeness(row, published=not self._reconstruct)
+
+    def likeliest(self, row: int) -> Admitted | Rejected:
+        """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""
+        node = self._node(row).likeliest()
+        return counting.admit(node, self._request) if self._counting else admit(node, self._request)
+
+    def predict(self, row: int) -> PredictedPlacement | None:
+        """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
+        if self._nothing_asked:
+            return None
+        # Nodes that are alike name their zones alike.
+        kind = self._states.kind(row)
+        placement = self._placements.get(kind)
+        if placement is not None:
+            return placement
+        verdict, topology = self.verdict(row), self._columns.topologies[row]
+        if topology is None or verdict is _NOTHING or isinstance(verdict, Rejected):
+            return None
+        placement = predicted_placement(verdict, [zone.name for zone in topology.zones])
+        if placement is not None:
+            self._placements[kind] = placement
+        return placement
+
+    def refusal(self, row: int, *, on_empty: bool = False) -> Refusal | None:
+        """Explain why a node refuses such a pod, or would even without its pods; None when it does not."""
+        if on_empty:
+            verdict = self._on_empty(row)
+            return explain(verdict).on_empty_node() if isinstance(verdict, Rejected) else None
+        verdict = self.verdict(row)
+        return explain(verdict) if isinstance(verdict, Rejected) else None
+
+    def _on_empty(self, row: int) -> Admitted | Rejected:
+        zones = self._columns.zones
+        if self._nothing_asked or not zones.zone_count[row]:
+            return _NOTHING
+        key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
+        verdict = self._empty.get(key)
+        if verdict is None:
+            verdict = self._empty[key] = self._admit(row, empty=True)
+        return verdict
+
+    def _admit(self, row: int, *, empty: bool) -> Admitted | Rejected:
+        node = self._node(row, empty=empty)
+        if self._counting:
+            return counting.admit(node, self._request)
+        open_ = bool(node.repeated)
+        verdict = admit(node, self._request)
+        if open_ and isinstance(verdict, Admitted):
+            verdict = self.likeliest(row)
+        if isinstance(verdict, Rejected) or node.settings.threads_known or not self._request.lends_cpus:
+            return verdict
+        node = self._node(row, empty=empty)
+        node.settings = node.settings.replaced(threads_per_core=2)
+        other = admit(node, self._request)
+        return other if isinstance(other, Rejected) else verdict
+
+    def _node(self, row: int, *, empty: bool = False) -> NodeZones:
+        return self._columns.node_zones(row, reconstruct=self._reconstruct, empty=empty, cores=self._request.lends_cpus)
+
+
+_NOTHING = Admitted((), {})

@@ -1,0 +1,110 @@
+"""Look-ups of a cycle about a pod: its class, its requests, its share of the cluster, and its charge."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.placement.gpu_supply import GivenPart
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.victims.eviction_cost import PodSizes
+from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.model.gpu_share import WHOLE, gpu_memory
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.queues.tree import SHARED_GPU
+
+
+class CyclePods:
+    """Looks up pods for one cycle, each class and size once.
+
+    Attributes:
+        classes: the classes that were looked up so far, by key.
+    """
+
+    def __init__(self, cycle_input: CycleInput) -> None:
+        self.classes: dict[str, PodClass] = {}
+        self._input = cycle_input
+        self._class_by_uid: dict[str, PodClass] = {}
+        self._size_by_class: dict[str, int] = {}
+
+    def class_of(self, member: Member) -> PodClass:
+        """Return the class as which a pod is decided on."""
+        uid = member.pod.uid
+        pod_class = self._class_by_uid.get(uid)
+        if pod_class is None:
+            pod_class = self._class_by_uid[uid] = self._input.class_of(member)
+            self.classes.setdefault(pod_class.key, pod_class)
+        return pod_class
+
+    def key_of(self, member: Member) -> str:
+        """Return the key of the class as which a pod is decided on."""
+        return self.class_of(member).key
+
+    def size_of(self, member: Member) -> int:
+        """Return how much a running pod holds, as `kaicore.rules.engine.victims.eviction_cost` counts it."""
+        size = self._size_by_class.get(member.class_key)
+        if size is None:
+            size = self._size_by_class[member.class_key] = self._sizes.of(member.requests)
+        return size
+
+    def class_counts(self, members: Iterable[Member]) -> Counter[str]:
+        """Return how many pods there are of each class, by key."""
+        by_uid, class_of = self._class_by_uid, self.class_of
+        return Counter([(by_uid.get(member.pod.uid) or class_of(member)).key for member in members])
+
+    def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
+        """Return what pods request in all; with `class_of`, as pods of other classes than their own."""
+        if class_of is None:
+            members = tuple(members)
+            total = self.requests_of_classes(self.class_counts(members))
+            if SHARED_GPU in total:
+                # What a placed pod has of GPUs, and not what it was expected to have before its node was known.
+                total[SHARED_GPU] += sum(self._beyond_expected(member) for member in members if member.gpus)
+            return total
+        return _total((pod_class, 1) for pod_class in map(class_of, members))
+
+    def requests_of_classes(self, class_counts: Mapping[str, int]) -> Amounts:
+        """Return what so many pods of each class request in all."""
+        total = _total((self.classes[key], count) for key, count in class_counts.items())
+        shared = sum(self._parts(self.classes[key]) * count for key, count in class_counts.items())
+        if shared:
+            total[SHARED_GPU] = shared
+        return total
+
+    def _parts(self, pod_class: PodClass) -> int:
+        """Return the parts of GPUs that a pod of a class asks for, in thousandths; of the smallest GPU at most."""
+        share = pod_class.gpu_share
+        return 0 if share is None else min(share.part_of(self._least_memory), WHOLE) * share.devices
+
+    def _beyond_expected(self, member: Member) -> int:
+        return sum(part.milli for part in member.gpus) - self._parts(self.class_of(member))
+
+    @cached_property
+    def _least_memory(self) -> int:
+        memories = (gpu_memory(node.labels) for node in self._input.columns.facts if node is not None)
+        return min(filter(None, memories), default=0)
+
+    def charge_of(self, member: Member) -> PodCharge:
+        """Return what a running pod is charged with on its node."""
+        return PodCharge(
+            member.pod.uid,
+            self._input.columns.rows[member.node],
+            member.requests,
+            member.zone_charge,
+            member.releasing,
+            marks=self._input.marks_of(member.pod.uid),
+            gpus=tuple([GivenPart(one.group, one.milli, one.mib) for one in member.gpus]) if member.gpus else (),
+        )
+
+    @cached_property
+    def _sizes(self) -> PodSizes:
+        return PodSizes(self._input.columns)
+
+
+def _total(counts: Iterable[tuple[PodClass, int]]) -> Amounts:
+    total: Amounts = {}
+    for pod_class, count in counts:
+        for resource, amount in pod_class.requests.items():
+            total[resource] = total.get(resource, 0) + amount * count
+    return total

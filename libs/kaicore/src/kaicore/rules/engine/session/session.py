@@ -1,0 +1,304 @@
+"""The session of one cycle, shared by its actions: the groups, the nodes, the accounts, and the decisions so far.
+
+No part of a session refers to it, and each is made of what was there before: a session ends when nobody has it any
+more, and its nodes, which are large, with it. Only what is promised has the session, and is let go first.
+"""
+
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
+from typing import Protocol
+
+import msgspec
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.node_matching import in_pool
+from kaicore.rules.engine.constraints.zones.numa_verdicts import configure_kubelets
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.node_timeline import NodeTimeline
+from kaicore.rules.engine.placement.placer import Assignment, Placer, PlacingObserver
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.share_fit import reservation_class
+from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.session.cycle_placers import CyclePlacers
+from kaicore.rules.engine.session.cycle_pods import CyclePods
+from kaicore.rules.engine.session.cycle_record import CycleRecord, TopologyPlace
+from kaicore.rules.engine.session.reservations import Reservations, Suspended
+from kaicore.rules.engine.topology.set_requests import CycleTopologies
+from kaicore.rules.engine.topology.step_placer import StepPlacer
+from kaicore.rules.engine.victims.eviction_cost import FailureAccounts
+from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, pending_groups
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member, RunningGroups
+from kaicore.rules.events.payloads import EvictionDecided
+from kaicore.rules.events.reasons.eviction import WaitsForVictims
+from kaicore.rules.events.reasons.node import NoNodes
+from kaicore.rules.events.reasons.promise import WouldDelay
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.labels import NO_RANK
+from kaicore.rules.numa.columns import Flags
+
+#: Of pods without topology constraints; one for all of them, never changed.
+_NO_DOMAINS: dict[str, str] = {}
+
+
+class PromisedStart(Protocol):
+    """The starts that are reserved for groups of a shard; see `kaicore.rules.engine.session.promises`."""
+
+    @property
+    def reason(self) -> WouldDelay:
+        """The reason for which other groups wait for this one."""
+
+    @property
+    def elsewhere(self) -> Placer:
+        """Places pods now on the nodes that the group does not need."""
+
+    def left_by(self, steps: Steps) -> "PromisedStart | None":
+        """Return what is still promised once steps have started."""
+
+    def binds(self, steps: Steps) -> bool:
+        """Tell whether steps may start only where they do not delay the group."""
+
+    def admits(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> bool:
+        """Tell whether steps that start now leave the group the room and the right to start when it can."""
+
+
+class Session:
+    """A cycle at work.
+
+    Attributes:
+        cycle_input: what the cycle decides on.
+        config: the shard's settings.
+        accounts: the queues' accounts.
+        budgets: how many pods PodDisruptionBudgets still let be evicted.
+        failures: how many failures Jobs still bear.
+        pods: looks up pods.
+        pending_groups: groups with waiting pods, by key.
+        placers: on the nodes as they are now, some or all of them.
+        nodes: the nodes now and in the future.
+        gangs: plans what starts at once.
+        reservations: the room that is reserved for nominated pods.
+        topologies: what groups ask of network topologies.
+        step_placer: places what starts at once.
+        record: what was decided so far.
+        class_reasons: why no node is for a class, by its key, once a pod of it found none.
+        observer: looks on; None for nobody.
+        steps_left: how many more sets of victims the searches may try (`count_tried`).
+        promise: the start that is promised to a group, which others must not delay; None where there is none.
+    """
+
+    def __init__(
+        self, cycle_input: CycleInput, config: EngineConfig, *, observer: PlacingObserver | None = None
+    ) -> None:
+        self.observer = observer
+        self.cycle_input = cycle_input
+        self.config = config
+        self.accounts = cycle_input.accounts
+        self.budgets = cycle_input.budgets.copy()
+        self.failures = FailureAccounts(cycle_input.failures_left, cycle_input.leaving)
+        self.steps_left = config.search_steps
+        self.class_reasons: dict[str, tuple[Reason, ...]] = {}
+        self.promise: PromisedStart | None = None
+        self.pods = CyclePods(cycle_input)
+        self.pending_groups = pending_groups(cycle_input, config, self.pods)
+        columns = _nodes_of(cycle_input, config, self.pods)
+        namespace = config.gpu_reservation_namespace
+        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, gpu_namespace=namespace)
+        self.gangs = GangPlanner(
+            cycle_input,
+            config,
+            pods=self.pods,
+            pending_groups=self.pending_groups,
+            class_reasons=self.class_reasons,
+        )
+        #: Written by the reservations only.
+        reserved: dict[str, list[Assignment]] = {}
+        self.topologies = CycleTopologies(
+            cycle_input, pending_groups=self.pending_groups, reserved=reserved, evicted=self.record.evicted
+        )
+        self.step_placer = StepPlacer(
+            topologies=self.topologies,
+            gangs=self.gangs,
+            pending_groups=self.pending_groups,
+            class_key=self.pods.key_of,
+            strategy=config.topology_strategy,
+        )
+        self.placers = CyclePlacers(cycle_input, config, columns, pods=self.pods, observer=observer)
+        leaving = partial(_leaving, cycle_input, self.pods, self.pending_groups, self.record.evicted)
+        self.nodes = NodeTimeline(self.placers.now, placer=self.placers.certain, leaving=leaving)
+        self.reservations = Reservations(
+            cycle_input,
+            config,
+            pods=self.pods,
+            nodes=self.nodes,
+            pending_groups=self.pending_groups,
+            record=self.record,
+            reserved=reserved,
+            step_placer=self.step_placer,
+            gangs=self.gangs,
+        )
+
+    def start(self, steps: Steps, assignments: Sequence[Assignment], suspended: Suspended) -> None:
+        """Decide that steps start.
+
+        Args:
+            steps: what starts.
+            assignments: where its pods go; charged to the nodes as they are now.
+            suspended: reservations of these groups and of others, suspended on the nodes of both times.
+        """
+        if self.nodes.has_future:
+            for assignment in assignments:
+                self.nodes.future.statement.place(assignment.pod_charge)
+        for pending_group, _ in steps:
+            self.accounts.charge(pending_group.group, self.gangs.request_of(pending_group))
+        cleared = self.reservations.reconcile(suspended, assignments)
+        depends_on = steps[0][0].started_by
+        for pending_group, step in steps:
+            pending_group.take(step.members)
+            if step.gang:
+                pending_group.started_by = self.record.batches
+        self.record.place(assignments, cleared, list(self._places(assignments)), depends_on=depends_on)
+        by_group = _by_group(assignments)
+        for pending_group, _ in steps:
+            pending_group.assignments += by_group.get(pending_group.key, [])
+
+    def nominate(
+        self,
+        steps: Steps,
+        assignments: Sequence[Assignment],
+        evictions: Sequence[tuple[Member, EvictionDecided]],
+        suspended: Suspended,
+        *,
+        successors: Iterable[Assignment] = (),
+    ) -> None:
+        """Decide that victims are evicted and that their room is reserved.
+
+        Args:
+            steps: what is to start.
+            assignments: where its pods go; charged to the future's nodes.
+            evictions: the victims; taken off the future's nodes.
+            suspended: reservations of other groups, suspended on the nodes of both times.
+            successors: where those of moved pods are to go, on the future's nodes already: nothing else starts there.
+                They leave no marks: nothing says that they come, so no pod may count on being near them.
+        """
+        for member, eviction in evictions:
+            self._release(member, eviction)
+        for assignment in assignments:
+            self.nodes.statement.place(assignment.reserved_charge)
+        for successor in successors:
+            self.nodes.statement.place(msgspec.structs.replace(successor.reserved_charge, marks=()))
+        by_group = _by_group(assignments)
+        for pending_group, step in steps:
+            self.accounts.charge(pending_group.group, self.pods.requests_of(step.members))
+            pending_group.nominated = pending_group.blocked = True
+            pending_group.take(step.members)
+            reserved = self.reservations.add(pending_group, by_group.get(pending_group.key, []))
+            pending_group.reasons = (self._waits_for_victims(reserved),)
+        cleared = self.reservations.reconcile(suspended, assignments)
+        self.record.nominate(assignments, [eviction for _, eviction in evictions], cleared)
+
+    def evict(self, evictions: Sequence[tuple[Member, EvictionDecided]]) -> None:
+        """Decide that pods are evicted although no other pod gets their room."""
+        for member, eviction in evictions:
+            self._release(member, eviction)
+            if self.nodes.has_future:
+                self.nodes.future.statement.evict(self.pods.charge_of(member))
+        self.record.evict([eviction for _, eviction in evictions])
+
+    def count_eviction(self, members: Sequence[Member], *, sign: int = 1) -> None:
+        """Count pods as evicted in what budgets allow and Jobs bear, or with `sign=-1` as not evicted."""
+        self.budgets.take(members, sign=sign)
+        self.failures.take(members, sign=sign)
+
+    def placer_now_on(self, rows: Flags) -> Placer:
+        """Return a placer on some of the nodes as they are now."""
+        return self.placers.on(rows)
+
+    def placer_ahead(self) -> Placer:
+        """Return a placer on another copy of the nodes as they are now, with all that is reserved."""
+        return self.placers.ahead()
+
+    def count_tried(self) -> None:
+        """Count one more set of victims as tried."""
+        self.steps_left -= 1
+
+    def never_fits(self, class_key: str) -> bool:
+        """Tell from a class's reasons whether its pods fit nowhere, whatever pods end."""
+        reasons = self.class_reasons.get(class_key, ())
+        return bool(reasons) and all(reason.lasting for reason in reasons)
+
+    def reasons_of_nodes(self, pod_class: PodClass) -> tuple[Reason, ...]:
+        """Return why nodes are not for pods of a class, as they are now."""
+        reasons = self.nodes.now.feasible_nodes(pod_class).reasons()
+        if self.config.node_pool is None:
+            return reasons
+        return tuple(NoNodes(node_pool=self.config.node_pool) if one == NoNodes() else one for one in reasons)
+
+    def result(self) -> CycleResult:
+        """Return what was decided, and what is left, with the reasons."""
+        if self.placers.due:
+            self.record.wait_until(self.placers.due)
+        return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
+
+    @cached_property
+    def running_groups(self) -> RunningGroups:
+        """The groups that run and may be preempted, as the cycle found them."""
+        return RunningGroups(self.cycle_input.running, scheduler_name=self.config.scheduler_name)
+
+    def _places(self, assignments: Sequence[Assignment]) -> Iterator[TopologyPlace]:
+        """Yield the rank of each pod that is placed, and the domains of its node; nothing without a constraint."""
+        for assignment in assignments:
+            member = assignment.member
+            workload = self.cycle_input.workloads[member.group]
+            topology = self.topologies.of(workload) if workload.constrained else None
+            if topology is None:
+                yield NO_RANK, _NO_DOMAINS
+            else:
+                yield self.step_placer.ranks.get(member.pod.uid, NO_RANK), topology.domains_of(assignment.row)
+
+    def _release(self, member: Member, eviction: EvictionDecided) -> None:
+        """Count a pod as leaving: it holds its node until it is gone."""
+        self.record.count_evicted(eviction)
+        self.gangs.lose(member)
+        self.nodes.statement.let_go(self.pods.charge_of(member))
+
+    def _waits_for_victims(self, reserved: Sequence[Assignment]) -> Reason:
+        names = self.nodes.columns.names
+        return WaitsForVictims(
+            nodes=len({assignment.row for assignment in reserved}),
+            example=min((names[assignment.row] for assignment in reserved), default=""),
+            pods=len(reserved),
+        )
+
+
+def _nodes_of(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> NodeColumns:
+    """Return the cycle's own copy of the nodes, with a column for every resource that a waiting pod asks for."""
+    columns = cycle_input.columns.copy()
+    if config.node_pool is not None:
+        columns.present = columns.present & in_pool(columns, config)
+    configure_kubelets(columns, config)
+    for class_key in sorted(pods.classes):
+        columns.vector(pods.classes[class_key].requests)
+        if pods.classes[class_key].gpu_share is not None:
+            columns.vector(reservation_class().requests)
+    return columns
+
+
+def _leaving(
+    cycle_input: CycleInput, pods: CyclePods, groups: Mapping[str, PendingGroup], evicted: Container[str]
+) -> Iterator[PodCharge]:
+    """Yield the pods that leave: those that did before the cycle, and those of pending groups that it evicts."""
+    for member in cycle_input.leaving:
+        yield pods.charge_of(member)
+    for pending_group in groups.values():
+        for member in pending_group.workload.active.values():
+            if member.pod.uid in evicted:
+                yield pods.charge_of(member)
+
+
+def _by_group(assignments: Sequence[Assignment]) -> dict[str, list[Assignment]]:
+    by_group: dict[str, list[Assignment]] = {}
+    for assignment in assignments:
+        by_group.setdefault(assignment.member.group, []).append(assignment)
+    return by_group

@@ -1,0 +1,250 @@
+"""Planning of steps: the waiting pods that a cycle may place at all, and those of a group that must start at once.
+
+A group may start only together with other groups. Pods that may not be placed have a reason.
+"""
+
+from collections import Counter
+from collections.abc import MutableMapping, Sequence
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput, moved_at
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.session.cycle_pods import CyclePods
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member, Step, Workload
+from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.devices import ResourceClaimNotReady
+from kaicore.rules.events.reasons.group import (
+    FlavorNotFound,
+    GangGroupWaits,
+    GangIncomplete,
+    Malformed,
+    SchedulingGated,
+    Unsupported,
+    WaitsAfterFailedBinds,
+)
+from kaicore.rules.events.reasons.pods_nearby import VolumeNotReady
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.pod import GPU_SHARE, Amounts
+
+
+def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> dict[str, PendingGroup]:
+    """Return the groups that have waiting pods of our scheduler, by key, in the order of the input."""
+    pending: dict[str, PendingGroup] = {}
+    for key in cycle_input.pending:
+        workload = cycle_input.workloads[key]
+        if any(member.pod.scheduler_name == config.scheduler_name for member in workload.waiting.values()):
+            pending[key] = pending_group(workload, cycle_input, config, pods)
+    return pending
+
+
+def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
+    """Return a group with what of it may be placed."""
+    held_back = 0
+    # Most pods of a group are of one class.
+    refused: dict[str, bool] = {}
+
+    def may_be_placed(member: Member) -> bool:
+        nonlocal held_back
+        if member.pod.scheduler_name != config.scheduler_name:
+            return False
+        pod_class = pods.class_of(member)
+        refusal = refused.get(pod_class.key)
+        if refusal is None:
+            refusal = refused[pod_class.key] = bool(class_refusal(pod_class, config))
+        ready = not refusal and member.pod.uid not in cycle_input.in_backoff
+        held_back += not ready
+        return ready
+
+    waiting = {} if is_misunderstood(workload, cycle_input) else workload.ready(may_be_placed)
+    at = moved_at(cycle_input, workload) if config.consolidate_win_us else 0
+    moved = at > 0 and cycle_input.now < at + config.consolidate_cooldown_us
+    gained = _gained(workload, cycle_input, config)
+    return PendingGroup(workload, waiting, held_back, gained=gained, moved=moved)
+
+
+def _gained(workload: Workload, cycle_input: CycleInput, config: EngineConfig) -> int:
+    """Return what a group has gained by waiting to start; what has started and grows gains nothing."""
+    group = workload.group
+    if not config.priority_aging or (workload.own_counts and workload.satisfied(workload.own_counts)):
+        return 0
+    waited = cycle_input.now - group.created_at * 1_000_000
+    return config.priority_gained(cycle_input.accounts.queue_of(group), waited)
+
+
+def is_misunderstood(workload: Workload, cycle_input: CycleInput) -> bool:
+    """Tell whether a group asks for what its topology does not have, so that nothing of it starts."""
+    return workload.constrained and isinstance(cycle_input.topology_of(workload.group), CodedReason)
+
+
+def class_refusal(pod_class: PodClass, config: EngineConfig) -> tuple[Reason, ...]:
+    """Return why pods of a class may not be placed anywhere; empty if they may."""
+    if pod_class.gated:
+        return (SchedulingGated(gates=", ".join(pod_class.gated)),)
+    if pod_class.malformed:
+        return (Malformed(problem=pod_class.malformed),)
+    if pod_class.unsupported:
+        return (Unsupported(features=", ".join(pod_class.unsupported)),)
+    share = pod_class.gpu_share
+    if share is not None and not config.gpu_sharing:
+        return (Unsupported(features=f"{GPU_SHARE} ({'gpu-fraction' if share.milli else 'gpu-memory'})"),)
+    if pod_class.flavors.unknown:
+        detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
+        return (FlavorNotFound(flavors=detail),)
+    if pod_class.volumes.waits:
+        return (VolumeNotReady(waits_for=", ".join(pod_class.volumes.waits)),)
+    if pod_class.devices.waits:
+        return (ResourceClaimNotReady(waits_for="; ".join(pod_class.devices.waits)),)
+    return ()
+
+
+#: Steps that start together or not at all, each with its group.
+Steps = Sequence[tuple[PendingGroup, Step]]
+
+
+def members_of(steps: Steps) -> list[Member]:
+    """Return the pods of steps."""
+    return [member for _, step in steps for member in step.members]
+
+
+class GangPlanner:
+    """Plans the steps of one cycle, by what the cycle has decided so far."""
+
+    def __init__(
+        self,
+        cycle_input: CycleInput,
+        config: EngineConfig,
+        *,
+        pods: CyclePods,
+        pending_groups: dict[str, PendingGroup],
+        class_reasons: MutableMapping[str, tuple[Reason, ...]],
+    ) -> None:
+        """Args:
+        cycle_input: what the cycle decides on.
+        config: the shard's settings.
+        pods: looks up the cycle's pods.
+        pending_groups: groups with waiting pods, by key.
+        class_reasons: why pods wait, by class; reasons of classes that may not be placed at all are added.
+        """
+        self._input = cycle_input
+        self._config = config
+        self._scheduler_name = config.scheduler_name
+        self._pods = pods
+        self._pending_groups = pending_groups
+        self._class_reasons = class_reasons
+        #: How many pods this cycle decided to evict, by group and leaf.
+        self._evicted: dict[str, dict[str, int]] = {}
+        #: By group, the step that they were worked out for, and how many pods it has by class, and its requests.
+        self._class_counts: dict[str, tuple[Step, Counter[str]]] = {}
+        self._requests: dict[str, tuple[Step, Amounts]] = {}
+
+    def joint_steps(self, pending_group: PendingGroup) -> tuple[list[tuple[PendingGroup, Step]], tuple[Reason, ...]]:
+        """Return what must start at once for a group to go on, or why it cannot."""
+        if pending_group.workload.constrained:
+            asked = self._input.topology_of(pending_group.group)
+            if isinstance(asked, CodedReason):
+                return [], (asked,)
+        step = pending_group.step()
+        if step.missing:
+            incomplete = GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - step.missing)
+            return [], self._held_back(pending_group) or (incomplete,)
+        if not step.members:
+            return [], self._held_back(pending_group)
+        steps = [(pending_group, step)]
+        seen = {pending_group.key}
+        needed = list(pending_group.group.together) if step.gang else []
+        for key in needed:
+            if key in seen:
+                continue
+            seen.add(key)
+            workload, other = self._input.workloads.get(key), self._pending_groups.get(key)
+            if workload is not None and self.is_satisfied(workload):
+                continue
+            their_step = None if other is None else other.step()
+            if other is None or their_step is None or not their_step.members:
+                return [], (GangGroupWaits(other_group=key),)
+            steps.append((other, their_step))
+            # What that group starts together with must start as well: the groups need not all name each other.
+            needed += other.group.together
+        return steps, ()
+
+    def started_with(self, groups: Sequence[str]) -> list[str]:
+        """Return the keys of groups, of all groups that they start together with, and so on."""
+        keys = list(groups)
+        for key in keys:
+            workload = self._input.workloads.get(key)
+            if workload is not None:
+                keys += [other for other in workload.group.together if other not in keys]
+        return keys
+
+    def companions(self, workload: Workload) -> list[Workload]:
+        """Return the groups with pods that start together with a group, itself included."""
+        workloads = self._input.workloads
+        return [workloads[key] for key in self.started_with([workload.group.key]) if key in workloads]
+
+    def lacking_with(self, pending_group: PendingGroup) -> list[str]:
+        """Return the keys of the other groups without their minimum that a group can only start at once with."""
+        if not pending_group.step().gang:
+            return []
+        workloads = self._input.workloads
+        others = [key for key in self.started_with([pending_group.key]) if key != pending_group.key]
+        return [key for key in others if key not in workloads or not self.is_satisfied(workloads[key])]
+
+    def is_growing(self, group: str) -> bool:
+        """Tell whether this cycle starts pods of a group or room is reserved for it: then nothing is taken from it."""
+        pending_group = self._pending_groups.get(group)
+        return pending_group is not None and (bool(pending_group.assignments) or pending_group.nominated)
+
+    def is_satisfied(self, workload: Workload) -> bool:
+        """Tell whether a group has its minimum by what this cycle has decided so far."""
+        key = workload.group.key
+        pending_group = self._pending_groups.get(key)
+        if pending_group is not None:
+            return workload.satisfied(pending_group.counts)
+        evicted = self._evicted.get(key, {})
+        return workload.satisfied({leaf: count - evicted.get(leaf, 0) for leaf, count in workload.counts.items()})
+
+    def lose(self, member: Member) -> None:
+        """Count a pod as evicted: its group has one less."""
+        leaf = self._input.workloads[member.group].leaf(member)
+        evicted = self._evicted.setdefault(member.group, {})
+        evicted[leaf] = evicted.get(leaf, 0) + 1
+        pending_group = self._pending_groups.get(member.group)
+        if pending_group is not None:
+            pending_group.lose(member)
+
+    def request_of(self, pending_group: PendingGroup) -> Amounts:
+        """Return what the next step of a group requests; not to be changed."""
+        step, known = pending_group.step(), self._requests.get(pending_group.key)
+        if known is None or known[0] is not step:
+            known = step, self._pods.requests_of_classes(self.class_counts_of(pending_group))
+            self._requests[pending_group.key] = known
+        return known[1]
+
+    def class_counts_of(self, pending_group: PendingGroup) -> Counter[str]:
+        """Return how many pods of each class the next step of a group has; not to be changed."""
+        step, known = pending_group.step(), self._class_counts.get(pending_group.key)
+        if known is None or known[0] is not step:
+            known = self._class_counts[pending_group.key] = step, self._pods.class_counts(step.members)
+        return known[1]
+
+    def requests_of(self, steps: Steps) -> list[tuple[Group, Amounts]]:
+        """Return what steps request of the queues, by group."""
+        return [(pending_group.group, self.request_of(pending_group)) for pending_group, _ in steps]
+
+    def _held_back(self, pending_group: PendingGroup) -> tuple[Reason, ...]:
+        """Return why pods of a group may not be placed at all; a side effect gives their classes the same reasons."""
+        placed = pending_group.placed_uids
+        in_backoff = 0
+        reasons: dict[str, tuple[Reason, ...]] = {}
+        for uid, member in pending_group.workload.waiting.items():
+            pod_class = self._pods.class_of(member)
+            if uid in placed or member.pod.scheduler_name != self._scheduler_name:
+                continue
+            if refusal := class_refusal(pod_class, self._config):
+                reasons[pod_class.key] = refusal
+            in_backoff += uid in self._input.in_backoff
+        self._class_reasons.update(reasons)
+        recorded = tuple(reason for key in sorted(reasons) for reason in reasons[key])
+        return recorded + ((WaitsAfterFailedBinds(pods=in_backoff),) if in_backoff else ())

@@ -1,0 +1,129 @@
+"""A group in a cycle: the pods that may still start, and the cycle's decisions about it so far."""
+
+from collections.abc import Iterable
+
+from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.work.workload import Member, Step, Workload
+from kaicore.rules.events.reasons.reason import Reason
+
+
+class PendingGroup:
+    """A group with waiting pods, in this cycle.
+
+    Attributes:
+        workload: the group with all its pods.
+        group: the group itself.
+        key: the group's key.
+        priority: by which it comes before others: its own, and what it has gained by waiting (`PriorityAging`).
+        waiting: pods that may still be placed, by leaf, oldest first.
+        held_back: how many waiting pods may not be placed in this cycle.
+        counts: active pods by leaf, those placed by this cycle included.
+        assignments: where this cycle placed pods of it.
+        started_by: number of the batch by which this cycle started it, -1 if none did. What it grows by depends on
+            that batch.
+        moved: whether it ran until it was moved to make room for others; it comes first among equals then.
+        nominated: whether room is reserved for pods of it.
+        reasons: why it goes no further.
+        blocked: whether this cycle is done with it.
+        deferred: whether it fits where another replica is to decide first, and waits for that.
+    """
+
+    __slots__ = (
+        "_step",
+        "assignments",
+        "blocked",
+        "counts",
+        "deferred",
+        "group",
+        "held_back",
+        "key",
+        "moved",
+        "nominated",
+        "priority",
+        "reasons",
+        "started_by",
+        "waiting",
+        "workload",
+    )
+
+    def __init__(
+        self,
+        workload: Workload,
+        waiting: dict[str, list[Member]],
+        held_back: int,
+        *,
+        gained: int = 0,
+        moved: bool = False,
+    ) -> None:
+        self.workload = workload
+        self.moved = moved
+        self.group = workload.group
+        self.key = workload.group.key
+        self.priority = workload.group.priority + gained
+        self.waiting = waiting
+        self.held_back = held_back
+        self.counts = dict(workload.own_counts)
+        self.assignments: list[Assignment] = []
+        self.started_by = -1
+        self.nominated = any(member.nomination for members in waiting.values() for member in members)
+        self.reasons: tuple[Reason, ...] = ()
+        self.blocked = False
+        self.deferred = False
+        self._step: Step | None = None
+
+    def step(self) -> Step:
+        """Return what is to start next."""
+        if self._step is None:
+            self._step = self.workload.next_step(self.counts, self.waiting)
+        return self._step
+
+    def forget_step(self) -> None:
+        """Work out the next step anew, since the group's pods have changed."""
+        self._step = None
+
+    def take(self, members: Iterable[Member]) -> None:
+        """Count pods of a step as started, or as nominated."""
+        self.forget_step()
+        taken: dict[str, set[str]] = {}
+        leaf_of = self.workload.leaf
+        for member in members:
+            taken.setdefault(leaf_of(member), set()).add(member.pod.uid)
+        for leaf, uids in taken.items():
+            waiting = self.waiting[leaf]
+            self.waiting[leaf] = (
+                [member for member in waiting if member.pod.uid not in uids] if len(uids) < len(waiting) else []
+            )
+            self.counts[leaf] = self.counts.get(leaf, 0) + len(uids)
+
+    def lose(self, member: Member) -> None:
+        """Count an active pod as evicted."""
+        leaf = self.workload.leaf(member)
+        self.counts[leaf] = self.counts.get(leaf, 0) - 1
+        self.forget_step()
+
+    @property
+    def unplaced(self) -> list[Member]:
+        """Pods that may still be placed."""
+        return [member for members in self.waiting.values() for member in members]
+
+    @property
+    def placed_uids(self) -> set[str]:
+        """Uids of the pods that this cycle placed."""
+        return {assignment.member.pod.uid for assignment in self.assignments}
+
+    @property
+    def order_key(self) -> tuple[int, int, int, str, str, str]:
+        """The group's place in its queue: priority, groups that have not started before others, age, name.
+
+        A group that was moved stands as if it were the oldest: it had its place already.
+        """
+        group = self.group
+        started = bool(self.counts) and self.workload.satisfied(self.counts)
+        created_at = 0 if self.moved else group.created_at
+        return -self.priority, int(started), created_at, group.namespace, group.name, group.key
+
+    @property
+    def reservation_order_key(self) -> tuple[int, int, str, str, str]:
+        """The group's place among those for which room is reserved: priority, age, name."""
+        group = self.group
+        return -self.priority, group.created_at, group.namespace, group.name, group.key

@@ -1,0 +1,451 @@
+"""A group with its pods: the next pods that start together, and the pods that must be evicted together.
+
+The fold keeps it up to date, so that a cycle finds it ready. Running groups that may be preempted are found by queue
+and priority. Source of the steps: KAI-Scheduler v0.17, `pkg/scheduler/api/podgroup_info/allocation_info.go`.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+import msgspec
+
+from kaicore.rules.groups.labels import rank_order
+from kaicore.rules.groups.tree import is_gang
+from kaicore.rules.model.gpu_share import GpuPart
+from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+
+
+class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Room that is reserved for a waiting pod until the pods on it are gone.
+
+    Attributes:
+        node: where.
+        placement: the zones that it is predicted to get there.
+        charge: the same as figures.
+        at: recorded time, microseconds since the epoch.
+        foreign: the pod's status says so, and no cycle of this log's; then nothing is known of the zones.
+    """
+
+    node: str
+    placement: Placement | None = None
+    charge: ZoneCharge = ZoneCharge()
+    at: int = 0
+    foreign: bool = False
+
+
+class Member(Protocol):
+    """A pod of a group.
+
+    Attributes:
+        group: key of the group.
+        class_key: of its class.
+        requests: what it takes of a node as a whole.
+        node: where it is placed or bound; empty while it waits.
+        zone_charge: what it is charged with on zones.
+        running_since: when it started, as its kubelet says; before it does, when it was placed, and if another
+            scheduler did that, when it was created. Microseconds since the epoch.
+        work_since: since when its work would be lost if it went: its last checkpoint, if it wrote one since it runs;
+            else `running_since`.
+        pod_set: the leaf of the group's tree that it belongs to.
+        nomination: the room that is reserved for it while it waits.
+        releasing: whether it is charged as being released.
+        rank: its place among the pods of its set, as it was placed; -1 for none.
+        gpus: the parts of GPUs that it has.
+    """
+
+    group: str
+    nomination: Nomination | None
+    releasing: bool
+
+    pod: Pod
+    class_key: str
+    requests: Amounts
+    node: str
+    zone_charge: ZoneCharge
+    pod_set: str
+    rank: int
+    gpus: tuple[GpuPart, ...]
+
+    @property
+    def running_since(self) -> int: ...  # noqa: D102
+
+    @property
+    def work_since(self) -> int: ...  # noqa: D102
+
+
+#: Pods per leaf set.
+Counts = Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The pods of a group that start next, all or nothing.
+
+    Attributes:
+        members: to be placed; empty if nothing is left to start, or not all of it is there yet.
+        gang: whether the group is below its minimum without them.
+        missing: how many pods are lacking until the group can start at all.
+        wanted: how many pods the step would have.
+    """
+
+    members: tuple[Member, ...] = ()
+    gang: bool = False
+    missing: int = 0
+    wanted: int = 0
+
+
+class Workload:
+    """A group and its pods.
+
+    Attributes:
+        group: may change while it runs.
+        waiting: pods without a node, by uid.
+        active: pods placed or bound that are to stay, by uid.
+        leaving: pods that still hold their node and are terminating or decided to be evicted, by uid.
+        done: pods that ended well and are still known, by uid. They count towards the minimum, as in Volcano; so do as
+            many more as the owner tells of (`PodSet.ended`).
+        started_at: when it last reached its minimum, microseconds since the epoch; 0 as long as it has not.
+        below_since: since when some of it runs while it, or a group that it starts together with, is below its minimum;
+            0 if none is.
+        evicted_at: when pods of it were last decided to be evicted.
+        reached: whether it has ever had its minimum, at once with all groups that it starts together with.
+        ending: whether a pod of it, or of a group that it starts together with, has ended well: it is at its end.
+        constrained: whether any of its sets has a topology constraint.
+    """
+
+    __slots__ = (
+        "_children",
+        "_counted",
+        "_counts",
+        "_finished",
+        "_leaf_names",
+        "_running",
+        "_sets",
+        "active",
+        "below_since",
+        "constrained",
+        "done",
+        "ending",
+        "evicted_at",
+        "group",
+        "leaving",
+        "reached",
+        "started_at",
+        "waiting",
+    )
+
+    def __init__(self, group: Group) -> None:
+        self.waiting: dict[str, Member] = {}
+        self.active: dict[str, Member] = {}
+        self.leaving: dict[str, Member] = {}
+        self.done: dict[str, Member] = {}
+        self.started_at = 0
+        self.below_since = 0
+        self.evicted_at = 0
+        self.reached = False
+        self.ending = False
+        #: Pods by leaf: those that count, of them the active ones, and those that are known to have ended well.
+        self._counts: dict[str, int] = {}
+        self._running: dict[str, int] = {}
+        self._finished: dict[str, int] = {}
+        #: As pods of which leaves those that count are counted, by uid.
+        self._counted: dict[str, str] = {}
+        self.set_group(group)
+
+    def set_group(self, group: Group) -> None:
+        """Take over what is now known of the group."""
+        self.group = group
+        self.constrained = any(item.topology is not None for item in group.sets)
+        self._sets = {item.name: item for item in group.sets}
+        self._children: dict[str, list[PodSet]] = {}
+        for item in group.sets[1:]:
+            self._children.setdefault(item.parent, []).append(item)
+        #: Names of the sets that pods are in themselves, in their order.
+        self._leaf_names = {item.name: None for item in group.sets if item.name not in self._children}
+        self._counts.clear()
+        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
+            numbers.clear()
+            for uid, member in among.items():
+                self._count(uid, self.leaf(member), numbers)
+        for item in group.sets:
+            if item.ended:
+                self.ending = True
+                self._sum_up(item.name)
+
+    @property
+    def empty(self) -> bool:
+        """True if it has no pods."""
+        return not (self.waiting or self.active or self.leaving or self.done)
+
+    @property
+    def counts(self) -> Counts:
+        """The number of pods of each leaf that are active or have ended well."""
+        return self._counts
+
+    @property
+    def _on_its_own(self) -> bool:
+        """True if each of its pods by now starts alone."""
+        return self.reached and self.group.match_policy is MatchPolicy.ONCE_SATISFIED
+
+    @property
+    def own_counts(self) -> Counts:
+        """Pods per leaf that count towards the minimum of what starts next."""
+        return {} if self.group.match_policy is MatchPolicy.ONLY_WAITING else self._counts
+
+    @property
+    def is_gang(self) -> bool:
+        """True if some of its pods only start together."""
+        return is_gang(self.group)
+
+    def drop(self, uid: str) -> None:
+        """Forget where a pod stands."""
+        for among, numbers in ((self.active, self._running), (self.done, self._finished)):
+            if among.pop(uid, None) is not None:
+                leaf = self._counted.pop(uid)
+                numbers[leaf] -= 1
+                self._sum_up(leaf)
+        self.waiting.pop(uid, None)
+        self.leaving.pop(uid, None)
+
+    def wait(self, member: Member) -> None:
+        """A pod waits."""
+        self.drop(member.pod.uid)
+        self.waiting[member.pod.uid] = member
+
+    def start(self, member: Member) -> None:
+        """A pod is placed or bound."""
+        self._put(member, self.active, self._running)
+
+    def finish(self, member: Member) -> None:
+        """A pod ended well."""
+        self._put(member, self.done, self._finished)
+
+    def _put(self, member: Member, among: dict[str, Member], numbers: dict[str, int]) -> None:
+        uid, leaf = member.pod.uid, self.leaf(member)
+        if uid not in among or self._counted[uid] != leaf:
+            self.drop(uid)
+            among[uid] = member
+            self._count(uid, leaf, numbers)
+
+    def _count(self, uid: str, leaf: str, numbers: dict[str, int]) -> None:
+        self._counted[uid] = leaf
+        numbers[leaf] = numbers.get(leaf, 0) + 1
+        self._sum_up(leaf)
+
+    def _sum_up(self, leaf: str) -> None:
+        """Count a leaf's pods; of those that ended well, as many as are known or as the owner tells of."""
+        item = self._sets.get(leaf)
+        ended = max(self._finished.get(leaf, 0), item.ended if item is not None else 0)
+        count = self._running.get(leaf, 0) + ended
+        if count:
+            self._counts[leaf] = count
+        else:
+            self._counts.pop(leaf, None)
+
+    def leave(self, member: Member) -> None:
+        """A pod still holds its node, but not for long."""
+        self.drop(member.pod.uid)
+        self.leaving[member.pod.uid] = member
+
+    def mark(self, at: int, *, others: bool = True) -> None:
+        """Note since when it is at, or below, its minimum.
+
+        Args:
+            at: recorded time of what changed it, microseconds since the epoch.
+            others: whether all other groups that it starts together with have theirs.
+        """
+        if self.active and self.satisfied(self._counts):
+            self.started_at = self.started_at or at
+            self.reached = self.reached or others
+            self.below_since = 0 if others or self._on_its_own else self.below_since or at
+        elif not self.active or self._on_its_own:
+            self.started_at = self.below_since = 0
+        elif not self.below_since:
+            self.below_since = at
+
+    def leaf(self, member: Member) -> str:
+        """Return the leaf that a pod belongs to: the one that it names, else the first."""
+        names = self._leaf_names
+        return member.pod_set if member.pod_set in names else next(iter(names))
+
+    def rank_source(self, leaf: str) -> RankSource | None:
+        """Return where the pods of a leaf tell their rank; None for nowhere."""
+        return self._sets[leaf].rank
+
+    def satisfied(self, counts: Counts, name: str | None = None) -> bool:
+        """Tell whether a set, or the whole group, has its minimum with so many pods."""
+        item = self._set(name)
+        children = self._children.get(item.name)
+        if not children:
+            return counts.get(item.name, 0) >= item.min_pods
+        if item.min_pods and sum(counts.get(leaf, 0) for leaf in self._leaves(item)) < item.min_pods:
+            return False
+        needed = len(children) if item.min_sets is None else item.min_sets
+        return sum(self.satisfied(counts, child.name) for child in children) >= needed
+
+    def ready(self, is_ready: Callable[[Member], bool]) -> dict[str, list[Member]]:
+        """Return by leaf the waiting pods that may be placed, oldest first, or by rank where pods name theirs."""
+        waiting: dict[str, list[Member]] = {}
+        for member in filter(is_ready, self.waiting.values()):
+            waiting.setdefault(self.leaf(member), []).append(member)
+        for leaf, members in waiting.items():
+            members.sort(key=_age)
+            if self.constrained and (source := self.rank_source(leaf)) is not None:
+                members.sort(key=lambda member: rank_order(member.pod, source))
+            if self.constrained:
+                members.sort(key=lambda member: member.nomination is None)
+        return waiting
+
+    def next_step(self, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> Step:
+        """Return what is to start next; of each leaf it takes the first of the pods that wait.
+
+        Below its minimum a set needs the pods that its most advanced children lack; above it grows by one pod, or by
+        one more whole sub-group.
+
+        Args:
+            counts: pods per leaf that count, those that the cycle placed so far included.
+            waiting: pods that may be placed, by leaf.
+        """
+        root = self.group.sets[0]
+        if self._on_its_own:
+            alone = [members[0] for members in waiting.values() if members][:1]
+            return Step(tuple(alone), wanted=len(alone))
+        if self.satisfied(counts):
+            grown = self._growth(root, counts, waiting)
+            return Step(tuple(grown), wanted=len(grown))
+        members, missing = self._needed(root, counts, waiting)
+        return Step(() if missing else tuple(members), gang=True, missing=missing, wanted=len(members) + missing)
+
+    def evicted_with(self, member: Member, counts: Counts) -> tuple[Member, ...]:
+        """Return the pods that are evicted with one of them: none of what stays is below its minimum.
+
+        Args:
+            member: an active pod.
+            counts: pods per leaf that count, less those that are to be evicted already.
+        """
+        if len(self.active) == 1:
+            return (member,)
+        if self.group.ends_whole:
+            return tuple(self.active.values())
+        item = self._set(self.leaf(member))
+        if not self.satisfied(counts):
+            return tuple(self.active.values())
+        without = {**counts, item.name: counts.get(item.name, 0) - 1}
+        if self.satisfied(without, item.name) or not self.satisfied(counts, item.name):
+            return (member,)
+        while item.name != self.group.sets[0].name:
+            inside = self._leaves(item)
+            without = {name: count for name, count in counts.items() if name not in inside}
+            if self.satisfied(without, item.parent) or not self.satisfied(counts, item.parent):
+                return tuple(other for other in self.active.values() if self.leaf(other) in inside)
+            item = self._set(item.parent)
+        return tuple(self.active.values())
+
+    def _set(self, name: str | None) -> PodSet:
+        if name is None:
+            return self.group.sets[0]
+        return self._sets[name]
+
+    def _leaves(self, item: PodSet) -> set[str]:
+        children = self._children.get(item.name)
+        return {item.name} if not children else set().union(*(self._leaves(child) for child in children))
+
+    def _needed(
+        self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]
+    ) -> tuple[list[Member], int]:
+        """Return the pods that a set needs to have its minimum, and how many of them are not there."""
+        children = self._children.get(item.name)
+        if not children:
+            short = max(item.min_pods - counts.get(item.name, 0), 0)
+            there = list(waiting.get(item.name, ())[:short])
+            return there, short - len(there)
+        needed = len(children) if item.min_sets is None else item.min_sets
+        needed -= sum(self.satisfied(counts, child.name) for child in children)
+        options = []
+        for place, child in enumerate(children):
+            if not self.satisfied(counts, child.name):
+                members, missing = self._needed(child, counts, waiting)
+                options.append((missing, len(members), place, members))
+        options.sort(key=lambda option: option[:3])
+        chosen = options[: max(needed, 0)]
+        members = [member for option in chosen for member in option[3]]
+        missing = sum(option[0] for option in chosen)
+        inside = self._leaves(item)
+        short = item.min_pods - sum(counts.get(leaf, 0) for leaf in inside) - len(members) - missing
+        if short > 0:
+            taken = {member.pod.uid for member in members}
+            more = [other for leaf in sorted(inside) for other in waiting.get(leaf, ()) if other.pod.uid not in taken]
+            members += more[:short]
+            missing += max(short - len(more), 0)
+        return members, missing
+
+    def _growth(self, item: PodSet, counts: Counts, waiting: Mapping[str, Sequence[Member]]) -> list[Member]:
+        """Return the next pods above the minimum."""
+        children = self._children.get(item.name)
+        if not children:
+            return list(waiting.get(item.name, ())[:1])
+        order = [
+            (not self._is_nominated(child, waiting), not self.satisfied(counts, child.name), child)
+            for child in children
+        ]
+        for _, whole, child in sorted(order, key=lambda item: item[:2]):
+            grown, missing = (
+                self._needed(child, counts, waiting) if whole else (self._growth(child, counts, waiting), 0)
+            )
+            if grown and not missing:
+                return grown
+        return []
+
+    def _is_nominated(self, item: PodSet, waiting: Mapping[str, Sequence[Member]]) -> bool:
+        """Tell whether room that no other set can use is kept for pods of a set."""
+        return self.constrained and any(one.nomination for leaf in self._leaves(item) for one in waiting.get(leaf, ()))
+
+
+def _age(member: Member) -> tuple[int, str, str, str]:
+    pod = member.pod
+    return pod.created_at, pod.namespace, pod.name, pod.uid
+
+
+#: The scheduler of a group's pods, its queue, its namespace where it names no queue, and its priority.
+Kind = tuple[str, str, str, int]
+
+
+def kind_of(workload: Workload) -> Kind | None:
+    """Return what kind of running group this is; None if nothing of it runs, or it may not be preempted."""
+    group = workload.group
+    if not workload.active or not group.preemptible:
+        return None
+    first = next(iter(workload.active.values()))
+    return first.pod.scheduler_name, group.queue, "" if group.queue else group.namespace, group.priority
+
+
+class RunningGroups:
+    """Those of one scheduler."""
+
+    def __init__(self, running: Mapping[Kind, Mapping[str, Workload]], *, scheduler_name: str) -> None:
+        """Args:
+        running: groups by kind and key.
+        scheduler_name: the scheduler of the pods.
+        """
+        self._kinds = [of_kind for kind, of_kind in sorted(running.items()) if of_kind and kind[0] == scheduler_name]
+
+    @cached_property
+    def workloads(self) -> list[Workload]:
+        """All of them."""
+        return [workload for of_kind in self._kinds for workload in of_kind.values()]
+
+    def any_where(self, holds: Callable[[Workload], bool]) -> bool:
+        """Tell whether something holds of any group that depends on nothing but its queue and priority."""
+        return next(self._where(holds), None) is not None
+
+    def where(self, holds: Callable[[Workload], bool]) -> list[Workload]:
+        """Return the groups of which something holds that depends on nothing but their queue and priority."""
+        return [workload for of_kind in self._where(holds) for workload in of_kind.values()]
+
+    def _where(self, holds: Callable[[Workload], bool]) -> Iterator[Mapping[str, Workload]]:
+        return (of_kind for of_kind in self._kinds if holds(next(iter(of_kind.values()))))

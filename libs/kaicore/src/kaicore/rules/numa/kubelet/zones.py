@@ -1,0 +1,74 @@
+"""One node's zones as plain numbers, which an admission walks over and changes."""
+
+import msgspec
+
+from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.numa.kubelet.masks import MaskTable, mask_table
+from kaicore.rules.numa.kubelet.memory_manager import MemoryZones
+from kaicore.rules.numa.kubelet.settings import KubeletSettings
+
+
+class NodeDevices(msgspec.Struct, frozen=True, gc=False):
+    """Devices of one resource where the zones' figures do not add up to the node's: some are of several zones,
+    some of none.
+
+    Attributes:
+        total: healthy devices of the node.
+        free: of them, those that no pod has.
+    """
+
+    total: int
+    free: int
+
+
+class NodeZones(msgspec.Struct, gc=False):
+    """The zones of one node.
+
+    Attributes:
+        settings: of the node's kubelet.
+        capacity: hardware by resource and zone: CPUs with the reserved ones, devices; millicores and counts.
+        free: what no pod holds of it, by resource and zone; only resources that zones report.
+        memory: the memory manager's view of it.
+        devices: totals of the resources with zones that do not add up.
+        uncertain: resources of which it is not certain from which zones some pod took them.
+        broken: by zone, of how many cores at most one CPU is taken and the other free; empty where it does not matter.
+        repeated: by resource and zone, what is missing in `free` and may be free nevertheless.
+        distances: from zone to zone, empty where unknown.
+        perhaps_held: by resource and zone, what is in `free` and may be held nevertheless.
+    """
+
+    zones: int
+    settings: KubeletSettings
+    capacity: dict[str, list[int]]
+    free: dict[str, list[int]]
+    memory: MemoryZones
+    broken: list[int]
+    devices: dict[str, NodeDevices] = msgspec.field(default_factory=dict)
+    uncertain: frozenset[str] = frozenset()
+    repeated: dict[str, list[int]] = msgspec.field(default_factory=dict)
+    distances: tuple[tuple[int, ...], ...] = ()
+    perhaps_held: dict[str, list[int]] = msgspec.field(default_factory=dict)
+
+    @property
+    def table(self) -> MaskTable:
+        """The masks over these zones."""
+        return mask_table(self.zones)
+
+    def whole(self, resource: str) -> int:
+        """Return what is free of a resource on all zones together."""
+        return sum(self.free[resource]) + sum(self.repeated.get(resource, ()))
+
+    def likeliest(self) -> "NodeZones":
+        """Return the zones as they most likely are: without what may be held and may not; this one is used up."""
+        for resource, amounts in self.repeated.items():
+            if is_memory(resource):
+                self.memory.give_back_repeated(resource, amounts)
+                continue
+            self.free[resource] = [free + more for free, more in zip(self.free[resource], amounts, strict=True)]
+        return msgspec.structs.replace(self, repeated={}, perhaps_held=self.repeated)
+
+    def distance(self, mask_zones: tuple[int, ...]) -> int:
+        """Sum the distances over all ordered pairs of zones; among masks of equally many zones it ranks as the mean."""
+        if not self.distances:
+            return 0
+        return sum(self.distances[one][other] for one in mask_zones for other in mask_zones)

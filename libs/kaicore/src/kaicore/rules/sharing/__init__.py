@@ -1,1 +1,0 @@
-"""Sharing of work among members: their liveness, and the owner of each key."""

@@ -1,0 +1,1 @@
+"""Charges: the amounts that pods hold of nodes and zones, and the reasons for which predictions of them missed."""

@@ -1,0 +1,209 @@
+"""All groups with their pods, kept up to date as pods are folded, so that a cycle need not count them."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from kaicore.rules.engine.work.workload import Kind, Workload, kind_of
+from kaicore.rules.model.group import Group
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+
+
+class WorkloadRecord(msgspec.Struct, array_like=True):
+    """The part of a workload that does not follow from its pods, for snapshots."""
+
+    key: str
+    started_at: int
+    below_since: int
+    evicted_at: int
+    reached: bool
+    ending: bool
+
+
+class WorkloadIndex:
+    """Workloads by group key.
+
+    Attributes:
+        workloads: those with any pod.
+        pending: keys of those with waiting pods.
+        below: keys of those that fell below their minimum.
+        leaving: pods that hold a node and are on their way out, by uid.
+        needed_by: keys of those that start together with a group, by its key, whether it has pods or not.
+        running: those that run and may be preempted, by `kind_of` and key.
+    """
+
+    def __init__(self) -> None:
+        self.workloads: dict[str, Workload] = {}
+        self.pending: set[str] = set()
+        self.below: set[str] = set()
+        self.leaving: dict[str, PodEntry] = {}
+        self.needed_by: dict[str, set[str]] = {}
+        self.running: dict[Kind, dict[str, Workload]] = {}
+        self._kinds: dict[str, Kind] = {}
+        self._where: dict[str, str] = {}
+        #: Keys of groups that have changed since `take_changed`; None before the first call.
+        self._changed: set[str] | None = None
+
+    def take_changed(self) -> set[str] | None:
+        """Return the keys of groups that have changed since the last call, and of all that start together with them.
+
+        None at the first call: then any may have.
+        """
+        changed, self._changed = self._changed, set()
+        left = list(changed or ())
+        while changed is not None and left:
+            new = self.beside(left.pop()) - changed
+            changed |= new
+            left += new
+        return changed
+
+    def beside(self, key: str) -> set[str]:
+        """Return the keys of the groups that a group names to start together with, and of those that name it."""
+        workload = self.workloads.get(key)
+        return {*(() if workload is None else workload.group.together), *self.needed_by.get(key, ())}
+
+    def seat(self, entry: PodEntry, group: Group, *, waiting: bool, at: int) -> None:
+        """Put a pod where it now stands in its group.
+
+        Args:
+            entry: the pod.
+            group: its group.
+            waiting: whether it may be decided on.
+            at: recorded time of what changed it, microseconds since the epoch.
+        """
+        uid = entry.pod.uid
+        if self._where.get(uid, group.key) != group.key:
+            self.forget(entry, at=at)
+        self._where[uid] = group.key
+        workload = self.workloads.get(group.key)
+        if workload is None:
+            workload = self.workloads[group.key] = Workload(group)
+            self._link(group)
+        elif workload.group is not group:
+            self._set_group(workload, group)
+        self.leaving.pop(uid, None)
+        if waiting:
+            workload.wait(entry)
+        elif entry.charged and entry.leaving:
+            workload.leave(entry)
+            self.leaving[uid] = entry
+        elif entry.charged:
+            workload.start(entry)
+        elif entry.stage is Stage.FINISHED and entry.pod.phase == "Succeeded":
+            workload.finish(entry)
+            self._end(workload)
+        else:
+            workload.drop(uid)
+        self._judge(workload, at)
+
+    def evicted(self, entry: PodEntry, *, at: int) -> None:
+        """Note when a pod of a group was last decided to be evicted."""
+        workload = self.workloads.get(entry.group)
+        if workload is not None:
+            workload.evicted_at = at
+
+    def forget(self, entry: PodEntry, *, at: int) -> None:
+        """A pod is gone."""
+        self.leaving.pop(entry.pod.uid, None)
+        workload = self.workloads.get(self._where.pop(entry.pod.uid, ""))
+        if workload is not None:
+            workload.drop(entry.pod.uid)
+            self._judge(workload, at)
+
+    def regroup(self, group: Group, *, at: int) -> bool:
+        """A group's own facts changed; tells whether it has pods that are seated."""
+        workload = self.workloads.get(group.key)
+        if workload is not None:
+            if workload.group is not group:
+                self._set_group(workload, group)
+                self._judge(workload, at)
+            return True
+        return False
+
+    def records(self, keys: Iterable[str] | None = None) -> list[WorkloadRecord]:
+        """Return what does not follow from the pods; of all workloads, or of those of some keys."""
+        there = self.workloads if keys is None else self.workloads.keys() & set(keys)
+        return [
+            WorkloadRecord(
+                key,
+                workload.started_at,
+                workload.below_since,
+                workload.evicted_at,
+                workload.reached,
+                workload.ending,
+            )
+            for key, workload in ((key, self.workloads[key]) for key in sorted(there))
+        ]
+
+    def restore(self, records: list[WorkloadRecord]) -> None:
+        """Put back what does not follow from the pods, which are seated already."""
+        for record in records:
+            workload = self.workloads[record.key]
+            workload.started_at, workload.below_since = record.started_at, record.below_since
+            workload.evicted_at, workload.reached = record.evicted_at, record.reached
+            workload.ending = record.ending
+            self._index(workload)
+
+    def _judge(self, workload: Workload, at: int) -> None:
+        """Note how a group stands now, and with it those that start together with it."""
+        workload.mark(at, others=self._others_are_whole(workload))
+        self._index(workload)
+        for key in sorted(self.needed_by.get(workload.group.key, ())):
+            other = self.workloads[key]
+            other.mark(at, others=self._others_are_whole(other))
+            self._index(other)
+
+    def _others_are_whole(self, workload: Workload) -> bool:
+        others = (self.workloads.get(key) for key in workload.group.together if key != workload.group.key)
+        return all(other is not None and other.satisfied(other.counts) for other in others)
+
+    def _end(self, workload: Workload) -> None:
+        for key in (workload.group.key, *self.needed_by.get(workload.group.key, ())):
+            self.workloads[key].ending = True
+
+    def _set_group(self, workload: Workload, group: Group) -> None:
+        self._unlink(workload.group)
+        workload.set_group(group)
+        self._link(group)
+
+    def _link(self, group: Group) -> None:
+        self._note(group)
+        for key in group.together:
+            if key != group.key:
+                self.needed_by.setdefault(key, set()).add(group.key)
+
+    def _note(self, group: Group) -> None:
+        if self._changed is not None:
+            self._changed.update((group.key, *group.together))
+
+    def _unlink(self, group: Group) -> None:
+        self._note(group)
+        for key in group.together:
+            if key != group.key:
+                needing = self.needed_by[key]
+                needing.discard(group.key)
+                if not needing:
+                    del self.needed_by[key]
+
+    def _index(self, workload: Workload) -> None:
+        key = workload.group.key
+        if self._changed is not None:
+            self._changed.add(key)
+        if workload.waiting:
+            self.pending.add(key)
+        else:
+            self.pending.discard(key)
+        if workload.below_since:
+            self.below.add(key)
+        else:
+            self.below.discard(key)
+        kind, before = kind_of(workload), self._kinds.get(key)
+        if kind != before:
+            if before is not None:
+                del self._kinds[key], self.running[before][key]
+            if kind is not None:
+                self._kinds[key] = kind
+                self.running.setdefault(kind, {})[key] = workload
+        if workload.empty:
+            del self.workloads[key]
+            self._unlink(workload.group)

@@ -1,0 +1,208 @@
+"""A pod in the state: its stage, its facts, and its charges."""
+
+from enum import StrEnum
+
+import msgspec
+
+from kaicore.rules.engine.work.workload import Nomination
+from kaicore.rules.events.payloads import WaitingPod
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.labels import NO_RANK
+from kaicore.rules.model.device import Allocation
+from kaicore.rules.model.gpu_share import GpuPart
+from kaicore.rules.model.placement import ContainerPlacement, Placement
+from kaicore.rules.model.pod import Amounts, Pod
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.state.pods.agreement import Agreement
+from kaicore.rules.state.registries.queue_registry import QueueCharge
+
+
+class Stage(StrEnum):
+    """The progress of a pod. `kaicore.rules.state.pods.transitions` has the table of changes.
+
+    Attributes:
+        ABSENT: the log has not seen it yet, or has seen it deleted.
+        WAITING: it has no node.
+        PLACED: a cycle chose its node; the API server has not taken the binding yet.
+        BOUND: the API server has its node.
+        FINISHED: it has succeeded or failed, or a kubelet rejected it.
+    """
+
+    ABSENT = "absent"
+    WAITING = "waiting"
+    PLACED = "placed"
+    BOUND = "bound"
+    FINISHED = "finished"
+
+
+#: The stages of pods that there are.
+PRESENT = (Stage.WAITING, Stage.PLACED, Stage.BOUND, Stage.FINISHED)
+
+
+class Eviction(msgspec.Struct, frozen=True):
+    """A decision to evict a pod for another group's sake.
+
+    Attributes:
+        reason: see `kaicore.rules.engine.decisions.EvictionReason`.
+        at: recorded time of the decision, microseconds since the epoch.
+    """
+
+    reason: str
+    at: int
+
+
+class KubeletRejection(msgspec.Struct, frozen=True):
+    """A kubelet rejected the pod.
+
+    Attributes:
+        node: the node of the kubelet.
+        reason: as in `PodRejected`.
+        position: of that event.
+    """
+
+    node: str
+    reason: str
+    position: int
+
+
+class PodEntry(msgspec.Struct):
+    """A pod: facts that handlers set (`transitions`), and what `PodIndexes` derives from them.
+
+    Facts:
+        pod: as the watcher saw it last.
+        stage: how far it has come.
+        node: where it is placed or bound; empty while it waits.
+        predicted: its zones as the cycle that placed it predicted them.
+        observed: its zones as they were observed last.
+        agreement: how both compare; None until a pod with predicted zones is observed.
+        implausible: why its last observation is not believed; empty if it is, or if there is none.
+        exporter_reports, implausible_reports: how many observations of it were taken over, and how many were not
+            believed; annotations are not counted among the former.
+        volumes: volumes that its claims get by the decision that placed it, by the claim's name.
+        devices: devices that its resource claims get by the decision that placed it, by the claim's name.
+        rank: its place among the pods of its set, by that decision; -1 for none.
+        gpus: the parts of GPUs that it gets by that decision.
+        decided_at: the position that the cycle which placed it knew.
+        cycle: the cycle that placed it.
+        placed_at: the clock of that cycle, microseconds since the epoch.
+        bound_at: recorded time of the event that first showed it bound; 0 before.
+        bind_failures: failed binds so far; `failed_at` is the last one's recorded time.
+        gone: the API server does not have it any more, as a failed bind reported.
+        started_at: recorded time of the event that first showed it running; 0 before.
+        eviction: the decision to evict it for another group's sake; None if there is none, or if it failed.
+        repairing: its eviction because of its NUMA policy was decided, and has not failed.
+        repair_failures: failed evictions of that kind; `repair_failed_at` is the last one's recorded time.
+        nomination: the room that is kept for it while it waits.
+        nominated_for: the node of the last room that was kept for it, as long as its status may still name that node.
+        reported: as what it was last recorded to be left waiting; None while it does not wait.
+        rejection: the kubelet's rejection; None without one.
+
+    Derived:
+        class_key: of its class.
+        requests: what it takes of a node as a whole.
+        releasing: whether its charge counts as being released.
+        zone_charge: what it is charged with on zones, from `observed` if that is usable, else from `predicted`.
+        kept_by_init: what its ordinary init containers keep, predicted again given the zones on which the others were
+            observed; None while the first prediction stands.
+        expected: the zones that its kubelet is expected to give it, of a pod that another scheduler bound; until they
+            are observed, or a node without an exporter publishes while it runs. None where not all that its node held
+            then was known.
+        alternatives: other placements that the kubelet may have given it, until it is observed: the kubelet may have
+            freed something before the log knew that.
+        charged_at: position of the event that charged it: the order in which pods came to a node.
+        unrecorded: it has something bound to zones of its node, and no record tells which zones, or of all of it.
+        misaligned: in what its observed placement differs from what its own NUMA policy asks; empty if in nothing.
+        misaligned_at: when that was recorded.
+        replaces_on: it replaces a pod that was evicted from this node because of its NUMA policy; a pod that replaces
+            another is never evicted for that itself.
+        group: key of the group that it belongs to.
+        pod_set: name of the set in that group that it counts for.
+        group_problem: why its group cannot be decided on with it (`kaicore.rules.events.reasons`); None if it can.
+        queue_charge: what it counts as in its queue's usage; None while it neither runs nor can start.
+    """
+
+    pod: Pod
+    class_key: str = ""
+    requests: Amounts = {}
+    stage: Stage = Stage.ABSENT
+    node: str = ""
+    releasing: bool = False
+    predicted: Placement | None = None
+    observed: Placement | None = None
+    expected: Placement | None = None
+    zone_charge: ZoneCharge = ZoneCharge()
+    kept_by_init: tuple[ContainerPlacement, ...] | None = None
+    alternatives: tuple[Placement, ...] = ()
+    decided_at: int = 0
+    charged_at: int = 0
+    unrecorded: bool = False
+    agreement: Agreement | None = None
+    exporter_reports: int = 0
+    implausible_reports: int = 0
+    bind_failures: int = 0
+    failed_at: int = 0
+    cycle: str = ""
+    placed_at: int = 0
+    bound_at: int = 0
+    gone: bool = False
+    started_at: int = 0
+    misaligned: str = ""
+    misaligned_at: int = 0
+    implausible: str = ""
+    repairing: bool = False
+    repair_failures: int = 0
+    repair_failed_at: int = 0
+    replaces_on: str = ""
+    group: str = ""
+    pod_set: str = ""
+    group_problem: Reason | None = None
+    queue_charge: QueueCharge | None = None
+    nomination: Nomination | None = None
+    nominated_for: str = ""
+    reported: WaitingPod | None = None
+    eviction: Eviction | None = None
+    rejection: KubeletRejection | None = None
+    volumes: dict[str, str] = {}
+    devices: dict[str, Allocation] = {}
+    rank: int = NO_RANK
+    gpus: tuple[GpuPart, ...] = ()
+
+    @property
+    def charged(self) -> bool:
+        """True if its requests and its zones are charged to its node."""
+        return self.stage is Stage.BOUND or self.stage is Stage.PLACED
+
+    @property
+    def predicts_zones(self) -> bool:
+        """True if the cycle that placed it predicted zones for at least one container."""
+        return self.predicted is not None and bool(self.predicted.containers)
+
+    @property
+    def waiting(self) -> bool:
+        """True if a cycle may place it, now or later; all that counts or lists waiting pods means this."""
+        return self.stage is Stage.WAITING and self.pod.deletion_at is None and not self.gone
+
+    @property
+    def running_since(self) -> int:
+        """See `kaicore.rules.engine.work.workload.Member`."""
+        return self.pod.start_time * 1_000_000 or self.placed_at or self.pod.created_at * 1_000_000
+
+    @property
+    def work_since(self) -> int:
+        """See `kaicore.rules.engine.work.workload.Member`."""
+        return max(self.running_since, self.pod.checkpoint_at * 1_000_000)
+
+    @property
+    def evicting(self) -> bool:
+        """True if its eviction for another group was decided and has not failed."""
+        return self.eviction is not None
+
+    @property
+    def leaving_by_decision(self) -> bool:
+        """True if a cycle had it evicted, so that it does not reach its own end."""
+        return self.eviction is not None or self.repairing
+
+    @property
+    def leaving(self) -> bool:
+        """True if it is terminating or about to be evicted, though it may still hold its node."""
+        return self.pod.deletion_at is not None or self.leaving_by_decision

@@ -1,0 +1,1 @@
+"""Registries: the objects of a cluster other than pods, as facts give them, and their effect on pods."""

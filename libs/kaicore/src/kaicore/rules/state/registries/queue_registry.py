@@ -1,0 +1,420 @@
+"""The queues of a cluster, the use of their pods, and their shares at a point in time.
+
+Usage is counted by the fold, under the queue name that pods have, also while no such queue exists. Which queue of the
+hierarchy a name means is looked up when a cycle asks. The divided amount is the capacity of the cluster's ready nodes,
+less the pods of other schedulers, and less work in queues that do not exist.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import msgspec
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand, flavor_demand
+from kaicore.rules.engine.constraints.node_matching import in_pool
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.events.payloads import QueueFigures, QueuesReported
+from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.queue import Queue, ResourceFlavor
+from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
+from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, divide
+from kaicore.rules.queues.tree import GPU, SHARED_GPU, SHARED_IN, UNLIMITED, QueueTree, counted
+from kaicore.rules.queues.usage import UsageReader, UseHistory
+
+
+class UsageKey(NamedTuple):
+    """Under what the usage of pods is counted.
+
+    Attributes:
+        scheduler: the pods' `spec.schedulerName`.
+        queue: that the pods name; empty for none.
+        namespace: of pods that name no queue, for there may be a default one in their namespace.
+    """
+
+    scheduler: str
+    queue: str
+    namespace: str = ""
+
+
+class QueueCharge(msgspec.Struct, frozen=True):
+    """The state of a pod in the usage of its queue.
+
+    Attributes:
+        key: under which usage.
+        preemptible: whether the pod may be preempted.
+        running: whether it holds its amounts; otherwise it waits for them.
+    """
+
+    key: UsageKey
+    preemptible: bool
+    running: bool
+
+
+@lru_cache(maxsize=1 << 14)
+def queue_charge(scheduler: str, queue: str, namespace: str, preemptible: bool, running: bool) -> QueueCharge:
+    """Return a charge; equal arguments give the same object, for there are few."""
+    return QueueCharge(UsageKey(scheduler, queue, namespace), preemptible=preemptible, running=running)
+
+
+class QueueUsage(msgspec.Struct):
+    """The pods' holdings, their part that cannot be preempted, their waiting demand, and their use over time."""
+
+    used: Amounts = {}
+    non_preemptible: Amounts = {}
+    pending: Amounts = {}
+    history: UseHistory = msgspec.field(default_factory=UseHistory)
+
+    @property
+    def empty(self) -> bool:
+        """True if nothing is counted, and nothing was within any window."""
+        return not (self.used or self.pending or self.history.hours)
+
+    def count(self, charge: QueueCharge, amounts: Amounts, *, sign: int, at_us: int) -> None:
+        """Count a pod's amounts, or take them off with `sign=-1`; `at_us` in microseconds since the epoch."""
+        if not charge.running:
+            add_amounts(self.pending, amounts, sign)
+            return
+        add_amounts(self.used, amounts, sign)
+        if not charge.preemptible:
+            add_amounts(self.non_preemptible, amounts, sign)
+        self.history.change(counted(amounts), sign=sign, at_us=at_us)
+
+    def forget(self, hour: int) -> bool:
+        """Forget what is too long before an hour (since the epoch) for any window; return whether nothing is left."""
+        return self.history.forget(hour - RETENTION_HOURS) and not (self.used or self.pending)
+
+    def record(self, key: UsageKey) -> "UsageRecord":
+        """Return it as plain data."""
+        hours = [(resource, sorted(by_hour.items())) for resource, by_hour in sorted(self.history.hours.items())]
+        return UsageRecord(key, self.used, self.non_preemptible, self.pending, self.history.settled_ms, hours)
+
+
+class UsageRecord(msgspec.Struct):
+    """Usage as plain data; `hours` by resource and hour, in order."""
+
+    key: UsageKey
+    used: Amounts
+    non_preemptible: Amounts
+    pending: Amounts
+    settled_ms: int
+    hours: list[tuple[str, list[tuple[int, int]]]]
+
+    def restored(self) -> QueueUsage:
+        """Return the usage of a record."""
+        hours = {resource: dict(by_hour) for resource, by_hour in self.hours}
+        history = UseHistory(counted(self.used), self.settled_ms, hours)
+        return QueueUsage(self.used, self.non_preemptible, self.pending, history)
+
+
+def add_amounts(amounts: Amounts, more: Mapping[str, int], sign: int) -> None:
+    """Add amounts to others, or take them off with `sign=-1`; an amount of 0 is left out."""
+    for resource, amount in more.items():
+        now = amounts.get(resource, 0) + sign * amount
+        if now:
+            amounts[resource] = now
+        else:
+            amounts.pop(resource, None)
+
+
+#: How many demands of flavors are remembered, by queue and class.
+_MOST_DEMANDS = 1 << 14
+
+
+class QueueRegistryRecord(msgspec.Struct):
+    """The whole registry, for snapshots."""
+
+    queues: list[Queue]
+    flavors: list[ResourceFlavor]
+    usages: list[UsageRecord]
+    reported: dict[str, QueueFigures]
+    reported_at: int
+    since: int
+    forgotten_at: int
+
+
+class QueueRegistry:
+    """The queues of a cluster and the usage of their pods.
+
+    Attributes:
+        queues: by name.
+        flavors: by name.
+        usages: by key.
+        reported: what was last reported of each queue.
+        reported_at: when, by the cycle's clock; microseconds since the epoch.
+        since: when usage began to be counted, microseconds since the epoch.
+        reader: weighs histories.
+        revision: grows with whatever may change what is to be reported.
+    """
+
+    def __init__(self) -> None:
+        self.queues: dict[str, Queue] = {}
+        self.flavors: dict[str, ResourceFlavor] = {}
+        self.usages: dict[UsageKey, QueueUsage] = {}
+        self.reported: dict[str, QueueFigures] = {}
+        self.reported_at = 0
+        self.since = 0
+        self.revision = 0
+        self.reader: UsageReader[UsageKey] = UsageReader()
+        self._forgotten_at = 0
+        self._tree: QueueTree | None = None
+        self._trees: dict[tuple[str | None, bool], QueueTree] = {}
+        self._demands: dict[tuple[str, str, str], FlavorDemand] = {}
+
+    @property
+    def tree(self) -> QueueTree:
+        """The hierarchy as it is now."""
+        if self._tree is None:
+            self._tree = QueueTree(self.queues)
+        return self._tree
+
+    def uses_implied_default(self) -> bool:
+        """Tell whether any work is in the default queue that is no object."""
+        tree = self.tree
+        return tree.implied_default >= 0 and any(
+            tree.find(key.queue, namespace=key.namespace) == tree.implied_default for key in self.usages
+        )
+
+    def tree_of(self, config: EngineConfig) -> QueueTree:
+        """Return the hierarchy of the queues that are a shard's, by its node pool."""
+        pool, parts = config.node_pool, config.gpu_sharing
+        if (pool is None or not self.queues) and not parts:
+            return self.tree
+        if (pool, parts) not in self._trees:
+            every = {name: one for name, one in self.queues.items() if pool is None or one.node_pool == pool}
+            self._trees[pool, parts] = QueueTree(every, parts=parts)
+        return self._trees[pool, parts]
+
+    def flavor_demand(self, queue: str, namespace: str, pod_class: PodClass) -> FlavorDemand:
+        """Return where the flavors of a queue let pods of a class go.
+
+        Args:
+            queue: as the pods name it; empty for pods that name none.
+            namespace: the pods', if they name none.
+            pod_class: their class.
+        """
+        key = (queue, namespace, pod_class.key)
+        demand = self._demands.get(key)
+        if demand is None:
+            number = self.tree.find(queue, namespace=namespace)
+            demand = ANY_FLAVOR
+            if number is not None:
+                demand = flavor_demand(
+                    self.tree.queues[number],
+                    self.flavors,
+                    requests=pod_class.requests,
+                    tolerations=pod_class.tolerations,
+                )
+            if len(self._demands) >= _MOST_DEMANDS:
+                self._demands.clear()
+            self._demands[key] = demand
+        return demand
+
+    def flavor_topologies(self, queue: str, namespace: str) -> tuple[str, ...]:
+        """Return the names of the topologies that the flavors of a queue are in, in the queue's order.
+
+        Args:
+            queue: as a group names it; empty for one that names none.
+            namespace: the group's.
+        """
+        number = self.tree.find(queue, namespace=namespace) if self.flavors else None
+        if number is None:
+            return ()
+        named = (self.flavors.get(quota.flavor) for quota in self.tree.queues[number].flavors)
+        return tuple(dict.fromkeys(flavor.topology for flavor in named if flavor is not None and flavor.topology))
+
+    def _hierarchy_changed(self) -> None:
+        self.revision += 1
+        self._tree = None
+        self._trees.clear()
+        self._demands.clear()
+
+    def queue_seen(self, queue: Queue) -> None:
+        """Take in a queue that is new or has changed."""
+        self.queues[queue.name] = queue
+        self._hierarchy_changed()
+
+    def queue_gone(self, name: str, uid: str) -> None:
+        """Take in that a queue is gone, unless another one of its name is there."""
+        if name in self.queues and self.queues[name].uid == uid:
+            del self.queues[name]
+            self.reported.pop(name, None)
+            self._hierarchy_changed()
+
+    def flavor_seen(self, flavor: ResourceFlavor) -> None:
+        """Take in a ResourceFlavor that is new or has changed."""
+        self.flavors[flavor.name] = flavor
+        self._hierarchy_changed()
+
+    def flavor_gone(self, name: str, uid: str) -> None:
+        """Take in that a ResourceFlavor is gone, unless another one of its name is there."""
+        if name in self.flavors and self.flavors[name].uid == uid:
+            del self.flavors[name]
+            self._hierarchy_changed()
+
+    def report_recorded(self, report: QueuesReported) -> None:
+        """Take over what a cycle reported of queues."""
+        self.reported_at = report.now
+        self.reported.update((item.queue, item) for item in report.queues if item.queue in self.queues)
+
+    def charge(self, charge: QueueCharge, amounts: Amounts, *, sign: int = 1, at_us: int) -> None:
+        """Count a pod's amounts, or take them off again with `sign=-1`; `at_us` in microseconds since the epoch."""
+        self._forget_old_usage(at_us)
+        self.revision += 1
+        usage = self.usages.get(charge.key)
+        if usage is None:
+            usage = self.usages[charge.key] = QueueUsage()
+        usage.count(charge, amounts, sign=sign, at_us=at_us)
+        if usage.empty:
+            del self.usages[charge.key]
+
+    def of_scheduler(self, name: str) -> Iterator[tuple[UsageKey, QueueUsage]]:
+        """Return the usage of a scheduler's pods, in order of the keys."""
+        return ((key, self.usages[key]) for key in sorted(self.usages) if key.scheduler == name)
+
+    def used_by_others(self, scheduler: str) -> Amounts:
+        """Return what the pods of all other schedulers hold."""
+        held: Amounts = {}
+        for key, usage in self.usages.items():
+            if key.scheduler != scheduler:
+                add_amounts(held, usage.used, 1)
+        return held
+
+    def record(self) -> QueueRegistryRecord:
+        """Return the registry as plain data; equal registries give equal data."""
+        return QueueRegistryRecord(
+            queues=[self.queues[name] for name in sorted(self.queues)],
+            flavors=[self.flavors[name] for name in sorted(self.flavors)],
+            usages=[self.usages[key].record(key) for key in sorted(self.usages)],
+            reported=self.reported,
+            reported_at=self.reported_at,
+            since=self.since,
+            forgotten_at=self._forgotten_at,
+        )
+
+    @classmethod
+    def restored(cls, record: QueueRegistryRecord) -> "QueueRegistry":
+        """Return the registry of a record."""
+        registry = cls()
+        registry.queues = {queue.name: queue for queue in record.queues}
+        registry.flavors = {flavor.name: flavor for flavor in record.flavors}
+        registry.usages = {usage.key: usage.restored() for usage in record.usages}
+        registry.reported, registry.reported_at = record.reported, record.reported_at
+        registry.since, registry._forgotten_at = record.since, record.forgotten_at
+        return registry
+
+    def _forget_old_usage(self, at_us: int) -> None:
+        """Once an hour, forget what is too long ago for any window."""
+        hour = at_us // HOUR_US
+        self.since = self.since or at_us
+        if hour == self._forgotten_at:
+            return
+        self._forgotten_at = hour
+        for key in [key for key, usage in self.usages.items() if usage.forget(hour)]:
+            del self.usages[key]
+
+
+_HALF = 24
+
+
+def queue_accounts(
+    registry: QueueRegistry, columns: NodeColumns, config: EngineConfig, *, now: int, recorded_at: int
+) -> QueueAccounts:
+    """Return the queues' accounts at a time, their shares included.
+
+    Args:
+        registry: the state's.
+        columns: the state's nodes.
+        config: the shard's settings.
+        now: the cycle's clock, microseconds since the epoch.
+        recorded_at: when the state's last event was recorded.
+    """
+    tree = registry.tree_of(config)
+    size, width = len(tree), len(tree.resources)
+    totals = ready_amounts(columns, config)
+    _take_off(totals, registry.used_by_others(config.scheduler_name))
+    requested = [[0] * width for _ in range(size)]
+    uses: dict[int, tuple[list[int], list[int]]] = {}
+    places: dict[UsageKey, int] = {}
+    for account, use in registry.of_scheduler(config.scheduler_name):
+        number = tree.find(account.queue, namespace=account.namespace)
+        if number is None:
+            _take_off(totals, use.used)
+            continue
+        places[account] = number
+        used, pending = tree.demand(use.used, number).amounts, tree.demand(use.pending, number).amounts
+        firm = tree.demand(use.non_preemptible, number).amounts
+        row = requested[number]
+        sums = uses.setdefault(number, ([0] * width, [0] * width))
+        for place in range(width):
+            row[place] += used[place] + pending[place]
+            sums[0][place] += used[place]
+            sums[1][place] += firm[place]
+    fairness = config.fair_share
+    usage = None
+    if fairness.k_milli and width:
+        usage = [[0] * width for _ in range(size)]
+        histories = {account: registry.usages[account].history for account in places}
+        capacity = counted(totals)
+        if config.gpu_sharing:
+            capacity[SHARED_GPU] = capacity.get(GPU, 0) * WHOLE
+        parts = registry.reader.parts(
+            histories, fairness, totals=capacity, since_us=registry.since, recorded_us=recorded_at, now_us=now
+        )
+        for account, by_resource in parts.items():
+            uncounted = tree.not_counted_by(places[account])
+            for above in tree.paths[places[account]]:
+                for place, resource in enumerate(tree.resources):
+                    if place not in uncounted:
+                        shared = by_resource.get(SHARED_GPU, 0) if resource in SHARED_IN else 0
+                        usage[above][place] += by_resource.get(resource, 0) + shared
+    there_is = [max(0, amount) for amount in tree.demand(totals).amounts]
+    shares = divide(tree, totals=there_is, requested=requested, usage=usage, k_milli=fairness.k_milli)
+    leaves = {number: LeafUse(tuple(used), tuple(firm)) for number, (used, firm) in uses.items()}
+    return QueueAccounts.of(tree, shares, leaves)
+
+
+def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
+    """Return how each queue stands, by name: of objects, and of the default queue that is none."""
+    tree, shares = accounts.tree, accounts.shares
+    by_name = {}
+    for number, queue in enumerate(tree.queues):
+        if not queue.uid and number != tree.implied_default:
+            continue
+        names = ["" if place in tree.summed_by(number) else resource for place, resource in enumerate(tree.resources)]
+
+        def named(row: "list[int] | tuple[int, ...]", names: Sequence[str] = names) -> Amounts:
+            # Sums over a whole cluster are of no bound, and events hold 64 bits.
+            amounts = zip(names, map(tree.whole, range(len(names)), row), strict=True)
+            return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount and resource}
+
+        by_name[queue.name] = QueueFigures(
+            queue=queue.name,
+            uid=queue.uid,
+            requested=named(list(shares.requested[number])),
+            allocated=named(accounts.used[number]),
+            non_preemptible=named(accounts.non_preemptible[number]),
+            fair_share=named(list(shares.fair[number])),
+            children=tuple(tree.queues[child].name for child in tree.children[number]),
+        )
+    return by_name
+
+
+def ready_amounts(columns: NodeColumns, config: EngineConfig | None = None) -> Amounts:
+    """Return what all ready nodes have, of the node pool of a shard with these settings."""
+    count = len(columns.names)
+    ready = columns.present[:count] & columns.ready[:count]
+    if config is not None and config.node_pool is not None:
+        ready = ready & in_pool(columns, config)[:count]
+    allocatable = columns.allocatable[:count][ready]
+    # In two halves, for many nodes may each have as much as is believed of any.
+    high, low = (allocatable >> _HALF).sum(axis=0), (allocatable & ((1 << _HALF) - 1)).sum(axis=0)
+    return {name: (int(high[column]) << _HALF) + int(low[column]) for name, column in columns.resources.items()}
+
+
+def _take_off(totals: Amounts, amounts: Amounts) -> None:
+    for resource, amount in amounts.items():
+        totals[resource] = max(0, totals.get(resource, 0) - amount)

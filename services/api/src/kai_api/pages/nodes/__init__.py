@@ -1,0 +1,1 @@
+"""Pages about nodes: the map, and the zones of one node."""

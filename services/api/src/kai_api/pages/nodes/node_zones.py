@@ -1,0 +1,261 @@
+"""A node's zones: of each resource what is held, releasing and free, and by whom."""
+
+from dataclasses import dataclass, replace
+
+from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.ask.explanations import why_node
+from kaicore.analysis.ask.listing import pod_status
+from kaicore.errors import UnknownSubject
+from kaicore.rules.model.quantity import CPU, MEMORY, PODS, format_amount
+from kaicore.rules.numa.columns import Ints
+from kaicore.rules.queues.tree import gpus_per_unit
+from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.views import ClusterView, FleetView
+from kaicore.spelling import did_you_mean
+
+from kai_api.pages.devices import NodeDevices, node_devices
+from kai_api.pages.pods.waiting import asked_text
+from kai_api.pages.rendering import Part, parts
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneCell:
+    """A resource of a zone, or of the node as a whole.
+
+    Attributes:
+        text: how much is used of how much.
+        bar: held, releasing, free.
+        heat: how full it is, from 0 (empty) to 4; -1 where the zone has none of it.
+    """
+
+    resource: str
+    text: str
+    bar: tuple[Part, ...]
+    heat: int
+
+
+@dataclass(frozen=True, slots=True)
+class ZoneRow:
+    """A zone and its cells, one for each resource of the node's zones."""
+
+    name: str
+    cells: tuple[ZoneCell, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A pod's holdings on a node.
+
+    Attributes:
+        zones: of each zone, in the order of the node's zones, what it holds there, for people.
+        asks: what it takes of the node as a whole.
+        known_from: `observed`, `predicted`, or empty where nothing of it is bound to zones.
+    """
+
+    namespace: str
+    name: str
+    status: str
+    queue: str
+    asks: str
+    zones: tuple[str, ...]
+    known_from: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeZonesTable:
+    """The zones of a node as a table.
+
+    Attributes:
+        status: as `kai get nodes` has it.
+        resources: of the columns.
+        whole: the node as a whole.
+        more_zones: zones that have no row.
+    """
+
+    name: str
+    ready: bool
+    schedulable: bool
+    policy: str
+    resources: tuple[str, ...]
+    rows: tuple[ZoneRow, ...]
+    whole: ZoneRow
+
+
+@dataclass(frozen=True, slots=True)
+class NodePage:
+    """A node.
+
+    Attributes:
+        holdings: of its pods, in the order in which they came.
+        kept_for: pods for which room is kept here.
+        places: its domains, by topology and level.
+        devices: that claims can have there; None where none are published.
+    """
+
+    table: NodeZonesTable
+    why: Why
+    holdings: tuple[Holding, ...]
+    kept_for: tuple[tuple[str, str], ...]
+    places: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    devices: NodeDevices | None
+
+
+def node_page(state: ClusterView, name: str) -> NodePage:
+    """Return the model of a node's page.
+
+    Raises:
+        UnknownSubject: there is no such node.
+    """
+    why = why_node(state, name)
+    if why is None:
+        there_are = [node for node, row in state.columns.rows.items() if state.columns.facts[row] is not None]
+        raise UnknownSubject(f"no node {name!r} at this moment{did_you_mean(name, there_are)}")
+    row = state.columns.rows[name]
+    kept = [
+        (entry.pod.namespace, entry.pod.name)
+        for entry in state.pods.values()
+        if entry.nomination is not None and entry.nomination.node == name
+    ]
+    return NodePage(
+        table=_by_pod(state, row, zones_table(state, row)),
+        why=why,
+        holdings=tuple(_holding(state, row, entry) for entry in state.charges.held_on(name)),
+        kept_for=tuple(sorted(kept)),
+        places=tuple(dict.fromkeys(_places(state, row))),
+        devices=node_devices(state, row),
+    )
+
+
+def zones_table(state: FleetView, row: int) -> NodeZonesTable:
+    """Return the zones of a node that there is, by its row."""
+    columns, zones = state.columns, state.columns.zones
+    node, topology = columns.facts[row], columns.topologies[row]
+    assert node is not None
+    of_zones = {
+        name
+        for zone in (topology.zones if topology else ())
+        for name, item in zone.resources.items()
+        if item.allocatable
+    }
+    resources = sorted(
+        of_zones | {CPU, MEMORY} | {name for name in node.allocatable if gpus_per_unit(name)}, key=_order
+    )
+    rows = []
+    for index, zone in enumerate(topology.zones if topology else ()):
+        cells = [
+            _cell(
+                name, zone.resources[name].allocatable, zones.used, zones.releasing, (row, index, zones.resources[name])
+            )
+            if name in zone.resources and name in zones.resources
+            else ZoneCell(name, "", (), -1)
+            for name in resources
+        ]
+        rows.append(ZoneRow(zone.name, tuple(cells)))
+    whole = [
+        _cell(name, node.allocatable.get(name, 0), columns.used, columns.releasing, (row, columns.resources[name]))
+        if name in columns.resources
+        else ZoneCell(name, "", (), -1)
+        for name in resources
+    ]
+    return NodeZonesTable(
+        name=node.name,
+        ready=node.ready,
+        schedulable=not node.unschedulable,
+        policy="" if topology is None else topology.policy.value,
+        resources=tuple(resources),
+        rows=tuple(rows),
+        whole=ZoneRow("whole node", tuple(whole)),
+    )
+
+
+def _by_pod(state: FleetView, row: int, table: NodeZonesTable) -> NodeZonesTable:
+    """Return a table with bars of each pod's part; amounts without a recorded zone stay one part."""
+    zones = state.columns.zones
+    entries = state.charges.held_on(table.name)
+    rows = []
+    for index, zone in enumerate(table.rows):
+        cells = []
+        for cell in zone.cells:
+            column = zones.resources.get(cell.resource)
+            if cell.heat < 0 or column is None:
+                cells.append(cell)
+                continue
+            amounts = [
+                ("releasing" if entry.releasing else "held", f"{cell.resource} of {entry.pod.subject}", amount)
+                for entry in entries
+                if (amount := _held(entry, index, cell.resource))
+            ]
+            known = sum(amount for _, _, amount in amounts)
+            used, there_is = (int(table[row, index, column]) for table in (zones.used, zones.allocatable))
+            amounts += [("held", "held", used - known), ("free", "free", there_is - used)]
+            bar = parts(
+                max(there_is, known, used),
+                ((kind, label, amount, format_amount(cell.resource, amount)) for kind, label, amount in amounts),
+            )
+            cells.append(replace(cell, bar=bar))
+        rows.append(replace(zone, cells=tuple(cells)))
+    return replace(table, rows=tuple(rows))
+
+
+def _held(entry: PodEntry, zone: int, resource: str) -> int:
+    return sum(amount for at, name, amount in entry.zone_charge.split if at == zone and name == resource)
+
+
+def _order(resource: str) -> tuple[int, str]:
+    return (0 if gpus_per_unit(resource) else 1 if resource == CPU else 2 if resource == MEMORY else 3), resource
+
+
+def _cell(resource: str, allocatable: int, used: Ints, releasing: Ints, at: tuple[int, ...]) -> ZoneCell:
+    if not allocatable:
+        return ZoneCell(resource, "", (), -1)
+    used_here, leaving = int(used[at]), int(releasing[at])
+    held = used_here - leaving
+    free = max(0, allocatable - used_here)
+
+    def text(amount: int) -> str:
+        return format_amount(resource, amount)
+
+    bar = parts(
+        max(allocatable, used_here),
+        (
+            ("held", "held", held, text(held)),
+            ("releasing", "releasing", leaving, text(leaving)),
+            ("free", "free", free, text(free)),
+        ),
+    )
+    heat = min(4, -(-4 * used_here // allocatable))
+    return ZoneCell(resource, f"{text(used_here)} of {text(allocatable)}", bar, heat)
+
+
+def _holding(state: FleetView, row: int, entry: PodEntry) -> Holding:
+    topology = state.columns.topologies[row]
+    count = len(topology.zones) if topology else 0
+    by_zone: list[dict[str, int]] = [{} for _ in range(count)]
+    for zone, resource, amount in entry.zone_charge.split:
+        if zone < count:
+            by_zone[zone][resource] = by_zone[zone].get(resource, 0) + amount
+    placement = entry.observed or entry.predicted or entry.expected
+    return Holding(
+        namespace=entry.pod.namespace,
+        name=entry.pod.name,
+        status=pod_status(entry),
+        queue=state.queue_of(entry)[0],
+        asks=asked_text({name: amount for name, amount in entry.requests.items() if name != PODS}),
+        zones=tuple(asked_text(amounts) for amounts in by_zone),
+        known_from="" if placement is None or not any(by_zone) else placement.provenance.value,
+    )
+
+
+def _places(state: FleetView, row: int) -> list[tuple[str, tuple[tuple[str, str], ...]]]:
+    """Return, by topology, the path of a node's domains as levels and names; without the level of single nodes."""
+    places = []
+    for key in state.network_topologies.topologies():
+        columns = state.network_topologies.columns(key, state.columns.names)
+        path = [
+            (level.name, domains[of_rows[row]][-1])
+            for level, domains, of_rows in zip(columns.levels, columns.domains, columns.of_rows, strict=True)
+            if of_rows[row] >= 0 and domains[of_rows[row]][-1] != state.columns.names[row]
+        ]
+        if path:
+            places.append((key.text, tuple(path)))
+    return places

@@ -1,0 +1,1 @@
+"""Questions about a cluster: `kai get`, `kai why`, `kai state`, `kai status`."""

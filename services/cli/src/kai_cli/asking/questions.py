@@ -1,0 +1,298 @@
+"""`kai why` and `kai get`: questions that the API answers where one runs, and the log itself otherwise.
+
+Lists that go on: printed once, and then what is new, has changed or is gone, as kubectl does.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
+
+import msgspec
+from cyclopts import Parameter, Token
+from cyclopts.validators import Number
+from kaicore.analysis.ask.answers import (
+    CycleRow,
+    GroupRow,
+    Listing,
+    PodRow,
+    Row,
+    RowSelection,
+    Why,
+    inapplicable_filters,
+)
+from kaicore.errors import ConfigurationError, UnknownSubject
+from kaicore.spelling import did_you_mean
+
+from kai_cli.asking.subjects import Subject, check_subjects, read_subject
+from kai_cli.asking.why_page import why_text
+from kai_cli.output.printing import Output, OutputFlag, print_answers, print_data
+from kai_cli.output.tables import as_of, dispatch_lines, dispatches_text, listing_text, rows_text
+from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
+from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+
+#: Seconds that one wait for news lasts.
+_WAIT_S = 30.0
+
+
+async def watch_listings(
+    answers: Answers, clusters: Sequence[str], kind: str, wanted: RowSelection, *, output: Output
+) -> None:
+    """Print lists of clusters and what becomes of them, until cancelled."""
+    try:
+        async with asyncio.TaskGroup() as tasks:
+            for cluster in clusters:
+                tasks.create_task(_watch(answers, cluster, kind, wanted, output=output, several=len(clusters) > 1))
+    except ExceptionGroup as errors:
+        # All ask the same, so one is as good as another.
+        raise errors.exceptions[0] from None
+
+
+async def _watch(
+    answers: Answers, cluster: str, kind: str, wanted: RowSelection, *, output: Output, several: bool
+) -> None:
+    before: dict[str, Row] = {}
+    while True:
+        listing = await answers.listing(cluster, kind, wanted)
+        now = {_key(row): row for row in listing.rows}
+        changed = [row for key, row in now.items() if before.get(key) != row]
+        gone = [row for key, row in before.items() if key not in now]
+        if several and output == "table" and (changed or gone):
+            print(f"cluster {cluster}:")
+        _print_changes(listing, changed, gone, output=output, first=not before)
+        before = now
+        while await answers.wait_beyond(cluster, listing.position, timeout_s=_WAIT_S) <= listing.position:
+            pass
+
+
+def _print_changes(
+    listing: Listing, changed: Sequence[Row], gone: Sequence[Row], *, output: Output, first: bool
+) -> None:
+    if output != "table":
+        for row in changed:
+            print_data(row, output)
+        for row in gone:
+            print_data({**msgspec.to_builtins(row), "gone": True}, output)
+        return
+    if changed:
+        text = rows_text(listing.kind, changed)
+        print(text if first else text.partition("\n")[2], flush=True)
+    for row in gone:
+        print(f"{_key(row)} is gone from this list", flush=True)
+
+
+def _key(row: Row) -> str:
+    match row:
+        case PodRow():
+            return f"{row.namespace}/{row.name} {row.uid}"
+        case GroupRow():
+            return row.key
+        case CycleRow():
+            return f"{row.cycle} {row.position}"
+        case _:
+            return row.name
+
+
+if TYPE_CHECKING:
+    from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
+
+NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
+WatchFlag = Annotated[bool, Parameter(name=["--watch", "-w"])]
+Kind = Literal["pods", "groups", "queues", "nodes", "zones", "cycles", "clusters", "dispatches"]
+
+#: Other words for kinds, as kubectl has them.
+WORDS: dict[str, Kind] = {
+    **dict.fromkeys(("pod", "po"), "pods"),
+    **dict.fromkeys(("group", "podgroup", "podgroups", "pg"), "groups"),
+    **dict.fromkeys(("queue", "q"), "queues"),
+    **dict.fromkeys(("node", "no"), "nodes"),
+    "zone": "zones",
+    "cycle": "cycles",
+    "cluster": "clusters",
+    "dispatch": "dispatches",
+}
+
+
+def _kind(_: object, tokens: Sequence[Token]) -> Kind:
+    word = tokens[0].value.lower()
+    for kind in get_args(Kind):
+        if kind == WORDS.get(word, word):
+            return cast("Kind", kind)
+    close = did_you_mean(word, (*get_args(Kind), *WORDS))
+    raise ValueError(f"{word!r} cannot be listed; there are: {', '.join(get_args(Kind))}{close}")
+
+
+KindArgument = Annotated[Kind, Parameter(converter=_kind)]
+
+#: Kinds that are not of one cluster.
+_OF_HUB = frozenset({"clusters", "dispatches"})
+#: Kinds with rows in a namespace.
+_NAMESPACED = frozenset({"pods", "groups"})
+
+#: Cycles that are listed where no limit is given.
+_CYCLES = 20
+
+
+def why(
+    subject: str,
+    /,
+    *,
+    namespace: NamespaceFlag = None,
+    at: AtFlag = "",
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are.
+
+    Args:
+        subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang, deployment/web,
+            queue/team-a, node/gpu-0, dispatch/train.
+        namespace: of what is named without one; by default default.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    about = read_subject(subject, namespace)
+    if about.kind == "Dispatch":
+        if at:
+            raise ConfigurationError(f"--at {at}: a dispatch is explained as of now; its story tells the past")
+        return asyncio.run(_why_dispatch(source or AnswerSource(), about.name, output))
+    return asyncio.run(_why(source or AnswerSource(), about, output, at=at))
+
+
+async def _why_dispatch(source: AnswerSource, name: str, output: Output) -> int:
+    async with open_answers(source) as (answers, _):
+        why = await answers.why_dispatch(name)
+    if output == "table":
+        print("\n".join(dispatch_lines(why)))
+    else:
+        print_data(why, output)
+    return 0
+
+
+async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: str) -> int:
+    stories: list[Why] = []
+    unknown: UnknownSubject | None = None
+    async with open_answers(source, at) as (answers, clusters):
+        asked = answers if isinstance(answers, ApiAnswers) else _with_forecasts(answers)
+        for cluster in clusters:
+            try:
+                stories.append(await asked.why(cluster, subject.kind, subject.namespace, subject.name, at=at))
+            except UnknownSubject as error:
+                unknown = error
+    if not stories:
+        raise unknown or UnknownSubject("the log is empty")
+    if output != "table":
+        print_answers(stories, output)
+        return 0
+    for item in stories:
+        if len(stories) > 1:
+            print(f"cluster {item.cluster}:")
+        if at:
+            print(as_of(item.position, item.recorded_at))
+        print(why_text(item))
+    return 0
+
+
+def _with_forecasts(answers: Answers) -> "StartForecasts":
+    # Folding needs the engine, NumPy and the database's driver.
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.start_forecasts import StartForecasts  # noqa: PLC0415
+
+    assert isinstance(answers, Inquiry)
+    return StartForecasts(answers)
+
+
+def get(
+    kind: KindArgument,
+    name: str = "",
+    /,
+    *,
+    namespace: NamespaceFlag = None,
+    queue: str = "",
+    node: str = "",
+    pending: bool = False,
+    rejected: bool = False,
+    limit: Annotated[int | None, Parameter(validator=Number(gte=0))] = None,
+    at: AtFlag = "",
+    watch: WatchFlag = False,
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.
+
+    Args:
+        kind: what to list; also pod, po, node, no, queue, q, group, pg.
+        name: only the one of this name; of a pod or a group also NAMESPACE/NAME.
+        namespace: only of this namespace; by default of all.
+        queue: only pods and groups of this queue, or of one below it.
+        node: only pods on this node, or zones of it.
+        pending: only what waits, or has pods that wait.
+        rejected: only pods that a kubelet rejected, or nodes with a kubelet that has rejected some.
+        limit: how many rows at most; of cycles the last ones, 20 where nothing is said.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
+        watch: go on, and print what is new or has changed, until Ctrl-C.
+        source: where to ask; without --cluster in all clusters of the log.
+        output: table, json or yaml.
+    """
+    if kind in _NAMESPACED and "/" in name:
+        there, _, name = name.partition("/")
+        if namespace not in (None, there):
+            raise ConfigurationError(f"{there}/{name}: is in namespace {there!r}, and --namespace says {namespace!r}")
+        namespace = there
+    wanted = RowSelection(
+        namespace=namespace or "",
+        name=name,
+        queue=queue,
+        node=node,
+        pending=pending,
+        rejected=rejected,
+        limit=limit if limit is not None else _CYCLES if kind == "cycles" else 0,
+    )
+    if wrong := inapplicable_filters(kind, wanted):
+        raise ConfigurationError(f"{kind} cannot be filtered by --{', --'.join(wrong)}")
+    if at and (watch or kind in _OF_HUB):
+        raise ConfigurationError(f"--at {at}: the past does not change" if watch else f"{kind} have no past: no --at")
+    return asyncio.run(_get(source or AnswerSource(), kind, wanted, at=at, watch=watch, output=output))
+
+
+async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: str, watch: bool, output: Output) -> int:
+    async with open_answers(source, at) as (answers, clusters):
+        if kind == "clusters":
+            rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]
+            if wanted.name and not rows:
+                raise UnknownSubject(f"no cluster {wanted.name!r} in the log{did_you_mean(wanted.name, clusters)}")
+            if output == "table":
+                print(rows_text(kind, rows))
+            else:
+                print_data(rows, output)
+            return 0
+        if kind == "dispatches":
+            dispatches = [
+                row for row in await answers.dispatches(pending=wanted.pending) if wanted.name in ("", row.name)
+            ]
+            if output != "table":
+                print_data(dispatches, output)
+            else:
+                print(dispatches_text(dispatches) if dispatches else "no dispatches")
+            return 0
+        await check_subjects(answers, clusters, kind, wanted, at=at)
+        if watch:
+            await watch_listings(answers, clusters, kind, wanted, output=output)
+        listings = [await answers.listing(cluster, kind, wanted, at=at) for cluster in clusters]
+    _print(listings, output, past=bool(at))
+    return 0
+
+
+def _print(listings: list[Listing], output: Output, *, past: bool) -> None:
+    if output != "table":
+        print_answers(listings, output)
+        return
+    if not listings:
+        print("the log is empty")
+    for listing in listings:
+        if len(listings) > 1:
+            print(f"cluster {listing.cluster}:")
+        if past:
+            why = f"; WHY as the last cycle found it at position {listing.reasons_position}"
+            print(as_of(listing.position, listing.recorded_at) + (why if listing.reasons_position else ""))
+        print(listing_text(listing))

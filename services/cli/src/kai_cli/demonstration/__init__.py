@@ -1,0 +1,1 @@
+"""The demonstration: `kai demo`, its living work and its report."""

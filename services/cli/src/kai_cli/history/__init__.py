@@ -1,0 +1,1 @@
+"""Questions about the log itself: `kai replay`, `kai audit`, `kai export`."""

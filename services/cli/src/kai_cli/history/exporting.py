@@ -1,0 +1,107 @@
+"""`kai export` and `kai import log`: a log, or a range of it, as one file, and back."""
+
+import asyncio
+from pathlib import Path
+
+from kaicore.analysis.json_spelling import spelled
+from kaicore.analysis.replay.exports import export_log
+from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
+from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.files.layout import Header
+from kaicore.ledger.log.files.reader import LogFile
+from kaicore.rules.hub.hub_state import HUB, without_hub
+
+from kai_cli.output.printing import Output, OutputFlag, print_data
+from kai_cli.output.progress import Progress
+from kai_cli.sources.current_cluster import one_cluster
+from kai_cli.sources.log_access import open_log, open_log_as_owner
+from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
+
+
+def moments_of(begin: str, to: str) -> tuple[Moment | None, Moment | None]:
+    """Read `--from` and `--to`; None where one is empty.
+
+    Raises:
+        UnknownMoment: one is no moment.
+    """
+    return parse_moment(begin) if begin else None, parse_moment(to) if to else None
+
+
+def export(
+    file: Path,
+    /,
+    *,
+    begin: FromFlag = "",
+    to: ToFlag = "",
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone.
+
+    The file has the events to the byte, and, where it does not begin with event 1, the state to start from. Other
+    commands ask it by --file; `kai import log` takes it into another database.
+
+    Args:
+        file: to write, such as prod.log.gz; replaced where it is there.
+        begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
+        to: the last event likewise; by default the last there is.
+        source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
+        output: table, json or yaml.
+    """
+    return asyncio.run(_export(file, moments_of(begin, to), source or LogSource(), output))
+
+
+async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> int:
+    async with open_log(source) as log:
+        there_are = await log.clusters()
+        if not there_are:
+            raise ConfigurationError("the log is empty: there is nothing to export")
+        cluster = one_cluster(source, there_are if source.cluster == HUB else without_hub(there_are))
+        wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
+        with Progress("exporting events") as progress:
+            header = await export_log(log, cluster, file, wanted, progress=progress)
+    _report(file, header, output)
+    return 0
+
+
+def _report(file: Path, header: Header, output: Output) -> None:
+    size = file.stat().st_size
+    if output != "table":
+        answer = spelled(header)
+        assert isinstance(answer, dict)
+        print_data({"file": str(file), "bytes": size, **answer}, output)
+        return
+    after, last = header.after.position, header.last
+    begins = "" if header.state is None else f", with the state at {header.state.position}"
+    print(f"cluster {header.cluster}: {last.position - after:,} events, {after + 1} to {last.position}{begins}")
+    print(f"head {last.position} {last.hash}")
+    print(f"{size:,} bytes in {file}")
+
+
+def import_log(file: Path, /, *, source: LogSourceFlags | None = None) -> int:
+    """Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.
+
+    What is there already stays: after an interruption, or for a longer file of the same log, it goes on where the log
+    ends. A cluster's log with other events is refused.
+
+    Args:
+        file: to read.
+        source: which database; with --database-url, as the role that owns the log (kai_migrate).
+    """
+    source = source or LogSource()
+    with LogFile(file) as opened:
+        cluster = opened.header.cluster
+        if source.cluster not in (None, cluster):
+            raise ConfigurationError(f"{file}: has the log of cluster {cluster}, not of {source.cluster}")
+        return asyncio.run(_import(opened, source))
+
+
+async def _import(file: LogFile, source: LogSource) -> int:
+    async with open_log_as_owner(source) as log:
+        with Progress("importing events") as progress:
+            count = await log.import_file(file, progress=progress)
+        head = await log.head(file.header.cluster)
+    what = f"{count:,} events imported" if count else "all events of the file were there already"
+    print(f"cluster {file.header.cluster}: {what}")
+    print(f"head {head.position} {head.hash.hex()}")
+    return 0

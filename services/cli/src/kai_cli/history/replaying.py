@@ -1,0 +1,267 @@
+"""`kai replay`: a log, a range of it, or one cycle, run again.
+
+A replay in several processes: each takes a part of the range, from the nearest snapshot on.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from multiprocessing.connection import Connection, wait
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from kaicore.analysis.replay.audit import replay_answer
+from kaicore.analysis.replay.moments import Moment, Range, range_of
+from kaicore.analysis.replay.replay import cycle_range, halves, replay_log
+from kaicore.analysis.trial.dispatching.hub_log import ChoiceReplay, replay_choices
+from kaicore.errors import ConfigurationError, KaiError
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.deciding.replay import Difference, ReplayReport, merged
+from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.hub.hub_state import HUB, without_hub
+
+from kai_cli.history.exporting import moments_of
+from kai_cli.output.printing import Output, OutputFlag, print_answers, print_data, table
+from kai_cli.output.progress import Progress
+from kai_cli.sources.current_cluster import look_in, one_cluster
+from kai_cli.sources.log_access import open_log, opened_source
+from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
+
+#: What a part tells: how far it is, its report, or why there is none.
+_Message = int | ReplayReport | str
+
+
+class PartFailed(KaiError):
+    """A part of a replay could not be run; the message is its error's."""
+
+
+def replay_in_processes(
+    source: LogSource, cluster: str, parts: Sequence[Range], *, progress: Callable[[int, int], None]
+) -> ReplayReport:
+    """Replay the parts of a range, each in a process of its own.
+
+    Args:
+        source: of the log; that of a data directory must name its database.
+        cluster: the name of the cluster.
+        parts: in order, without gaps.
+        progress: called with how many events were replayed, and how many there are.
+
+    Raises:
+        PartFailed: a part could not be run.
+    """
+    # Not forked: this process has threads and connections.
+    context = multiprocessing.get_context("spawn")
+    connections: list[Connection] = []
+    processes = []
+    try:
+        for part in parts:
+            here, there = context.Pipe(duplex=False)
+            process = context.Process(target=_replay_part, args=(there, source, cluster, part), daemon=True)
+            process.start()
+            there.close()
+            connections.append(here)
+            processes.append(process)
+        return merged(_collect(connections, parts, progress))
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.join()
+        for connection in connections:
+            connection.close()
+
+
+def _collect(
+    connections: Sequence[Connection], parts: Sequence[Range], progress: Callable[[int, int], None]
+) -> list[ReplayReport]:
+    """Wait for the reports of all parts."""
+    total = parts[-1].last - parts[0].first + 1
+    done = dict.fromkeys(connections, 0)
+    reports: dict[Connection, ReplayReport] = {}
+    while len(reports) < len(connections):
+        for ready in wait([one for one in connections if one not in reports]):
+            assert isinstance(ready, Connection)
+            try:
+                message: _Message = ready.recv()
+            except EOFError:
+                raise PartFailed("a part of the replay ended without an answer") from None
+            if isinstance(message, str):
+                raise PartFailed(message)
+            if isinstance(message, ReplayReport):
+                reports[ready] = message
+            else:
+                done[ready] = message
+                progress(sum(done.values()), total)
+    return [reports[one] for one in connections]
+
+
+def _replay_part(connection: Connection, source: LogSource, cluster: str, part: Range) -> None:
+    # Ctrl-C reaches all processes of a terminal; the one that began this ends it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        connection.send(asyncio.run(_replay(connection, source, cluster, part)))
+    except KaiError as error:
+        connection.send(str(error))
+
+
+async def _replay(connection: Connection, source: LogSource, cluster: str, part: Range) -> ReplayReport:
+    def progress(done: int, _: int) -> None:
+        connection.send(min(done, part.last - part.first + 1))
+
+    async with open_log(source) as log:
+        return await replay_log(log, cluster, part, progress=progress)
+
+
+#: Events that are worth a second process, which takes about two seconds to start.
+_WORTH_A_PROCESS = 20_000
+#: Differences that are printed, after the first one.
+_PRINTED = 5
+#: Characters of a value that are printed; JSON has all of it.
+_WIDTH = 60
+
+
+def replay(
+    *,
+    cycle: str | None = None,
+    begin: FromFlag = "",
+    to: ToFlag = "",
+    processes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference.
+
+    Every decision and every reason is compared. What another engine version decided may come out otherwise: that is
+    summed up, and is no difference.
+
+    Args:
+        cycle: only this one: a number, or SHARD/NUMBER.
+        begin: only cycles recorded from this position or time on (12345, 2026-11-22T02:55:00Z, -1h).
+        to: only cycles recorded up to this position or time.
+        processes: that share the work; by default one for each CPU, for a long range.
+        source: where to ask; without --cluster all clusters of the log.
+        output: table, json or yaml.
+    """
+    if cycle is not None and (begin or to):
+        raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
+    moments = moments_of(begin, to)
+    return asyncio.run(_replay_here(source or LogSource(), cycle, moments, processes, output))
+
+
+async def _replay_here(
+    source: LogSource,
+    cycle: str | None,
+    moments: tuple[Moment | None, Moment | None],
+    processes: int | None,
+    output: Output,
+) -> int:
+    reports = []
+    async with opened_source(source) as opened, open_log(opened) as log:
+        if opened.cluster == HUB:
+            return _print_choices(await replay_choices(log), output)
+        there_are = without_hub(await log.clusters())
+        of_one = cycle is not None or any(moment and moment.position is not None for moment in moments)
+        meant = [one_cluster(source, there_are)] if of_one else opened.clusters(there_are)
+        for cluster, wanted in await look_in(meant, lambda name: _wanted(log, name, cycle, moments)):
+            with Progress("replaying events") as progress:
+                parts = halves(wanted, _count(wanted, processes))
+                if len(parts) == 1:
+                    report = await replay_log(log, cluster, wanted, progress=progress)
+                else:
+                    report = await asyncio.to_thread(replay_in_processes, opened, cluster, parts, progress=progress)
+            reports.append(report)
+    if output != "table":
+        print_answers([replay_answer(report) for report in reports], output)
+    else:
+        if not reports:
+            print("the log is empty")
+        for report in reports:
+            print("\n".join(_lines(report)))
+    return 1 if any(report.differences for report in reports) else 0
+
+
+def _print_choices(replay: ChoiceReplay, output: Output) -> int:
+    if output != "table":
+        print_data(replay, output)
+    else:
+        print(f"hub: {replay.choices:,} choices of clusters made again: {len(replay.differences):,} differences")
+        print("\n".join(replay.differences[:_PRINTED]), end="\n" if replay.differences else "")
+    return 1 if replay.differences else 0
+
+
+async def _wanted(
+    log: EventLog, cluster: str, cycle: str | None, moments: tuple[Moment | None, Moment | None]
+) -> Range:
+    if cycle is not None:
+        return await cycle_range(log, cluster, cycle)
+    return await range_of(log, cluster, since=moments[0], until=moments[1])
+
+
+def _count(wanted: Range, processes: int | None) -> int:
+    if processes is not None:
+        return processes
+    events = wanted.last - wanted.first + 1
+    return max(min(len(os.sched_getaffinity(0)), events // _WORTH_A_PROCESS), 1)
+
+
+def _lines(report: ReplayReport) -> Iterator[str]:
+    differences = sum(report.kinds.values())
+    yield (
+        f"cluster {report.cluster}: {report.cycles:,} cycles recorded at {report.first} to {report.position}, "
+        f"{report.decisions:,} decisions replayed, {report.late:,} more were stale: {differences:,} differences"
+    )
+    if report.unreachable:
+        yield f"  {report.unreachable:,} more cycles were decided on a state that is retired"
+    if report.erased:
+        yield f"  of {report.erased:,} cycles the digest is over names that were erased; their decisions are the same"
+    if report.differences:
+        yield from _kinds(report.kinds)
+        yield from _in_full(report.differences[0])
+        yield from (f"  {difference}"[:500] for difference in report.differences[1:_PRINTED])
+    if report.other_engine:
+        versions = sorted(version for version in report.engine_versions if version != ENGINE_VERSION)
+        otherwise = sum(report.otherwise_kinds.values())
+        yield (
+            f"  {report.other_engine:,} cycles were decided by engine version {', '.join(versions)}; "
+            f"version {ENGINE_VERSION} decides {f'{otherwise:,} things otherwise' if otherwise else 'the same'}"
+        )
+        yield from _kinds(report.otherwise_kinds)
+        yield from (f"  {difference}"[:500] for difference in report.otherwise[:_PRINTED])
+
+
+def _kinds(kinds: Mapping[str, int]) -> Iterator[str]:
+    for kind, count in sorted(kinds.items(), key=lambda item: (-item[1], item[0])):
+        yield f"  {count:>8,}  {kind}"
+
+
+def _in_full(difference: Difference) -> Iterator[str]:
+    """The event that differs, recorded and replayed side by side; what differs is marked."""
+    yield f"  first: position {difference.position}, cycle {difference.cycle}: {difference.what}"
+    rows = [(difference.what, difference.recorded, difference.replayed)]
+    recorded, replayed = difference.recorded_event, difference.replayed_event
+    if recorded is not None or replayed is not None:
+        present = recorded if recorded is not None else replayed
+        assert present is not None
+        names = present.__struct_fields__
+        rows = [(name, _value(recorded, name), _value(replayed, name)) for name in names]
+    cells = [(" " if mine == theirs else "*", name, _cut(mine), _cut(theirs)) for name, mine, theirs in rows]
+    yield from _indented(table(("", "FIELD", "RECORDED", "REPLAYED"), cells).splitlines())
+
+
+def _value(payload: msgspec.Struct | None, name: str) -> str:
+    if payload is None:
+        return "-"
+    value = getattr(payload, name)
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
+
+
+def _indented(lines: Iterable[str]) -> Iterator[str]:
+    return (f"    {line}" for line in lines)

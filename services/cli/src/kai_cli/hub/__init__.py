@@ -1,0 +1,1 @@
+"""The hub's clusters and dispatches: `kai cluster`, `kai submit`, `kai withdraw`."""

@@ -1,0 +1,368 @@
+"""`kai cluster`: which clusters the hub has, from when to when (docs/how-to/several-clusters.md)."""
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from kaicore.analysis.ask.answers import HubClusterRow
+from kaicore.analysis.ask.hub_rows import hub_cluster_rows
+from kaicore.analysis.replay.log_states import folded
+from kaicore.analysis.trial.dispatching.hub_log import HubLog, hub_of
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
+from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.rules.events.payloads import (
+    ClusterDrained,
+    ClusterRegistered,
+    ClusterRemoved,
+    ClusterResumed,
+    QueueBounded,
+)
+from kaicore.rules.hub.hub_state import HUB, ClusterEntry, HubState, cluster_stream, queue_stream
+from kaicore.rules.model.quantity import parse_amount
+from kaicore.rules.state.pods.pod_entry import Stage
+from kaicore.spelling import did_you_mean
+
+from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.output.printing import OutputFlag, print_data, table
+from kai_cli.sources.answers import open_answers
+from kai_cli.sources.log_access import open_log
+from kai_cli.sources.paths import data_directory
+from kai_cli.sources.source import AnswerSource, LogSource
+
+#: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
+#: Seconds that an API server has to answer when its cluster is added.
+_ANSWER_S = 5.0
+#: Names that are shown of several.
+_MOST_NAMED = 5
+
+DataDirFlag = Annotated[Path | None, Parameter(name="--data-dir")]
+DatabaseFlag = Annotated[str | None, Parameter(name="--database-url")]
+
+
+def cluster_add(
+    name: str,
+    /,
+    *,
+    kubeconfig: list[str] | None = None,
+    simulated: str = "",
+    data: list[str] | None = None,
+    cost: int = 0,
+    data_dir: DataDirFlag = None,
+    database_url: DatabaseFlag = None,
+) -> int:
+    """Register a cluster with the hub: `kai up` starts its processes, or an agent in the cluster dials out.
+
+    The same again changes nothing.
+
+    Args:
+        name: of the cluster, a DNS label; it is the cluster's in the log, also when it was there before.
+        kubeconfig: by which the machine of `kai up` reaches it: FILE, or SERVICE=FILE, repeated; without it an agent
+            in the cluster dials out (`kai agent`).
+        simulated: simulate it, with this profile of a fleet.
+        data: data sets that are near it; give it again for each.
+        cost: what a GPU costs there, as you compare clusters; 0 is as cheap as the cheapest.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+    """
+    check_cluster_name(name)
+    if name == HUB:
+        raise ConfigurationError(f"{name}: the hub itself is called so in the log; name the cluster otherwise")
+    if cost < 0:
+        raise ConfigurationError(f"--cost {cost}: must not be negative")
+    if kubeconfig and simulated:
+        raise ConfigurationError("--simulated: a cluster with a --kubeconfig is not simulated")
+    paths: tuple[str, ...] = ()
+    if simulated:
+        find_kubelets(simulated)
+    if kubeconfig:
+        paths = absolute_kubeconfigs(kubeconfig)
+        asyncio.run(_check_api_server(Kubeconfigs.read(paths)))
+    registered = ClusterRegistered(
+        cluster=name, kubeconfigs=paths, simulated=simulated, data=tuple(sorted(set(data or ()))), cost=cost
+    )
+    return asyncio.run(_add(_source(data_dir, database_url), registered))
+
+
+async def _add(source: LogSource, registered: ClusterRegistered) -> int:
+    name = registered.cluster
+    async with _hub(source) as hub:
+        new = await register(hub, registered)
+    how = (
+        "an agent in the cluster has to dial out: `kai agent`"
+        if not (registered.kubeconfigs or registered.simulated)
+        else ("`kai up` starts its processes")
+    )
+    print(f"cluster {name}: {'registered' if new else 'is registered already'}; {how}")
+    return 0
+
+
+def check_cluster_name(name: str) -> None:
+    """Check a cluster's name.
+
+    Raises:
+        ConfigurationError: it is no DNS label.
+    """
+    if not _LABEL.fullmatch(name):
+        raise ConfigurationError(
+            f"--cluster {name!r}: a cluster's name is a DNS label: a-z, 0-9 and - inside, 63 characters at most"
+        )
+
+
+async def register(hub: HubLog, registered: ClusterRegistered) -> bool:
+    """Register a cluster; return False where it is there already, and the same.
+
+    Raises:
+        ConfigurationError: there is another one of the name.
+    """
+    before = hub.state.clusters.get(registered.cluster)
+    if before is not None and not before.removed:
+        if before.registered == registered:
+            return False
+        raise ConfigurationError(
+            f"cluster {registered.cluster}: is registered already, otherwise; remove it first: `kai cluster remove`"
+        )
+    await hub.append(cluster_stream(registered.cluster), registered, subject=registered.cluster)
+    return True
+
+
+def cluster_remove(
+    name: str,
+    /,
+    *,
+    lost: bool = False,
+    leave_running: bool = False,
+    data_dir: DataDirFlag = None,
+    database_url: DatabaseFlag = None,
+) -> int:
+    """Take a cluster from the hub: its processes end, its log stays. Refused while anything runs there.
+
+    Args:
+        name: of the cluster.
+        lost: you vouch that nothing runs there any more, and never will: its machines are off. What had started there
+            is started elsewhere, as soon as its lease has run out.
+        leave_running: remove it although pods that are none of the hub's run there; they go on.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+    """
+    return asyncio.run(_remove(_source(data_dir, database_url), name, lost=lost, leave_running=leave_running))
+
+
+async def _remove(source: LogSource, name: str, *, lost: bool, leave_running: bool) -> int:
+    async with _hub(source) as hub:
+        _entry(hub.state, name)
+        with_it = hub.state.of_cluster(name)
+        if with_it and not lost:
+            named = ", ".join(f"{entry.name} ({entry.stage})" for entry in with_it[:_MOST_NAMED])
+            raise ConfigurationError(
+                f"cluster {name}: has {len(with_it)} dispatches still: {named}; drain it first (`kai cluster drain`), "
+                "or say --lost where nothing runs there any more"
+            )
+        if not lost and not leave_running:
+            state = await folded(hub.log, name)
+            running = sorted(
+                f"{entry.pod.namespace}/{entry.pod.name}" for entry in state.pods.values() if entry.stage is Stage.BOUND
+            )
+            if running:
+                raise ConfigurationError(
+                    f"cluster {name}: runs {len(running)} pods still, such as {running[0]}; --leave-running leaves "
+                    "them to themselves"
+                )
+        await hub.append(cluster_stream(name), ClusterRemoved(cluster=name, lost=lost), subject=name)
+    print(f"cluster {name}: removed; its log stays")
+    return 0
+
+
+def cluster_drain(name: str, /, *, data_dir: DataDirFlag = None, database_url: DatabaseFlag = None) -> int:
+    """Give a cluster nothing more; what waits there goes elsewhere, what runs there runs to its end.
+
+    Args:
+        name: of the cluster.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+    """
+    return asyncio.run(_drain(_source(data_dir, database_url), name))
+
+
+async def _drain(source: LogSource, name: str) -> int:
+    async with _hub(source) as hub:
+        if _entry(hub.state, name).drained:
+            raise ConfigurationError(f"cluster {name}: is being drained already")
+        await hub.append(cluster_stream(name), ClusterDrained(cluster=name), subject=name)
+        runs = [entry.name for entry in hub.state.of_cluster(name) if entry.started]
+    print(f"cluster {name}: is being drained; {len(runs)} dispatches run there to their end")
+    return 0
+
+
+def cluster_resume(name: str, /, *, data_dir: DataDirFlag = None, database_url: DatabaseFlag = None) -> int:
+    """Give a cluster that was drained dispatches again.
+
+    Args:
+        name: of the cluster.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+    """
+    return asyncio.run(_resume(_source(data_dir, database_url), name))
+
+
+async def _resume(source: LogSource, name: str) -> int:
+    async with _hub(source) as hub:
+        if not _entry(hub.state, name).drained:
+            raise ConfigurationError(f"cluster {name}: is not being drained")
+        await hub.append(cluster_stream(name), ClusterResumed(cluster=name), subject=name)
+    print(f"cluster {name}: is given dispatches again")
+    return 0
+
+
+def cluster_bound(
+    queue: str,
+    /,
+    *limits: str,
+    data_dir: DataDirFlag = None,
+    database_url: DatabaseFlag = None,
+) -> int:
+    """Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more.
+
+    Args:
+        queue: name of the queue.
+        limits: RESOURCE=AMOUNT, as queues count them: gpu=16, cpu=200, memory=1Ti.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+    """
+    amounts = {}
+    for limit in limits:
+        resource, equals, amount = limit.partition("=")
+        if not equals or not resource:
+            raise ConfigurationError(f"{limit}: must be RESOURCE=AMOUNT, such as gpu=16")
+        amounts[resource] = parse_amount(amount, resource=resource, subject=f"queue {queue}", field=resource)
+    return asyncio.run(_bound(_source(data_dir, database_url), QueueBounded(queue=queue, limits=amounts)))
+
+
+async def _bound(source: LogSource, bounded: QueueBounded) -> int:
+    async with _hub(source) as hub:
+        await hub.append(queue_stream(bounded.queue), bounded, subject=bounded.queue)
+    print(f"queue {bounded.queue}: {'is bounded' if bounded.limits else 'has no bound'} over all clusters")
+    return 0
+
+
+def cluster_list(
+    *, data_dir: DataDirFlag = None, database_url: DatabaseFlag = None, output: OutputFlag = "table"
+) -> int:
+    """List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's.
+
+    Args:
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+        output: table, json or yaml.
+    """
+    rows = asyncio.run(_rows(_source(data_dir, database_url)))
+    if output != "table":
+        print_data(rows, output)
+    elif not rows:
+        print("the hub has no cluster; `kai cluster add` registers one")
+    else:
+        print(clusters_table(rows))
+    return 0
+
+
+async def _rows(source: LogSource) -> list[HubClusterRow]:
+    async with _hub(source) as hub:
+        return hub_cluster_rows(hub.state, now=time.time_ns() // 1000)
+
+
+def cluster_use(name: str = "", /, *, first: bool = False, data_dir: DataDirFlag = None) -> int:
+    """Choose the current cluster, of which commands about one cluster are where none is named; or say which it is.
+
+    What can be asked of all clusters is asked of all. $KAI_CLUSTER goes before this choice, and --cluster before both.
+
+    Args:
+        name: of the cluster; without it the choice is only shown.
+        first: choose none: then it is the first by name.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+    """
+    if name and first:
+        raise ConfigurationError(f"{name} --first: name a cluster, or say --first")
+    directory = data_directory(data_dir)
+    if name or first:
+        if name:
+            asyncio.run(_check_there(AnswerSource(data_dir=data_dir, cluster=name)))
+        directory.use_cluster(name)
+    chosen = directory.current_cluster()
+    print(f"current cluster: {chosen or 'the first by name'}")
+    return 0
+
+
+async def _check_there(source: AnswerSource) -> None:
+    async with open_answers(source):
+        pass
+
+
+def clusters_table(rows: list[HubClusterRow]) -> str:
+    """Write clusters of the hub for people."""
+    head = ("CLUSTER", "STATE", "HEARD", "WAITING", "RUNNING", "COST", "DATA")
+    return table(
+        head,
+        [
+            (
+                row.name,
+                row.state,
+                f"{row.silent_seconds} s ago" if row.silent_seconds is not None else "never",
+                str(row.waiting),
+                str(row.running),
+                str(row.cost) if row.cost else "",
+                ", ".join(row.data),
+            )
+            for row in rows
+        ],
+    )
+
+
+def absolute_kubeconfigs(given: list[str]) -> tuple[str, ...]:
+    """Return the values of `--kubeconfig` with absolute paths, as another process can read them.
+
+    Raises:
+        ConfigurationError: they make no sense, or a file is not there.
+    """
+    read = Kubeconfigs.read(given)
+    shared = (str(read.shared.absolute()),) if read.shared is not None else ()
+    return (*shared, *(f"{service}={path.absolute()}" for service, path in sorted(read.own.items())))
+
+
+async def _check_api_server(kubeconfigs: Kubeconfigs) -> None:
+    for path in sorted({kubeconfigs.of(service) for service in ("watcher", "binder")}):
+        async with KubeClient(configured_access(str(path)), timeout_s=_ANSWER_S) as client:
+            try:
+                await client.get("/version")
+            except ClusterUnavailable as error:
+                raise ConfigurationError(f"--kubeconfig {path}: its API server does not answer: {error}") from error
+            except ApiStatus as error:
+                raise ConfigurationError(f"--kubeconfig {path}: its API server lets us not in: {error}") from error
+
+
+def _entry(state: HubState, name: str) -> ClusterEntry:
+    entry = state.clusters.get(name)
+    if entry is None or entry.removed:
+        there = [other for other, _ in state.present()]
+        removed = " any more" if entry is not None else ""
+        raise ConfigurationError(
+            f"no cluster {name!r} is registered{removed}{did_you_mean(name, there)}; "
+            f"there are: {', '.join(there) or '-'}"
+        )
+    return entry
+
+
+def _source(data_dir: Path | None, database_url: str | None) -> LogSource:
+    return LogSource(data_dir=data_dir, database_url=database_url)
+
+
+@asynccontextmanager
+async def _hub(source: LogSource) -> AsyncIterator[HubLog]:
+    async with open_log(source) as log, hub_of(log) as hub:
+        yield hub

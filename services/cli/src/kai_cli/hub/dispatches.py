@@ -1,0 +1,152 @@
+"""`kai submit` and `kai withdraw`: work that is given to the hub, to run in one of its clusters."""
+
+import asyncio
+import os
+import shlex
+import urllib.parse
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from kaicore.analysis.ask.hub_rows import decision_text
+from kaicore.analysis.trial.dispatching.hub_log import HubLog, hub_of
+from kaicore.analysis.trial.dispatching.submitting import named_dispatch, submit_dispatch, withdraw_dispatch
+from kaicore.analysis.trial.simulation import Located
+from kaicore.errors import ConfigurationError
+from kaicore.rules.events.payloads import DispatchSubmitted
+
+from kai_cli.sources.api_requests import request_api
+from kai_cli.sources.log_access import open_log
+from kai_cli.sources.manifests import STDIN, read_located
+from kai_cli.sources.source import LogSource
+
+#: Between two looks at what the hub decided, seconds.
+_PERIOD_S = 0.2
+
+
+def submit(
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    name: str = "",
+    cluster: list[str] | None = None,
+    data: list[str] | None = None,
+    data_dir: Path | None = None,
+    database_url: str | None = None,
+    hub_url: str | None = None,
+    token: str | None = None,
+    wait_s: float = 5,
+) -> int:
+    """Give objects to the hub, which makes them in one of its clusters: all of them in the same.
+
+    The same again changes nothing, so what had no answer is done again.
+
+    Args:
+        files: manifests (YAML or JSON), folders of them, or - for standard input.
+        name: of the dispatch; by default that of the first object.
+        cluster: that it may run in: A,B, or given again for each; by default any.
+        data: data sets that it reads, likewise; clusters near them are preferred.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+        hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
+        token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
+        wait_s: seconds to wait for what the hub decides, which is then shown; not with --hub-url.
+    """
+    if not files:
+        raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")
+    for file in files:
+        if str(file).startswith("-") and file != STDIN:
+            raise ConfigurationError(f"no such option: {file}")
+    objects = read_located(list(files))
+    submitted = named_dispatch(objects, name, clusters=_names(cluster), data=_names(data))
+    address = _hub_address(hub_url, data_dir, database_url)
+    if address:
+        _send(address, token, submitted, objects)
+        new, decided = True, ""
+    else:
+        source = LogSource(data_dir=data_dir, database_url=database_url)
+        new, decided = asyncio.run(_submit(source, submitted, wait_s))
+    done = "submitted" if new else "was submitted before, and is as it was"
+    where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
+    print(f"dispatch {submitted.dispatch}: {done}; `kai why dispatch/{submitted.dispatch}{where}` says where it goes")
+    if decided:
+        print(decided)
+    return 0
+
+
+def _hub_address(named: str | None, data_dir: Path | None, database_url: str | None) -> str:
+    if named is not None and (data_dir is not None or database_url is not None):
+        raise ConfigurationError("--hub-url: goes without --data-dir and --database-url")
+    if data_dir is not None or database_url is not None:
+        return ""
+    return (named or os.environ.get("KAI_HUB_URL", "")).rstrip("/")
+
+
+def _send(address: str, token: str | None, submitted: DispatchSubmitted, objects: Sequence[Located]) -> None:
+    query = {"name": submitted.dispatch, "clusters": ",".join(submitted.clusters), "data": ",".join(submitted.data)}
+    manifests = {"apiVersion": "v1", "kind": "List", "items": [item.object for item in objects]}
+    request_api(
+        f"{address}/v1/dispatches?{urllib.parse.urlencode({key: value for key, value in query.items() if value})}",
+        _token(token),
+        method="POST",
+        body=msgspec.json.encode(manifests),
+    )
+
+
+async def _submit(source: LogSource, submitted: DispatchSubmitted, wait_s: float) -> tuple[bool, str]:
+    """Return whether a dispatch is new, and what the hub decided about it by then."""
+    async with open_log(source) as log, hub_of(log) as hub:
+        new, decided = await submit_dispatch(hub, submitted), ""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(wait_s):
+                decided = await _decision(hub, submitted.dispatch)
+        return new, decided
+
+
+async def _decision(hub: HubLog, name: str) -> str:
+    while True:
+        entry = (await hub.refresh()).dispatches.get(name)
+        if entry is not None and (text := decision_text(entry)):
+            return text
+        await asyncio.sleep(_PERIOD_S)
+
+
+def withdraw(
+    name: str,
+    /,
+    *,
+    data_dir: Path | None = None,
+    database_url: str | None = None,
+    hub_url: str | None = None,
+    token: str | None = None,
+) -> int:
+    """Take a dispatch back, wherever it is: its objects are deleted, what runs of it ends.
+
+    Args:
+        name: of the dispatch.
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+        hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
+        token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
+    """
+    address = _hub_address(hub_url, data_dir, database_url)
+    if address:
+        request_api(f"{address}/v1/dispatches/{urllib.parse.quote(name, safe='')}", _token(token), method="DELETE")
+    else:
+        asyncio.run(_withdraw(LogSource(data_dir=data_dir, database_url=database_url), name))
+    print(f"dispatch {name}: withdrawn")
+    return 0
+
+
+async def _withdraw(source: LogSource, name: str) -> None:
+    async with open_log(source) as log, hub_of(log) as hub:
+        await withdraw_dispatch(hub, name)
+
+
+def _token(named: str | None) -> str:
+    return named or os.environ.get("KAI_API_TOKEN", "")
+
+
+def _names(given: Sequence[str] | None) -> list[str]:
+    return sorted({name for value in given or () for name in value.split(",") if name})

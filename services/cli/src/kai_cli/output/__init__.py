@@ -1,0 +1,1 @@
+"""Printed answers: tables, JSON, progress."""

@@ -1,0 +1,173 @@
+"""Answers as people read them in a terminal."""
+
+from collections.abc import Iterator, Sequence
+
+from kaicore.analysis.ask.answers import (
+    ClusterRow,
+    CycleRow,
+    DispatchRow,
+    DispatchWhy,
+    GroupRow,
+    Listing,
+    NodeResource,
+    NodeRow,
+    PodRow,
+    QueueRow,
+    Row,
+    ZoneAmounts,
+    ZoneHolder,
+    ZoneRow,
+)
+from kaicore.rules.model.quantity import readable_amount
+
+from kai_cli.output.printing import table
+
+#: Heads of the tables by kind.
+_HEADS: dict[str, tuple[str, ...]] = {
+    "clusters": ("NAME", "POSITION", "LAST EVENT", "STATE"),
+    "pods": ("NAMESPACE", "NAME", "STATUS", "NODE", "ZONES", "QUEUE", "WHY"),
+    "groups": ("NAMESPACE", "NAME", "KIND", "QUEUE", "MINIMUM", "RUNNING", "WAITING", "SUCCEEDED", "WHY"),
+    "queues": (
+        *("NAME", "PARENT", "RUNNING", "WAITING"),
+        *("RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "ALLOCATED", "REQUESTED"),
+    ),
+    "nodes": ("NAME", "STATUS", "POLICY", "SCOPE", "ZONES", "PODS", "REJECTIONS", "USED"),
+    "zones": ("NODE", "ZONE", "RESOURCE", "ALLOCATABLE", "HELD", "RELEASING", "FREE", "BY"),
+    "cycles": ("CYCLE", "POSITION", "INPUT", "RECORDED", "PODS", "PLACED", "NOMINATED", "EVICTED"),
+}
+
+
+def as_of(position: int, recorded_at: str) -> str:
+    """Return the line above an answer about the past that says which moment it is about."""
+    return f"as of position {position}, recorded at {recorded_at}"
+
+
+def listing_text(listing: Listing) -> str:
+    """Return a list."""
+    if listing.kind not in _HEADS or not listing.rows:
+        return f"no {listing.kind}"
+    text = rows_text(listing.kind, listing.rows)
+    shown = len(listing.rows)
+    return text if shown == listing.total else f"{text}\n({shown} of {listing.total}; --limit shows more)"
+
+
+def rows_text(kind: str, rows: Sequence[Row | ClusterRow]) -> str:
+    """Return rows of one kind under their head."""
+    return table(_HEADS[kind], [line for row in rows for line in _cells(row)])
+
+
+def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
+    match row:
+        case ClusterRow():
+            return [(row.name, str(row.position), row.recorded_at, row.state)]
+        case PodRow():
+            zones = ",".join(row.zones)
+            return [(row.namespace, row.name, row.status, row.node, zones, row.queue, row.message)]
+        case GroupRow():
+            counts = map(str, (row.minimum, row.running, row.waiting, row.succeeded))
+            return [(row.namespace, row.name, row.kind, row.queue, *counts, row.message)]
+        case NodeRow():
+            counts = map(str, (len(row.zones), row.pods, row.rejections))
+            return [(row.name, row.status, row.policy, row.scope, *counts, use_text(row.resources))]
+        case CycleRow():
+            counts = map(str, (row.pods, row.placed, row.nominated, row.evicted))
+            return [(row.cycle, str(row.position), str(row.input_position), row.recorded_at, *counts)]
+        case QueueRow():
+            return _queue_cells(row)
+        case ZoneRow():
+            return _zone_cells(row)
+
+
+def _queue_cells(row: QueueRow) -> list[tuple[str, ...]]:
+    about = (row.name + (" (stopped)" if row.stopped else ""), row.parent, str(row.running), str(row.waiting))
+    lines = [
+        (
+            item.resource,
+            *(
+                readable_amount(item.resource, amount)
+                for amount in (item.quota, item.limit or "-", item.fair_share, item.allocated, item.requested)
+            ),
+        )
+        for item in row.resources
+    ]
+    first, *others = lines or [("",) * 6]
+    return [(*about, *first), *(("", "", "", "", *line) for line in others)]
+
+
+def _zone_cells(row: ZoneRow) -> list[tuple[str, ...]]:
+    return [
+        (
+            *(row.node, row.zone, item.resource),
+            *(
+                readable_amount(item.resource, amount)
+                for amount in (item.allocatable, item.held, item.releasing, item.free)
+            ),
+            _by(row, item),
+        )
+        for item in row.resources
+    ]
+
+
+def _by(row: ZoneRow, item: ZoneAmounts) -> str:
+    holders = [
+        f"{pod.namespace}/{pod.name} {readable_amount(item.resource, pod.amounts[item.resource])}{_known(pod, item)}"
+        for pod in row.pods
+        if item.resource in pod.amounts
+    ]
+    unknown = [f"{row.unknown} pods of the node hold what no record tells of"] if row.unknown else []
+    return ", ".join([*holders, *unknown])
+
+
+def _known(pod: ZoneHolder, item: ZoneAmounts) -> str:
+    """Return how it is known that a pod holds something of a zone; nothing where it was observed."""
+    perhaps = pod.perhaps.get(item.resource)
+    if perhaps is None:
+        return "" if pod.observed else " (predicted)"
+    part = "" if perhaps == pod.amounts[item.resource] else f"{readable_amount(item.resource, perhaps)} of it "
+    return f" ({part}perhaps{'' if pod.observed else '; predicted elsewhere'})"
+
+
+def use_text(resources: Sequence[NodeResource]) -> str:
+    """Return what is in use of resources."""
+    return ", ".join(
+        f"{item.resource} "
+        + "/".join(readable_amount(item.resource, amount) for amount in (item.used, item.allocatable))
+        for item in resources
+        if item.used != "0" or item.resource in ("cpu", "memory") or "/" in item.resource
+    )
+
+
+_PARTS = ("capacity", "locality", "topology", "share", "cost")
+
+
+def dispatches_text(rows: Sequence[DispatchRow]) -> str:
+    """Return a list of dispatches."""
+    head = ("DISPATCH", "STAGE", "CLUSTER", "QUEUE", "SINCE", "WHY")
+    return table(head, [(row.name, row.stage, row.cluster, row.queue, row.since, row.message) for row in rows])
+
+
+def dispatch_lines(why: DispatchWhy) -> Iterator[str]:
+    """Yield why a dispatch is where it is, and what the hub's log has of it."""
+    yield f"dispatch {why.dispatch.name}: {why.verdict}, since {why.dispatch.since}"
+    yield from offer_lines(why)
+    if why.dispatch.cluster and why.dispatch.stage in ("Given", "Started", "Recalled"):
+        yield f"which nodes: `kai get pods --cluster {why.dispatch.cluster}`, and `kai why` of one of them"
+    yield "story:"
+    yield from (f"  {line.position:>8}  {line.recorded_at}  {line.text}" for line in why.story)
+
+
+def offer_lines(why: DispatchWhy) -> list[str]:
+    """Return the clusters' offers, the parts of each from 0 to 100."""
+    if not why.offers:
+        return []
+    head = ("CLUSTER", *(f"{part} x{why.weights[part]}" if part in why.weights else part for part in _PARTS), "SUM", "")
+    rows = [
+        (
+            offer.cluster,
+            *("" if offer.unfit else str(getattr(offer, part)) for part in _PARTS),
+            "" if offer.unfit else str(offer.score),
+            offer.unfit or ": ".join(filter(None, (offer.prospect, offer.why))),
+        )
+        for offer in why.offers
+    ]
+    return [f"  {line}" for line in table(head, rows).splitlines()]

@@ -1,0 +1,143 @@
+"""`kai up`: everything on one machine, until Ctrl-C."""
+
+import asyncio
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+from kaicore.errors import ConfigurationError
+
+from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.running.hints import how_to_ask
+from kai_cli.running.preflight import check_cluster, check_database, check_nats
+from kai_cli.running.registered_clusters import RegisteredClusters
+from kai_cli.running.stack import ClusterSpec, Stack, forking
+from kai_cli.sources.paths import data_directory
+
+
+def print_line(line: str) -> None:
+    """Tell the operator."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def up(  # long: one parameter a line, and one line for each
+    *,
+    data_dir: Path | None = None,
+    cluster: str = "kai",
+    clusters: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
+    kubeconfig: list[str] | None = None,
+    profile: str | None = "demo24",
+    scheduler_config: Path | None = None,
+    shadow: str = "",
+    database_url: str | None = None,
+    nats_url: str | None = None,
+    ha: bool = False,
+    schedulers: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
+    log_level: Literal["debug", "info", "warning", "error"] = "info",
+) -> int:
+    """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
+
+    Args:
+        data_dir: where everything is kept; by default .kai, or $KAI_DATA_DIR.
+        cluster: the cluster's name in the log.
+        clusters: simulate so many, under one hub: NAME, NAME-2, …; more can be added later (`kai cluster add`).
+        kubeconfig: schedule on this API server, instead of a simulated cluster: FILE for all services, or SERVICE=FILE,
+            repeated, for the watcher, the binder and ingest (which then has it review the exporters' tokens).
+        profile: the simulated fleet: a profile's name or file.
+        scheduler_config: YAML file with the scheduler's settings.
+        shadow: schedule nothing; record where the pods of these schedulers would go (NAME,NAME; * for all). No service
+            writes to the cluster then, and the watcher's kubeconfig is enough.
+        database_url: an existing Postgres, instead of the embedded one; also $KAI_DATABASE_URL.
+        nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
+        ha: run two of each service: one does the work of the other when that fails.
+        schedulers: so many share the groups of each cluster on the same nodes, and take over from each other.
+        log_level: of the services.
+    """
+    directory = data_directory(data_dir)
+    spec = ClusterSpec(
+        name=cluster,
+        kubeconfigs=Kubeconfigs.read(kubeconfig, binds=not shadow) if kubeconfig else None,
+        profile=profile if not kubeconfig else None,
+        scheduler_config=scheduler_config,
+        shadow=shadow,
+        schedulers=schedulers,
+    )
+    if shadow and schedulers > 1:
+        raise ConfigurationError("--shadow: has one scheduler; leave --schedulers out")
+    if shadow and clusters > 1:
+        raise ConfigurationError("--shadow: is of one cluster; --clusters would have a hub give work to several")
+    if clusters > 1 and kubeconfig:
+        raise ConfigurationError("--clusters: is of simulated clusters; `kai cluster add` registers others")
+    check_cluster(spec)
+    specs = [spec, *(replace(spec, name=f"{cluster}-{number}") for number in range(2, clusters + 1))]
+    nats_url = nats_url or os.environ.get("KAI_NATS_URL")
+    if nats_url:
+        check_nats(nats_url)
+    database_url = database_url or os.environ.get("KAI_DATABASE_URL")
+    if database_url:
+        check_database(database_url)
+    with directory.lock() as held, forking() as forks:
+        stack = Stack(
+            directory,
+            lock=held,
+            report=print_line,
+            database_url=database_url,
+            nats_url=nats_url,
+            log_level=log_level,
+            ha=ha,
+            forks=forks,
+        )
+        return asyncio.run(_up(stack, specs))
+
+
+async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
+    interrupted = interruption()
+    keeping = RegisteredClusters(stack, specs, report=print_line)
+    starting = asyncio.create_task(_start(stack, specs, keeping))
+    waiting = asyncio.create_task(interrupted.wait())
+    try:
+        await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
+        if starting.done():
+            await starting
+    finally:
+        starting.cancel()
+        waiting.cancel()
+        print_line("stopping ...")
+        await stack.stop()
+        print_line(f"stopped; everything is kept in {stack.directory.root}")
+    return 0
+
+
+async def _start(stack: Stack, specs: list[ClusterSpec], keeping: RegisteredClusters) -> None:
+    """Start everything, and keep the clusters as the hub's log says until cancelled."""
+    await stack.start()
+    if len(specs) > 1:
+        await keeping.register_own_first()
+    await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
+    following = asyncio.create_task(keeping.run())
+    try:
+        if len(specs) > 1:
+            await keeping.hub_started.wait()
+        for line in how_to_ask(stack.directory, *(("cluster list", "get dispatches") if len(specs) > 1 else ())):
+            print_line(line)
+        print_line("Ctrl-C stops it.")
+        await following
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+def interruption() -> asyncio.Event:
+    """Return an event that a Ctrl-C, or a SIGTERM, sets."""
+    interrupted = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, interrupted.set)
+    return interrupted

@@ -1,0 +1,242 @@
+"""The source of an answer: the API where one runs, else the log, folded here.
+
+Nothing that folding needs is imported before it is clear that there is no API: that makes `kai why` start fast.
+"""
+
+import asyncio
+import sys
+import urllib.parse
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
+
+import msgspec
+from kaicore.analysis.ask.answers import (
+    ClusterRow,
+    ClusterSummary,
+    DiffAnswer,
+    DiffQuestion,
+    DispatchRow,
+    DispatchWhy,
+    Listing,
+    RowSelection,
+    Why,
+)
+from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
+
+from kai_cli.sources.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
+from kai_cli.sources.current_cluster import clusters_at, look_in
+from kai_cli.sources.source import AnswerSource
+
+_AnswerT = TypeVar("_AnswerT")
+
+
+class Answers(Protocol):
+    """See `kaicore.analysis.ask.queries.Inquiry`, which is one; `at` is a moment, empty for the log's end."""
+
+    async def clusters(self) -> list[ClusterRow]:
+        """Return the clusters that have a log."""
+        ...
+
+    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
+        """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
+        ...
+
+    async def why_dispatch(self, name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why; raise UnknownSubject where there is none of the name."""
+        ...
+
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
+        """Return rows of a kind."""
+        ...
+
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
+        """Explain something; raise UnknownSubject where the log has never heard of it."""
+        ...
+
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
+        """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        ...
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        ...
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
+        ...
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        ...
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and by which decision."""
+        ...
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
+        ...
+
+    async def position(self, cluster: str, *, at: str = "") -> int:
+        """Return the position of a moment of a cluster's log."""
+        ...
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """Wait until a cluster's log goes on beyond a position; return its end's position."""
+        ...
+
+
+class ApiAnswers:
+    """Answers from an API over HTTP."""
+
+    def __init__(self, url: str, token: str = "") -> None:
+        """Args:
+        url: of the API, `http://host:port`.
+        token: a key or token that the API knows; empty for none.
+        """
+        self._url = url.rstrip("/")
+        self._token = token
+
+    async def clusters(self) -> list[ClusterRow]:
+        """Return the clusters that have a log."""
+        return await self._get(list[ClusterRow], "clusters")
+
+    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
+        """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
+        return await self._get(list[DispatchRow], "dispatches", **({"pending": "true"} if pending else {}))
+
+    async def why_dispatch(self, name: str) -> DispatchWhy:
+        """Say in which cluster a dispatch is, and why."""
+        return await self._get(DispatchWhy, "dispatches", name, "why")
+
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
+        """Return rows of a kind."""
+        return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted), **_moment(at))
+
+    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
+        """Return what the domains of a cluster's topologies have, use, and still have room for."""
+        return await self._get(TopologiesAnswer, "clusters", cluster, "topologies", **_flags(wanted), **_moment(at))
+
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
+        """Explain something."""
+        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
+
+    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
+        """Return a cluster in figures."""
+        return await self._get(ClusterSummary, "clusters", cluster, **_moment(at))
+
+    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
+        """Return what is different at one moment from what it was at another one."""
+        sides = {"from": before, "to": after}
+        return await self._get(DiffAnswer, "clusters", cluster, "diff", **_flags(wanted), **sides)
+
+    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
+        """Compare predicted placements with observed ones."""
+        flags = _ends(span) | ({"node": node} if node else {})
+        return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **flags)
+
+    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+        """Return everything that held a node, and by which decision."""
+        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **_ends(span))
+
+    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
+        """Return what was decided about a group, and by whom."""
+        return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
+
+    async def calibration(self, cluster: str, *, renew: bool) -> bytes:
+        """Return how often forecasts of starts came true, as JSON."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/calibration"
+        return await asyncio.to_thread(request_api, f"{where}?renew=true" if renew else where, self._token)
+
+    async def shadow_report(self, cluster: str, **asked: str) -> bytes:
+        """Return what a shadow's decisions come to, as JSON; `asked` is the question's query."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/shadow-report"
+        query = urllib.parse.urlencode({name: value for name, value in asked.items() if value})
+        return await asyncio.to_thread(request_api, f"{where}?{query}", self._token, answer_s=LONG_ANSWER_S)
+
+    async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> bytes:
+        """Return when what waits is likely to start, as JSON."""
+        path = "/".join(urllib.parse.quote(part, safe="") for part in (cluster, "start", kind, name))
+        query = urllib.parse.urlencode({"namespace": namespace, **_moment(at)})
+        return await asyncio.to_thread(request_api, f"{self._url}/v1/clusters/{path}?{query}", self._token)
+
+    async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
+        """Return what would become of manifests, as JSON."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/submit"
+        url = f"{where}?{urllib.parse.urlencode(_moment(at))}"
+        return await asyncio.to_thread(request_api, url, self._token, method="POST", body=manifests)
+
+    async def position(self, cluster: str, *, at: str = "") -> int:
+        """Return the position of a moment of a cluster's log."""
+        return (await self._get(dict[str, int], "clusters", cluster, "position", **_moment(at)))["position"]
+
+    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
+        """Wait until a cluster's log goes on beyond a position; return its end's position."""
+        answer = await self._get(dict[str, int], "clusters", cluster, "position", beyond=position, wait=timeout_s)
+        return answer["position"]
+
+    async def _get(self, shape: type[_AnswerT], /, *path: str, **query: object) -> _AnswerT:
+        where = "/".join(urllib.parse.quote(part, safe="") for part in ("v1", *path))
+        url = f"{self._url}/{where}?{urllib.parse.urlencode(query)}"
+        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=shape)
+
+
+def _moment(at: str) -> dict[str, str]:
+    return {"at": at} if at else {}
+
+
+def _ends(span: Span) -> dict[str, str]:
+    return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
+
+
+def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
+    fields = msgspec.to_builtins(wanted)
+    return {name: "true" if value is True else value for name, value in fields.items() if value}
+
+
+@asynccontextmanager
+async def open_answers(source: AnswerSource, *at: str, since: str = "") -> AsyncIterator[tuple[Answers, list[str]]]:
+    """Yield who answers, and the clusters that are meant (`kai_cli.sources.current_cluster`).
+
+    Args:
+        source: where to ask.
+        at: moments of the question; a cluster without them in its log is left out.
+        since: where a range begins, which may be before a log does.
+
+    Raises:
+        ConfigurationError: there is no log to ask, no such cluster, or none with the moments in its log.
+        ApiUnreachable: the API that was named does not answer.
+    """
+    async with _open(source) as (answers, there_are):
+        clusters = clusters_at(source, there_are, *at, since)
+        moments = [moment for moment in at if moment not in ("", "end")]
+        if moments and len(clusters) > 1:
+
+            async def positions(cluster: str) -> list[int]:
+                return [await answers.position(cluster, at=moment) for moment in moments]
+
+            clusters = [cluster for cluster, _ in await look_in(clusters, positions)]
+        yield answers, clusters
+
+
+@asynccontextmanager
+async def _open(source: AnswerSource) -> AsyncIterator[tuple[Answers, list[str]]]:
+    address = source.api()
+    if address is not None:
+        api = ApiAnswers(address, source.api_token())
+        try:
+            there_are = [row.name for row in await api.clusters()]
+        except ApiUnreachable as error:
+            if source.api_named:
+                raise
+            sys.stderr.write(f"kai: {error}; asking the log itself\n")
+        else:
+            yield api, there_are
+            return
+    # Folding needs the engine, NumPy and the database's driver.
+    from kai_cli.sources.log_answers import open_log_answers  # noqa: PLC0415
+
+    async with open_log_answers(source) as answers:
+        yield answers, [row.name for row in await answers.clusters()]

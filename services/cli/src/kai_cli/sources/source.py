@@ -1,0 +1,118 @@
+"""The source that a question goes to: a running API, or else the log itself."""
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from kaicore.errors import ConfigurationError
+from kaicore.spelling import did_you_mean
+
+from kai_cli.sources.paths import data_directory
+
+_API_URL = "KAI_API_URL"
+
+
+@dataclass(frozen=True, slots=True)
+class LogSource:
+    """The choice of a log: the flags of all commands that read the log itself.
+
+    Attributes:
+        data_dir: of the `kai up` that is meant, whether it runs or not; by default .kai, or $KAI_DATA_DIR.
+        database_url: ask the log in this Postgres itself; also $KAI_DATABASE_URL, unless a --data-dir is named.
+        cluster: which of the log's clusters; by default all; for what is about one the current (`kai cluster use`).
+        file: ask a file that `kai export` wrote, and nothing else.
+        retired: read the months that `kai retire --to` put into this directory, as if they were still in the log.
+    """
+
+    data_dir: Path | None = None
+    database_url: str | None = None
+    cluster: str | None = None
+    file: Path | None = None
+    retired: Path | None = None
+
+    def __post_init__(self) -> None:
+        if self.file is not None and self.retired is not None:
+            raise ConfigurationError("--retired: a file is asked alone, without --retired")
+        if self.file is not None and (self.data_dir is not None or self.database_url is not None):
+            raise ConfigurationError("--file: a file is asked alone, without --data-dir and --database-url")
+
+    def database(self) -> str | None:
+        """Return the database that is named; None where the data directory is meant."""
+        if self.database_url is not None or self.data_dir is not None:
+            return self.database_url
+        return os.environ.get("KAI_DATABASE_URL") or None
+
+    def clusters(self, there_are: Sequence[str]) -> list[str]:
+        """Return the clusters that are meant, of those that there are: the named one, or all.
+
+        Raises:
+            ConfigurationError: there is no such cluster, or none at all.
+        """
+        if self.cluster is not None and self.cluster not in there_are:
+            raise ConfigurationError(
+                f"no cluster {self.cluster!r} in the log{did_you_mean(self.cluster, there_are)}; "
+                f"there are: {', '.join(there_are) or '-'}"
+            )
+        return list(there_are) if self.cluster is None else [self.cluster]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSource(LogSource):
+    """The choice of a source: the flags of commands that an API can answer, too.
+
+    Attributes:
+        api_url: ask this API instead; also $KAI_API_URL, unless a --data-dir, --database-url or --file is named.
+        token: key or token for the API; better $KAI_API_TOKEN, which no list of processes shows. A `kai up` of one's
+            own needs none.
+    """
+
+    api_url: str | None = None
+    token: str | None = None
+
+    def __post_init__(self) -> None:
+        # No super(): a dataclass with slots is another class than the one with this body.
+        LogSource.__post_init__(self)
+        for flag, given in (("--file", self.file), ("--retired", self.retired)):
+            if given is not None and self.api_url is not None:
+                raise ConfigurationError(f"{flag}: is read here, and not by the API of --api-url")
+
+    @property
+    def api_named(self) -> bool:
+        """True if only this API is to be asked."""
+        return self.api_url is not None or (
+            self.file is None
+            and self.retired is None
+            and self.database() is None
+            and self.data_dir is None
+            and _API_URL in os.environ
+        )
+
+    def api(self) -> str | None:
+        """Return the address of the API to ask: the one that is named, or that of the stack that runs; None if none."""
+        if self.api_url is not None or self.file is not None or self.retired is not None:
+            return self.api_url
+        if self.database_url is None and self.data_dir is None and (named := os.environ.get(_API_URL)):
+            return named
+        if self.database() is not None:
+            return None
+        running = data_directory(self.data_dir).running()
+        return None if running is None else running.api_url or None
+
+    def api_token(self) -> str:
+        """Return the key or token for the API: the one that is named, or that of the stack that runs; empty if none."""
+        named = self.token or os.environ.get("KAI_API_TOKEN", "")
+        if named or self.api_named:
+            return named
+        running = data_directory(self.data_dir).running()
+        return "" if running is None else running.api_key
+
+
+#: Moments of a log. `-5m` is no option.
+AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
+FromFlag = Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)]
+ToFlag = Annotated[str, Parameter(name="--to", allow_leading_hyphen=True)]
+LogSourceFlags = Annotated[LogSource, Parameter(name="*")]
+SourceFlags = Annotated[AnswerSource, Parameter(name="*")]

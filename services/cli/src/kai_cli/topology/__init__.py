@@ -1,0 +1,1 @@
+"""Network topologies: `kai topology` and `kai topology generate`."""

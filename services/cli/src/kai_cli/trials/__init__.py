@@ -1,0 +1,1 @@
+"""Trials without a decision: `kai what-if`, `kai simulate`, `kai shadow report`."""

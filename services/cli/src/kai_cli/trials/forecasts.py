@@ -1,0 +1,143 @@
+"""`kai what-if start` and `kai what-if calibration`: when waiting work starts, and how often such forecasts came true.
+
+See docs/how-to/before-submitting.md.
+"""
+
+import asyncio
+
+import msgspec
+from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart
+from kaicore.analysis.trial.submission.answers import StartsAnswer
+from kaicore.errors import ConfigurationError, UnknownSubject
+
+from kai_cli.asking.questions import NamespaceFlag
+from kai_cli.asking.subjects import Subject, read_subject
+from kai_cli.output.printing import OutputFlag, print_answers
+from kai_cli.output.progress import Progress
+from kai_cli.output.tables import as_of
+from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
+from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+
+
+def start_command(
+    subject: str,
+    /,
+    *,
+    namespace: NamespaceFlag = None,
+    at: AtFlag = "",
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Say when what waits is likely to start, from how long this cluster's pods have run.
+
+    Args:
+        subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang.
+        namespace: of what is named without one; by default default.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    answers = asyncio.run(_starts(source or AnswerSource(), read_subject(subject, namespace), at))
+    if output != "table":
+        print_answers(answers, output)
+        return 0
+    for answer in answers:
+        if at:
+            print(as_of(answer.position, answer.recorded_at))
+        if len(answers) > 1:
+            print(f"cluster {answer.cluster}:")
+        print("\n".join(map(_line, answer.groups)) or "nothing of it waits")
+        if answer.calibration is not None:
+            print(answer.calibration.text)
+    return 0
+
+
+async def _starts(source: AnswerSource, subject: Subject, at: str) -> list[StartsAnswer]:
+    starts: list[StartsAnswer] = []
+    unknown: UnknownSubject | None = None
+    async with open_answers(source, at) as (answers, clusters):
+        ask = _by_api if isinstance(answers, ApiAnswers) else _by_log
+        for cluster in clusters:
+            try:
+                starts.append(await ask(answers, cluster, subject, at))
+            except UnknownSubject as error:
+                unknown = error
+    if not starts:
+        raise unknown or UnknownSubject("the log is empty")
+    return starts
+
+
+async def _by_api(answers: Answers, cluster: str, subject: Subject, at: str) -> StartsAnswer:
+    assert isinstance(answers, ApiAnswers)
+    body = await answers.starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
+    return msgspec.json.decode(body, type=StartsAnswer)
+
+
+async def _by_log(answers: Answers, cluster: str, subject: Subject, at: str) -> StartsAnswer:
+    # Folding needs the engine, NumPy and the database's driver.
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.start_forecasts import StartForecasts  # noqa: PLC0415
+
+    assert isinstance(answers, Inquiry)
+    return await StartForecasts(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
+
+
+def _line(group: GroupStart) -> str:
+    return f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}: {group.text}"
+
+
+def calibration_command(*, renew: bool = False, source: SourceFlags | None = None, output: OutputFlag = "table") -> int:
+    """Say how often forecasts of starts came true, measured on the log itself.
+
+    Up to 200 groups that waited are forecast again, each from the state and the history as of then, and compared with
+    what came. What was measured once is kept.
+
+    Args:
+        renew: measure it anew.
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    answers = asyncio.run(_measure(source or AnswerSource(), renew=renew))
+    if output != "table":
+        print_answers(answers, output)
+        return 0
+    for answer in answers:
+        of_cluster = f"cluster {answer.cluster}: " if len(answers) > 1 else ""
+        print(f"{of_cluster}{answer.text}")
+        if answer.undecided:
+            print(f"{answer.undecided} more wait still, and not yet longer than forecast")
+        if answer.left_out:
+            print(f"{answer.left_out} of the sample were left out, because of what they cost")
+    return 0
+
+
+async def _measure(source: AnswerSource, *, renew: bool) -> list[CalibrationAnswer]:
+    async with open_answers(source) as (answers, clusters):
+        if not clusters:
+            raise ConfigurationError("the log is empty: there is no cluster")
+        ask = _calibration_by_api if isinstance(answers, ApiAnswers) else _calibration_by_log
+        return [await ask(answers, cluster, renew=renew) for cluster in clusters]
+
+
+async def _calibration_by_api(answers: Answers, cluster: str, *, renew: bool) -> CalibrationAnswer:
+    assert isinstance(answers, ApiAnswers)
+    return msgspec.json.decode(await answers.calibration(cluster, renew=renew), type=CalibrationAnswer)
+
+
+async def _calibration_by_log(answers: Answers, cluster: str, *, renew: bool) -> CalibrationAnswer:
+    # Folding needs the engine, NumPy and the database's driver.
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.calibrations import (  # noqa: PLC0415
+        keep_calibration,
+        kept_calibration,
+        measure_calibration,
+    )
+
+    assert isinstance(answers, Inquiry)
+    kept = None if renew else await kept_calibration(answers.log, cluster)
+    if kept is not None:
+        return kept
+    with Progress("foretelling again") as progress:
+        answer = await measure_calibration(answers.log, cluster, progress=progress)
+    await keep_calibration(answers.log, answer)
+    return answer

@@ -1,0 +1,161 @@
+"""`kai shadow report`: what a shadow's decisions come to, beside what the other scheduler did."""
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+from kaicore.analysis.trial.shadow.report import ShadowReport, shadow_report
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
+from kaicore.errors import ConfigurationError
+from kaicore.rules.hub.hub_state import without_hub
+
+from kai_cli.output.printing import OutputFlag, print_data, table
+from kai_cli.output.progress import Progress
+from kai_cli.sources.answers import ApiAnswers
+from kai_cli.sources.current_cluster import one_cluster
+from kai_cli.sources.log_access import open_log
+from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
+from kai_cli.trials.what_if_history import comparison_text
+
+#: Rejected pods in the table.
+_MOST_PODS = 20
+
+
+def report(
+    scheduler: str = "",
+    /,
+    *,
+    since: FromFlag = "",
+    until: ToFlag = "",
+    simulate: bool = True,
+    html: Path | None = None,
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated.
+
+    Args:
+        scheduler: the scheduler of the pods; may be left out where there is one shadow.
+        since: the window's first event: a position, a time, or a time before the log's end, such as -6h; by default
+            where the shadow began.
+        until: its last event; by default the log's last one.
+        simulate: simulate the window as well, as the shadow would have gone on; it takes most of the time.
+        html: write a report to this file, too: one file without scripts.
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    if html is not None and not simulate:
+        raise ConfigurationError("--html: shows the simulated window; leave out --no-simulate")
+    answer = asyncio.run(_report(source or AnswerSource(), scheduler, since, until, simulate=simulate))
+    for note in answer.trajectory.notes if answer.trajectory is not None else ():
+        sys.stderr.write(f"kai: warning: {note}\n")
+    if html is not None:
+        _write(html, answer)
+    if output == "table":
+        print(report_text(answer))
+    else:
+        print_data(answer, output)
+    return 0
+
+
+async def _report(source: AnswerSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
+    if source.api_named:
+        return await _by_api(source, scheduler, since, until, simulate=simulate)
+    async with open_log(source) as log:
+        cluster = _cluster(source, without_hub(await log.clusters()))
+        with Progress("comparing") as progress:
+            return await shadow_report(
+                log,
+                cluster,
+                find_kubelets,
+                scheduler=scheduler,
+                since=since,
+                until=until,
+                simulate=simulate,
+                progress=progress,
+            )
+
+
+async def _by_api(source: AnswerSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
+    api = ApiAnswers(source.api() or "", source.api_token())
+    cluster = _cluster(source, [row.name for row in await api.clusters()])
+    asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
+    return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
+
+
+def _cluster(source: AnswerSource, there_are: list[str]) -> str:
+    if not there_are:
+        raise ConfigurationError("the log is empty: there is no shadow to report of")
+    return one_cluster(source, there_are)
+
+
+def report_text(answer: ShadowReport) -> str:
+    """Return the report for people."""
+    parts = [_head(answer), _by_queue(answer), _rejected(answer)]
+    if answer.trajectory is not None:
+        parts.append(comparison_text(answer.trajectory))
+    parts.append("what this cannot know:\n" + "\n".join(f"- {note}" for note in answer.notes))
+    return "\n\n".join(filter(None, parts))
+
+
+def _head(answer: ShadowReport) -> str:
+    rejections, predictions = answer.rejections, answer.predictions
+    lines = [
+        f"cluster {answer.cluster}: {answer.begin} to {answer.end}, shadow of {answer.scheduler}",
+        f"{answer.scheduler} bound {answer.pods} pods; the shadow: "
+        + ", ".join(f"{count} {choice}" for choice, count in answer.choices.items() if count),
+        f"kubelets rejected {rejections.observed}"
+        + (
+            f" ({', '.join(f'{count} {reason}' for reason, count in rejections.by_reason.items())})"
+            if rejections.observed
+            else ""
+        ),
+        f"of these the shadow avoids {rejections.avoided}, would wait with {rejections.waits}, "
+        f"did not foresee {rejections.not_foreseen}"
+        + (f", was away for {rejections.not_decided}" if rejections.not_decided else ""),
+        f"what kubelets would do was predicted for {answer.scheduler}'s own nodes: "
+        f"{predictions.rejected_rightly + predictions.admitted_rightly} right, {predictions.missed} rejections missed, "
+        f"{predictions.false_alarms} false alarms",
+    ]
+    if answer.zones is not None and answer.chosen_zones is not None:
+        lines.append(f"NUMA zones per pod: {answer.zones:.2f}; the shadow's: {answer.chosen_zones:.2f}")
+    if answer.would_start:
+        lines.append(f"{answer.would_start} pods wait that the shadow would start")
+    return "\n".join(lines)
+
+
+def _by_queue(answer: ShadowReport) -> str:
+    rows = [
+        (one.queue, str(one.pods), str(one.rejections), str(one.avoided), str(one.would_wait)) for one in answer.queues
+    ]
+    return table(("QUEUE", "PODS", "REJECTED", "AVOIDED", "WOULD WAIT"), rows) if rows else ""
+
+
+def _rejected(answer: ShadowReport) -> str:
+    rows = [
+        (
+            f"{one.namespace}/{one.name}",
+            one.node,
+            one.reason,
+            "yes" if one.predicted else "no",
+            one.chosen or one.choice,
+        )
+        for one in answer.rejected[:_MOST_PODS]
+    ]
+    more = len(answer.rejected) - len(rows)
+    if not rows:
+        return ""
+    shown = table(("REJECTED POD", "NODE", "REASON", "FORESEEN", "SHADOW"), rows)
+    return shown + (f"\nand {more} more (-o json)" if more > 0 else "")
+
+
+def _write(path: Path, answer: ShadowReport) -> None:
+    # Templates take a while to load, and a table needs none.
+    from kaicore.analysis.trial.shadow.report import page  # noqa: PLC0415
+
+    assert answer.trajectory is not None
+    try:
+        path.write_text(page(answer, answer.trajectory))
+    except OSError as error:
+        raise ConfigurationError(f"--html {path}: {error.strerror}") from error

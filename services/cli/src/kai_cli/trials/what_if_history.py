@@ -1,0 +1,208 @@
+"""`kai what-if --from A --to B`: a window of the log simulated again, as it was and as it might be.
+
+A what-if over history as text: the runs side by side, then who gains and who loses.
+"""
+
+import asyncio
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
+from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion, PatchText
+from kaicore.analysis.trial.history.results import FIGURES, Waits, duration_text, signed_duration_text
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
+from kaicore.errors import ConfigurationError
+from kaicore.rules.hub.hub_state import without_hub
+
+from kai_cli.output.printing import Output, OutputFlag, print_data, table
+from kai_cli.output.progress import Progress
+from kai_cli.sources.current_cluster import one_cluster
+from kai_cli.sources.log_access import open_log
+from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
+
+_ORDER = (Fares.LOSES, Fares.MIXED, Fares.GAINS, Fares.SAME)
+
+
+def comparison_text(comparison: HistoryComparison) -> str:
+    """Return the answer for people."""
+    parts = [_head(comparison), _runs(comparison), _sizes(comparison)]
+    for alternative in comparison.alternatives:
+        rows = [
+            (
+                one.fares.value,
+                one.queue,
+                f"{one.started:+d}",
+                signed_duration_text(one.wait_p50),
+                signed_duration_text(one.wait_p99),
+                f"{one.gpu_hours:+.2f}",
+            )
+            for one in sorted(alternative.queues, key=lambda one: (_ORDER.index(one.fares), one.queue))
+        ]
+        head = ("", "QUEUE", "STARTED", "WAIT P50", "WAIT P99", "GPU HOURS")
+        parts.append(f"{alternative.name}, by queue, against the baseline:\n{table(head, rows)}")
+    return "\n\n".join(part for part in parts if part)
+
+
+def _head(comparison: HistoryComparison) -> str:
+    assumed, validity = comparison.assumptions, comparison.validity
+    lines = [
+        f"cluster {comparison.cluster}: {comparison.begin} to {comparison.end}, "
+        f"{comparison.events:,} events, {comparison.cycles:,} cycles recorded",
+        f"the baseline is as recorded for {validity.same_waits:.0%} of the waiting times; "
+        f"of what started in both, {validity.same_nodes:.0%} did so on the same node",
+    ]
+    guessed = [
+        f"{count} {what}"
+        for count, what in (
+            (assumed.estimated, "by survival of their kind"),
+            (assumed.unbounded, "to the end of the window, for too little is known"),
+        )
+        if count
+    ]
+    if guessed:
+        lines.append(f"of {assumed.observed} runs the log has the end; others run {', '.join(guessed)}")
+    return "\n".join(lines)
+
+
+def _runs(comparison: HistoryComparison) -> str:
+    results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
+    head = ("", *(result.name for result in results))
+    return table(head, [(one.name, *(one.text(result) for result in results)) for one in FIGURES])
+
+
+def _sizes(comparison: HistoryComparison) -> str:
+    results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
+    sizes = list(dict.fromkeys(size.gpus for result in results for size in result.waiting_times))
+    rows = []
+    for gpus in sizes:
+        by_run = [next((size for size in result.waiting_times if size.gpus == gpus), None) for result in results]
+        jobs = max((size.jobs for size in by_run if size is not None), default=0)
+        rows.append((gpus, str(jobs), *(_pair(None if size is None else size.waits) for size in by_run)))
+    if not rows:
+        return ""
+    head = ("GPUS", "JOBS", *(result.name for result in results))
+    return f"waiting times of jobs by their GPUs (JWTD), p50 / p99:\n{table(head, rows)}"
+
+
+def policies_text(comparison: HistoryComparison) -> str:
+    """Return the report of the best policies for people: the runs side by side, then the waits of each queue."""
+    named = [f"{policy.name}: {policy.meaning}" for policy in BEST_POLICIES]
+    results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
+    by_run = [{one.queue: one for one in result.queues} for result in results]
+    queues = sorted({name for queues in by_run for name in queues})
+    rows = [(name, *(_pair(run[name].waits) if name in run else "-" for run in by_run)) for name in queues]
+    hours = [(name, *(f"{run[name].gpu_hours:.2f}" if name in run else "-" for run in by_run)) for name in queues]
+    head = ("QUEUE", *(result.name for result in results))
+    return "\n\n".join(
+        (
+            _head(comparison),
+            "\n".join(named),
+            _runs(comparison),
+            f"waits by queue, p50 / p99:\n{table(head, rows)}",
+            f"GPU-hours by queue:\n{table(head, hours)}",
+        )
+    )
+
+
+def _pair(waits: Waits | None) -> str:
+    return "-" if waits is None else f"{duration_text(waits.p50)} / {duration_text(waits.p99)}"
+
+
+def history(
+    *,
+    since: FromFlag = "",
+    until: ToFlag = "",
+    settings: Annotated[list[str] | None, Parameter(name="--set")] = None,
+    patch: list[Path] | None = None,
+    html: Path | None = None,
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Simulate history again with other settings, nodes, queues or priorities, and compare what comes of it.
+
+    Args:
+        since: the window's first event: a position, a time, or a time before the log's end, such as -6h.
+        until: its last event; by default the log's last one.
+        settings: KEY=VALUE of the scheduler's settings, such as numa=false; of every alternative.
+        patch: a file that says what is to be different; each file is an alternative of its own.
+        html: write a report with plots to this file, too.
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    question = HistoryQuestion(
+        since=since,
+        until=until,
+        settings=tuple(settings or ()),
+        patches=tuple(PatchText(name=path.stem, text=_read(path)) for path in patch or ()),
+    )
+    return _answer(source, question, comparison_text, html, output)
+
+
+def policies(
+    *,
+    since: FromFlag = "",
+    until: ToFlag = "",
+    html: Path | None = None,
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions.
+
+    Args:
+        since: the window's first event: a position, a time, or a time before the log's end, such as -168h.
+        until: its last event; by default the log's last one.
+        html: write a report with plots to this file, too.
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    return _answer(source, HistoryQuestion(since=since, until=until, policies=True), policies_text, html, output)
+
+
+def _answer(
+    source: LogSource | None,
+    question: HistoryQuestion,
+    text: Callable[[HistoryComparison], str],
+    html: Path | None,
+    output: Output,
+) -> int:
+    comparison = asyncio.run(_compare(source or LogSource(), question))
+    for note in comparison.notes:
+        sys.stderr.write(f"kai: warning: {note}\n")
+    if html is not None:
+        _write(html, comparison)
+    if output == "table":
+        print(text(comparison))
+    else:
+        print_data(comparison, output)
+    return 0
+
+
+async def _compare(source: LogSource, question: HistoryQuestion) -> HistoryComparison:
+    async with open_log(source) as log:
+        there_are = without_hub(await log.clusters())
+        if not there_are:
+            raise ConfigurationError("the log is empty: there is no history")
+        cluster = one_cluster(source, there_are)
+        with Progress("simulating history") as progress:
+            return await compare_history(log, cluster, question, find_kubelets, progress=progress)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        problem = error.strerror if isinstance(error, OSError) else "is no text"
+        raise ConfigurationError(f"{path}: {problem}") from error
+
+
+def _write(path: Path, comparison: HistoryComparison) -> None:
+    # Templates take a while to load, and a table needs none.
+    from kaicore.analysis.trial.history.page import page  # noqa: PLC0415
+
+    try:
+        path.write_text(page(comparison))
+    except OSError as error:
+        raise ConfigurationError(f"--html {path}: {error.strerror}") from error

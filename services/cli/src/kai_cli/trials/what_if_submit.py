@@ -1,0 +1,158 @@
+"""`kai what-if submit`: what would become of manifests that are submitted now (docs/how-to/before-submitting.md)."""
+
+import asyncio
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from kaicore.analysis.trial.simulation.identities import Located
+from kaicore.analysis.trial.submission.answers import SubmitAnswer, SubmittedGroup, SubmittedPod
+from kaicore.errors import ConfigurationError
+
+from kai_cli.output.printing import OutputFlag, print_answers, table
+from kai_cli.output.tables import as_of
+from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
+from kai_cli.sources.manifests import STDIN, read_files
+from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+
+#: How the API calls the objects of the list that it is sent.
+_ITEM = re.compile(r"request, document 1, items\[(\d+)\]")
+
+#: Most pods of a group that the table shows.
+_MOST_PODS = 20
+#: Most pods that are named of those that waited before.
+_MOST_OTHERS = 3
+
+
+def submit_command(
+    # For `-`, which is no option.
+    *files: Annotated[Path, Parameter(allow_leading_hyphen=True)],
+    at: AtFlag = "",
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Say what would become of manifests that are submitted now: where, evicting whom, or when.
+
+    Nothing is created. Exit code 1 where something makes no sense or would not start now.
+
+    Args:
+        files: YAML or JSON, folders of them, or - for standard input.
+        at: as if submitted at a moment of the past: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before
+            the log's end (-5m).
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    if not files:
+        raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")
+    for file in files:
+        if str(file).startswith("-") and file != STDIN:
+            raise ConfigurationError(f"no such option: {file}")
+    reading = read_files(list(files))
+    if not reading.objects:
+        problems = "\n     ".join(map(str, reading.problems)) or "no Kubernetes objects in these files"
+        raise ConfigurationError(problems)
+    answers = asyncio.run(_submit(source or AnswerSource(), reading.objects, at))
+    answers = [
+        msgspec.structs.replace(answer, problems=[*map(str, reading.problems), *answer.problems]) for answer in answers
+    ]
+    if output == "table":
+        for answer in answers:
+            _print(answer, named=len(answers) > 1, at=at)
+    else:
+        print_answers(answers, output)
+    return 0 if any(answer.good for answer in answers) else 1
+
+
+async def _submit(source: AnswerSource, objects: Sequence[Located], at: str) -> list[SubmitAnswer]:
+    async with open_answers(source, at) as (answers, clusters):
+        if not clusters:
+            raise ConfigurationError("the log is empty: there is no cluster to submit to")
+        ask = _by_api if isinstance(answers, ApiAnswers) else _by_log
+        return [await ask(answers, cluster, objects, at) for cluster in clusters]
+
+
+async def _by_api(answers: Answers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
+    assert isinstance(answers, ApiAnswers)
+    manifests = {"apiVersion": "v1", "kind": "List", "items": [item.object for item in objects]}
+    answer = msgspec.json.decode(
+        await answers.submit(cluster, msgspec.json.encode(manifests), at=at), type=SubmitAnswer
+    )
+
+    def in_files(lines: Iterable[str]) -> list[str]:
+        return [_ITEM.sub(lambda place: objects[int(place[1])].where, line) for line in lines]
+
+    return msgspec.structs.replace(answer, problems=in_files(answer.problems), warnings=in_files(answer.warnings))
+
+
+async def _by_log(answers: Answers, cluster: str, objects: Sequence[Located], at: str) -> SubmitAnswer:
+    # Folding needs the engine, NumPy and the database's driver.
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.submit import Submissions  # noqa: PLC0415
+
+    assert isinstance(answers, Inquiry)
+    return await Submissions(answers).submit(cluster, objects, at=at)
+
+
+def _print(answer: SubmitAnswer, *, named: bool, at: str) -> None:
+    for warning in answer.warnings:
+        sys.stderr.write(f"kai: warning: {warning}\n")
+    for problem in answer.problems:
+        sys.stderr.write(f"kai: {problem}\n")
+    if at:
+        print(as_of(answer.position, answer.recorded_at))
+    if named:
+        print(f"cluster {answer.cluster}:")
+    print("\n\n".join(map(group_text, answer.groups)))
+    if answer.others_placed and any(group.reasons for group in answer.groups):
+        print(f"\n{_others_text(answer.others_placed)}")
+    if answer.calibration is not None:
+        print(f"\n{answer.calibration.text}")
+    elif any(group.start is not None for group in answer.groups):
+        print("\naccuracy of past forecasts: `kai what-if calibration`")
+
+
+def _others_text(others: Sequence[SubmittedPod]) -> str:
+    """Say which waiting pods the same cycle places, so that what the reasons call free is less than what was free."""
+    pods = f"{len(others)} pod{'' if len(others) == 1 else 's'}"
+    named = ", ".join(f"{one.namespace}/{one.name} on {one.node}" for one in others[:_MOST_OTHERS])
+    more = f" and {len(others) - _MOST_OTHERS} more" if len(others) > _MOST_OTHERS else ""
+    return f"the same cycle places {pods} that waited before: {named}{more}; the reasons count their room as taken"
+
+
+def group_text(group: SubmittedGroup) -> str:
+    """Write for people what would become of a group."""
+    queue = f", queue {group.queue}" if group.queue else ""
+    lines = [f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}{queue}: {group.message}"]
+    placed = [pod for pod in group.pods if pod.node]
+    if placed:
+        lines += _indented(_pods_table(placed[:_MOST_PODS]).split("\n"))
+        lines += [f"  and {len(placed) - _MOST_PODS} more"] if len(placed) > _MOST_PODS else []
+    if group.evictions:
+        lines.append("  evicted for it:")
+        lines += [
+            f"    - {one.namespace}/{one.name} on {one.node}: {one.reason}"
+            + (f"; its successor fits on {one.fits_on}" if one.fits_on else "")
+            for one in group.evictions
+        ]
+    lines += [f"  - {reason.message}" for reason in group.reasons]
+    lines += [f"  - {remedy.message}" for remedy in group.schedulable_if]
+    if group.start is not None:
+        lines.append(f"  {group.start.text}")
+    elif group.no_start:
+        lines.append(f"  no forecast of its start: {group.no_start}")
+    return "\n".join([*lines, *(f"  ! {note}" for note in group.notes)])
+
+
+def _pods_table(pods: Sequence[SubmittedPod]) -> str:
+    rows = [[pod.name, pod.node, "+".join(pod.zones), "/".join(pod.domains.values())] for pod in pods]
+    head = ["POD", "NODE", "ZONES", "TOPOLOGY"]
+    used = [place for place in range(len(head)) if place < 2 or any(row[place] for row in rows)]
+    return table([head[place] for place in used], [[row[place] for place in used] for row in rows])
+
+
+def _indented(lines: Iterable[str]) -> list[str]:
+    return [f"  {line}" for line in lines]

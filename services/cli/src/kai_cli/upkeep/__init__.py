@@ -1,0 +1,1 @@
+"""Upkeep of a log and its API: `kai migrate`, `kai retire`, `kai keys`."""

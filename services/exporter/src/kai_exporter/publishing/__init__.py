@@ -1,0 +1,1 @@
+"""`--publish-nrt`: the NodeResourceTopology of a node, and its object in the API server."""

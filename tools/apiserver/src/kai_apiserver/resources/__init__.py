@@ -1,0 +1,1 @@
+"""Resource types: built-in and custom ones, their discovery and their fields."""

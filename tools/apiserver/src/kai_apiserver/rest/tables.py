@@ -1,0 +1,581 @@
+"""Build `meta.k8s.io/v1` Tables, for built-in and custom kinds.
+
+Columns of the built-in kinds, as a table.
+
+The descriptions are this server's own, shorter than the real one's.
+
+The part of JSONPath that printer columns use: fields, indexes, `[-1:]`, `[*]`, and `[?(@.type=="Ready")]`.
+
+The cells of a pod's row: how many containers are ready, and one word for what it is up to.
+"""
+
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import lru_cache
+from typing import Any
+
+from kai_apiserver.objects import Object, age, at, find_condition, parse_time, short_duration, split_path
+from kai_apiserver.resources.registry import ResourceType
+from kai_apiserver.rest.backend import shown
+from kai_apiserver.store import Stored
+
+_STEP = re.compile(
+    r"\.(?P<field>(?:[^.\[\]\\]|\\.)+)"
+    r"|\[(?P<index>-?\d+)\]"
+    r"|\[(?P<first>-?\d+):\]"
+    r"|(?P<all>\[\*\]|\.\*)"
+    r"|\[['\"](?P<quoted>[^'\"]+)['\"]\]"
+    r"|\[\?\(@\.(?P<key>[^=!<>\s]+)\s*(?P<op>==|!=)\s*['\"]?(?P<value>[^'\")]*)['\"]?\)\]"
+)
+_Step = tuple[str, Any]
+
+
+@lru_cache(maxsize=1024)
+def _steps(path: str) -> tuple[_Step, ...]:
+    text = path if path.startswith((".", "[")) else f".{path}"
+    steps: list[_Step] = []
+    position = 0
+    while position < len(text):
+        match = _STEP.match(text, position)
+        if match is None:
+            return (("nothing", None),)
+        position = match.end()
+        if match["all"]:
+            steps.append(("all", None))
+        elif match["index"]:
+            steps.append(("index", int(match["index"])))
+        elif match["first"]:
+            steps.append(("from", int(match["first"])))
+        elif match["key"]:
+            steps.append(("filter", (tuple(match["key"].split(".")), match["op"] == "==", match["value"])))
+        else:
+            steps.append(("field", match["quoted"] or match["field"].replace("\\", "")))
+    return tuple(steps)
+
+
+def find(value: Any, path: str) -> list[Any]:
+    """Everything at `path`; nothing where the path cannot be read."""
+    matches = [value]
+    for kind, argument in _steps(path):
+        matches = [below for item in matches for below in _step(item, kind, argument)]
+    return matches
+
+
+def _step(value: Any, kind: str, argument: Any) -> list[Any]:
+    if kind == "field":
+        return [value[argument]] if isinstance(value, dict) and argument in value else []
+    if kind == "all":
+        return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+    if not isinstance(value, list):
+        return []
+    if kind == "index":
+        return value[argument : argument + 1 or None]
+    if kind == "from":
+        return value[argument:]
+    if kind == "filter":
+        keys, equal, wanted = argument
+        return [item for item in value if (_text(item, keys) == wanted) is equal]
+    return []
+
+
+def _text(item: Any, keys: tuple[str, ...]) -> str | None:
+    for key in keys:
+        item = item.get(key) if isinstance(item, dict) else None
+    if item is None:
+        return None
+    return str(item).lower() if isinstance(item, bool) else str(item)
+
+
+def _sidecars(pod: Object) -> set[str]:
+    return {
+        container["name"]
+        for container in pod["spec"].get("initContainers") or ()
+        if container.get("restartPolicy") == "Always"
+    }
+
+
+def ready(pod: Object, now: datetime) -> str:
+    """`ready/all` of the containers and sidecars."""
+    del now
+    sidecars = _sidecars(pod)
+    status = pod.get("status") or {}
+    counted = [
+        *(status.get("containerStatuses") or ()),
+        *(item for item in status.get("initContainerStatuses") or () if item.get("name") in sidecars),
+    ]
+    total = len(pod["spec"].get("containers") or ()) + len(sidecars)
+    return f"{sum(1 for item in counted if item.get('ready'))}/{total}"
+
+
+def restarts(pod: Object, now: datetime) -> str:
+    """The containers' number of restarts, and the last one's time."""
+    sidecars = _sidecars(pod)
+    status = pod.get("status") or {}
+    counted = [
+        *(status.get("containerStatuses") or ()),
+        *(item for item in status.get("initContainerStatuses") or () if item.get("name") in sidecars),
+    ]
+    count = sum(item.get("restartCount", 0) for item in counted)
+    ends = [at(item, ("lastState", "terminated", "finishedAt")) for item in counted]
+    last = max(filter(None, ends), default=None)
+    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
+
+
+def status_word(pod: Object, now: datetime) -> str:
+    """One word (or two) for the pod's state: its phase, or what stands in the way."""
+    del now
+    status = pod.get("status") or {}
+    phase: str = status.get("phase", "")
+    word: str = status.get("reason") or phase
+    if find_condition(pod, "PodScheduled").get("reason") == "SchedulingGated":
+        word = "SchedulingGated"
+    initializing = _init_word(pod, status)
+    word = initializing or _container_word(status, word)
+    if pod["metadata"].get("deletionTimestamp"):
+        if status.get("reason") == "NodeLost":
+            return "Unknown"
+        if phase not in ("Failed", "Succeeded"):
+            return "Terminating"
+    return word
+
+
+def _init_word(pod: Object, status: Object) -> str:
+    sidecars = _sidecars(pod)
+    all_init = pod["spec"].get("initContainers") or ()
+    for index, item in enumerate(status.get("initContainerStatuses") or ()):
+        state = item.get("state") or {}
+        terminated, waiting = state.get("terminated"), state.get("waiting") or {}
+        if terminated is not None and terminated.get("exitCode") == 0:
+            continue
+        if item.get("name") in sidecars and item.get("started"):
+            continue
+        if terminated is not None:
+            return f"Init:{_end_word(terminated)}"
+        if waiting.get("reason") and waiting["reason"] != "PodInitializing":
+            return f"Init:{waiting['reason']}"
+        return f"Init:{index}/{len(all_init)}"
+    return ""
+
+
+def _container_word(status: Object, word: str) -> str:
+    running = False
+    for item in reversed(status.get("containerStatuses") or ()):
+        state: Any = item.get("state") or {}
+        if (state.get("waiting") or {}).get("reason"):
+            word = state["waiting"]["reason"]
+        elif state.get("terminated"):
+            word = _end_word(state["terminated"])
+        elif item.get("ready") and state.get("running"):
+            running = True
+    if word == "Completed" and running:
+        return "Running" if find_condition({"status": status}, "Ready").get("status") == "True" else "NotReady"
+    return word
+
+
+def _end_word(terminated: Object) -> str:
+    if terminated.get("reason"):
+        return str(terminated["reason"])
+    if terminated.get("signal"):
+        return f"Signal:{terminated['signal']}"
+    return f"ExitCode:{terminated.get('exitCode', 0)}"
+
+
+def readiness_gates(pod: Object, now: datetime) -> str:
+    """`met/all` of the readiness gates."""
+    del now
+    gates = pod["spec"].get("readinessGates") or ()
+    if not gates:
+        return "<none>"
+    met = sum(find_condition(pod, gate["conditionType"]).get("status") == "True" for gate in gates)
+    return f"{met}/{len(gates)}"
+
+
+Cell = Callable[[Object, datetime], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+        name: heading.
+        cell: the value for one object at one time.
+        kind: `string`, `integer`, `date` or `boolean`.
+        wide: shown only with `-o wide`.
+        description: what it means.
+        shape: `name` for the name's column.
+    """
+
+    name: str
+    cell: Cell
+    kind: str = "string"
+    wide: bool = False
+    description: str = ""
+    shape: str = ""
+
+
+def at_path(path: str, absent: Any = "<none>") -> Cell:
+    """The value at a dotted path."""
+    parts = split_path(path)
+
+    def cell(obj: Object, now: datetime) -> Any:
+        del now
+        value = at(obj, parts)
+        return absent if value is None or value == "" else value
+
+    return cell
+
+
+def size_at(path: str) -> Cell:
+    """The number of members of the list or map at a dotted path."""
+    parts = split_path(path)
+    return lambda obj, now: len(at(obj, parts) or ())
+
+
+def age_at(path: str) -> Cell:
+    """The age of the time at a dotted path."""
+    parts = split_path(path)
+    return lambda obj, now: age(at(obj, parts), now)
+
+
+NAME = Column("Name", at_path("metadata.name", ""), shape="name", description="Name of the object.")
+AGE = Column("Age", age_at("metadata.creationTimestamp"), description="Time since the object was created.")
+CREATED = Column(
+    "Created At", at_path("metadata.creationTimestamp"), "date", description="When the object was created."
+)
+
+
+def _labels(selector: Object | None) -> str:
+    labels = (selector or {}).get("matchLabels") if selector and "matchLabels" in selector else selector
+    return (
+        ",".join(f"{key}={value}" for key, value in sorted((labels or {}).items()) if isinstance(value, str))
+        or "<none>"
+    )
+
+
+def _node_status(node: Object, now: datetime) -> str:
+    del now
+    ready = find_condition(node, "Ready").get("status")
+    words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
+    if node["spec"].get("unschedulable"):
+        words.append("SchedulingDisabled")
+    return ",".join(words)
+
+
+def _node_roles(node: Object, now: datetime) -> str:
+    del now
+    prefix = "node-role.kubernetes.io/"
+    roles = sorted(key.removeprefix(prefix) for key in node["metadata"].get("labels") or {} if key.startswith(prefix))
+    return ",".join(roles) or "<none>"
+
+
+def _node_address(kind: str) -> Cell:
+    def cell(node: Object, now: datetime) -> str:
+        del now
+        addresses = node["status"].get("addresses") or ()
+        return next((item["address"] for item in addresses if item["type"] == kind), "<none>")
+
+    return cell
+
+
+def _job_status(job: Object, now: datetime) -> str:
+    del now
+    for kind, word in (("Complete", "Complete"), ("Failed", "Failed")):
+        if find_condition(job, kind).get("status") == "True":
+            return word
+    if job["metadata"].get("deletionTimestamp"):
+        return "Terminating"
+    for kind, word in (
+        ("Suspended", "Suspended"),
+        ("FailureTarget", "FailureTarget"),
+        ("SuccessCriteriaMet", "SuccessCriteriaMet"),
+    ):
+        if find_condition(job, kind).get("status") == "True":
+            return word
+    return "Running"
+
+
+def _job_completions(job: Object, now: datetime) -> str:
+    del now
+    done = job["status"].get("succeeded", 0)
+    if job["spec"].get("completions") is not None:
+        return f"{done}/{job['spec']['completions']}"
+    parallelism = job["spec"].get("parallelism", 0)
+    return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
+
+
+def _job_duration(job: Object, now: datetime) -> str:
+    started = job["status"].get("startTime")
+    if not started:
+        return ""
+    ended = job["status"].get("completionTime")
+    return short_duration((parse_time(ended) if ended else now) - parse_time(started))
+
+
+def _images(template: str, field: str) -> Cell:
+    parts = split_path(template)
+
+    def cell(obj: Object, now: datetime) -> str:
+        del now
+        return ",".join(item.get(field, "") for item in at(obj, parts) or ()) or "<none>"
+
+    return cell
+
+
+def _selector(path: str) -> Cell:
+    parts = split_path(path)
+    return lambda obj, now: _labels(at(obj, parts))
+
+
+def _event_object(event: Object, now: datetime) -> str:
+    del now
+    about = event.get("involvedObject") or {}
+    return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
+
+
+def _event_seen(event: Object, now: datetime) -> str:
+    return age(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"), now)
+
+
+def _service_ports(service: Object, now: datetime) -> str:
+    del now
+    ports = service["spec"].get("ports") or ()
+    return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in ports) or "<none>"
+
+
+def _ready_of(done: str, wanted: str) -> Cell:
+    done_parts, wanted_parts = split_path(done), split_path(wanted)
+    return lambda obj, now: f"{at(obj, done_parts) or 0}/{at(obj, wanted_parts) or 0}"
+
+
+_WORKLOAD = (
+    Column("Containers", _images("spec.template.spec.containers", "name"), wide=True),
+    Column("Images", _images("spec.template.spec.containers", "image"), wide=True),
+    Column("Selector", _selector("spec.selector"), wide=True),
+)
+
+COLUMNS: dict[str, tuple[Column, ...]] = {
+    "pods": (
+        NAME,
+        Column("Ready", ready, description="Containers that are ready, of all."),
+        Column("Status", status_word, description="The pod's phase, or what stands in its way."),
+        Column("Restarts", restarts, description="Restarts of its containers, and when the last was."),
+        AGE,
+        Column("IP", at_path("status.podIP"), wide=True, description="Address of the pod."),
+        Column("Node", at_path("spec.nodeName"), wide=True, description="Node the pod is bound to."),
+        Column(
+            "Nominated Node",
+            at_path("status.nominatedNodeName"),
+            wide=True,
+            description="Node on which room is being made for the pod.",
+        ),
+        Column("Readiness Gates", readiness_gates, wide=True, description="Readiness gates met, of all."),
+    ),
+    "nodes": (
+        NAME,
+        Column("Status", _node_status),
+        Column("Roles", _node_roles),
+        AGE,
+        Column("Version", at_path("status.nodeInfo.kubeletVersion", "")),
+        Column("Internal-IP", _node_address("InternalIP"), wide=True),
+        Column("External-IP", _node_address("ExternalIP"), wide=True),
+        Column("OS-Image", at_path("status.nodeInfo.osImage", "<unknown>"), wide=True),
+        Column("Kernel-Version", at_path("status.nodeInfo.kernelVersion", "<unknown>"), wide=True),
+        Column("Container-Runtime", at_path("status.nodeInfo.containerRuntimeVersion", "<unknown>"), wide=True),
+    ),
+    "jobs.batch": (
+        NAME,
+        Column("Status", _job_status),
+        Column("Completions", _job_completions),
+        Column("Duration", _job_duration),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "cronjobs.batch": (
+        NAME,
+        Column("Schedule", at_path("spec.schedule", "")),
+        Column("Timezone", at_path("spec.timeZone")),
+        Column("Suspend", lambda obj, now: str(bool(at(obj, ("spec", "suspend"))))),
+        Column("Active", size_at("status.active"), "integer"),
+        Column("Last Schedule", age_at("status.lastScheduleTime")),
+        AGE,
+    ),
+    "namespaces": (NAME, Column("Status", at_path("status.phase", "")), AGE),
+    "events": (
+        Column("Last Seen", _event_seen),
+        Column("Type", at_path("type", "")),
+        Column("Reason", at_path("reason", "")),
+        Column("Object", _event_object),
+        Column("Message", lambda event, now: (event.get("message") or "").strip()),
+        Column("Source", at_path("source.component", ""), wide=True),
+        Column("Name", at_path("metadata.name", ""), wide=True, shape="name"),
+    ),
+    "configmaps": (
+        NAME,
+        Column("Data", lambda o, now: len(o.get("data") or ()) + len(o.get("binaryData") or ()), "integer"),
+        AGE,
+    ),
+    "secrets": (NAME, Column("Type", at_path("type", "")), Column("Data", size_at("data"), "integer"), AGE),
+    "services": (
+        NAME,
+        Column("Type", at_path("spec.type", "")),
+        Column("Cluster-IP", at_path("spec.clusterIP")),
+        Column("External-IP", lambda obj, now: "<none>"),
+        Column("Port(s)", _service_ports),
+        AGE,
+        Column("Selector", _selector("spec.selector"), wide=True),
+    ),
+    "serviceaccounts": (NAME, Column("Secrets", size_at("secrets"), "integer"), AGE),
+    "leases.coordination.k8s.io": (NAME, Column("Holder", at_path("spec.holderIdentity", "")), AGE),
+    "priorityclasses.scheduling.k8s.io": (
+        NAME,
+        Column("Value", at_path("value", 0), "integer"),
+        Column("Global-Default", lambda obj, now: bool(obj.get("globalDefault")), "boolean"),
+        AGE,
+        Column("PreemptionPolicy", at_path("preemptionPolicy")),
+    ),
+    "poddisruptionbudgets.policy": (
+        NAME,
+        Column("Min Available", at_path("spec.minAvailable", "N/A")),
+        Column("Max Unavailable", at_path("spec.maxUnavailable", "N/A")),
+        Column("Allowed Disruptions", at_path("status.disruptionsAllowed", 0), "integer"),
+        AGE,
+    ),
+    "deployments.apps": (
+        NAME,
+        Column("Ready", _ready_of("status.readyReplicas", "spec.replicas")),
+        Column("Up-to-date", at_path("status.updatedReplicas", 0), "integer"),
+        Column("Available", at_path("status.availableReplicas", 0), "integer"),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "replicasets.apps": (
+        NAME,
+        Column("Desired", at_path("spec.replicas", 0), "integer"),
+        Column("Current", at_path("status.replicas", 0), "integer"),
+        Column("Ready", at_path("status.readyReplicas", 0), "integer"),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "statefulsets.apps": (
+        NAME,
+        Column("Ready", _ready_of("status.readyReplicas", "spec.replicas")),
+        AGE,
+        *_WORKLOAD[:2],
+    ),
+    "daemonsets.apps": (
+        NAME,
+        Column("Desired", at_path("status.desiredNumberScheduled", 0), "integer"),
+        Column("Current", at_path("status.currentNumberScheduled", 0), "integer"),
+        Column("Ready", at_path("status.numberReady", 0), "integer"),
+        AGE,
+        *_WORKLOAD,
+    ),
+    "persistentvolumeclaims": (
+        NAME,
+        Column("Status", at_path("status.phase", "")),
+        Column("Volume", at_path("spec.volumeName", "")),
+        Column("StorageClass", at_path("spec.storageClassName", "")),
+        AGE,
+    ),
+    "persistentvolumes": (
+        NAME,
+        Column("Capacity", at_path("spec.capacity.storage", "")),
+        Column("Reclaim Policy", at_path("spec.persistentVolumeReclaimPolicy", "")),
+        Column("Status", at_path("status.phase", "")),
+        AGE,
+    ),
+    "storageclasses.storage.k8s.io": (
+        NAME,
+        Column("Provisioner", at_path("provisioner", "")),
+        Column("ReclaimPolicy", at_path("reclaimPolicy", "")),
+        Column("VolumeBindingMode", at_path("volumeBindingMode", "")),
+        AGE,
+    ),
+    "runtimeclasses.node.k8s.io": (NAME, Column("Handler", at_path("handler", "")), AGE),
+    "resourceslices.resource.k8s.io": (
+        NAME,
+        Column("Node", at_path("spec.nodeName")),
+        Column("Driver", at_path("spec.driver", "")),
+        Column("Pool", at_path("spec.pool.name", "")),
+        AGE,
+    ),
+}
+
+#: Columns of built-in kinds that have none of their own.
+DEFAULT_COLUMNS = (NAME, CREATED)
+
+
+def columns_of(resource: ResourceType) -> tuple[Column, ...]:
+    """The columns of a resource's table."""
+    if resource.custom is None:
+        return COLUMNS.get(resource.storage, DEFAULT_COLUMNS)
+    given = resource.custom.columns
+    return (NAME, *(_custom_column(column) for column in given)) if given else (NAME, AGE)
+
+
+def _custom_column(given: Object) -> Column:
+    path, kind = given["jsonPath"], given["type"]
+
+    def cell(obj: Object, now: datetime) -> Any:
+        values = [value for value in find(obj, path) if value is not None]
+        if kind == "date":
+            return age(values[0] if values else None, now)
+        if not values:
+            return None
+        if kind == "string":
+            return " ".join(str(value) for value in values)
+        return values[0]
+
+    return Column(
+        given["name"],
+        cell,
+        kind,
+        wide=given.get("priority", 0) > 0,
+        description=given.get("description") or f"Custom resource definition column (in JSONPath format): {path}",
+        shape=given.get("format", ""),
+    )
+
+
+def partial_metadata(obj: Object) -> Object:
+    """An object reduced to its metadata."""
+    return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
+
+def table(
+    resource: ResourceType,
+    items: Iterable[Stored],
+    list_metadata: Object,
+    *,
+    now: datetime,
+    include: str = "Metadata",
+    headings: bool = True,
+) -> Object:
+    """A Table of objects; `include` is how much of each object goes with its row: None, Metadata or Object."""
+    columns = columns_of(resource)
+    definitions = [
+        {
+            "name": column.name,
+            "type": column.kind,
+            "format": column.shape,
+            "description": column.description,
+            "priority": int(column.wide),
+        }
+        for column in columns
+    ]
+    rows = []
+    for stored in items:
+        stored_form = stored.decode()
+        row: Object = {"cells": [column.cell(stored_form, now) for column in columns]}
+        if include == "Object":
+            row["object"] = shown(stored, resource)
+        elif include == "Metadata":
+            row["object"] = partial_metadata(stored_form)
+        rows.append(row)
+    built: Object = {"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": list_metadata}
+    if headings:
+        built["columnDefinitions"] = definitions
+    built["rows"] = rows
+    return built

@@ -1,0 +1,1 @@
+"""One node's kubelet: its loop, its objects and its files."""

@@ -1,0 +1,1 @@
+"""Profiles of fleets: their text, and the nodes that they make."""
