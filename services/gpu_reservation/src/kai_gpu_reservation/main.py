@@ -1,21 +1,24 @@
 """`kai-gpu-reservation`: holds a GPU that is opened for shares, for as long as its pod is there.
 
 It finds out which GPU the kubelet gave to its container, writes that into an annotation of its own pod, and waits. It
-needs no more rights than to read and patch pods of its namespace.
+needs no more rights than to read and patch pods of its namespace. A node has as many of these processes as opened
+GPUs, so it is an agent, which is small.
 """
 
 import os
+import sys
 from functools import partial
+from typing import Annotated, Any
 
 import msgspec
 from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
-from kaicore.kube.api.access import configured_access
-from kaicore.kube.api.client import KubeClient
 from kaicore.rules.objects.gpu_sharing import GPU_INDEX_ANNOTATION
-from kaicore.runtime.service import Service, ServiceContext
-from kaicore.runtime.service.settings import KubeSettings
-from pydantic import Field
+from kaicore.runtime.agent.api_server import ApiServer, PodApiServer
+from kaicore.runtime.agent.process import AgentContext, run_agent
+from kaicore.runtime.agent.settings import AgentSettings
+from kaicore.runtime.process_context import ProcessContext
+from msgspec import Meta
 
 from kai_gpu_reservation.device import gpus_of_driver, own_gpu
 
@@ -23,14 +26,14 @@ from kai_gpu_reservation.device import gpus_of_driver, own_gpu
 _FIRST_S, _LAST_S = 0.2, 10.0
 
 
-class GpuReservationSettings(KubeSettings):
+class GpuReservationSettings(AgentSettings, frozen=True, kw_only=True):
     """Settings of `kai-gpu-reservation`; a reservation pod names both."""
 
-    pod_name: str = Field(description="name of its own pod")
-    pod_namespace: str = Field(description="namespace of its own pod")
+    pod_name: Annotated[str, Meta(min_length=1, description="name of its own pod")]
+    pod_namespace: Annotated[str, Meta(min_length=1, description="namespace of its own pod")]
 
 
-async def annotate(client: KubeClient, *, namespace: str, name: str, gpu: str) -> None:
+async def annotate(client: ApiServer, *, namespace: str, name: str, gpu: str) -> None:
     """Write into a reservation pod which GPU it holds; nothing is written twice.
 
     Args:
@@ -54,7 +57,7 @@ async def annotate(client: KubeClient, *, namespace: str, name: str, gpu: str) -
         raise ConfigurationError(f"pod {namespace}/{name} holds {gpu}, and its annotation says {before}")
 
 
-async def hold(context: ServiceContext, client: KubeClient, *, namespace: str, name: str, gpu: str) -> None:
+async def hold(context: ProcessContext[Any], client: ApiServer, *, namespace: str, name: str, gpu: str) -> None:
     """Say which GPU the pod holds, as often as it takes, and wait until the service is to stop.
 
     Args:
@@ -82,15 +85,17 @@ async def hold(context: ServiceContext, client: KubeClient, *, namespace: str, n
             await context.stopping.wait()
 
 
-async def serve(context: ServiceContext, settings: GpuReservationSettings) -> None:
+async def reserve(context: AgentContext, settings: GpuReservationSettings) -> None:
     """Hold the container's GPU until the process is to stop."""
     gpu = own_gpu(os.environ, driver=gpus_of_driver)
-    async with KubeClient(configured_access(settings.kubeconfig, context=settings.kube_context)) as client:
+    async with PodApiServer(user_agent="kai-gpu-reservation") as client:
         await hold(context, client, namespace=settings.pod_namespace, name=settings.pod_name, gpu=gpu)
 
 
-SERVICE = Service("gpu-reservation", GpuReservationSettings, serve, serve_health=False)
-main = SERVICE.main
+def main() -> None:
+    """Entry point of `kai-gpu-reservation`."""
+    sys.exit(run_agent("gpu-reservation", GpuReservationSettings, reserve))
+
 
 if __name__ == "__main__":
     main()
