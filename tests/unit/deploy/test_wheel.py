@@ -98,8 +98,15 @@ def test_extras_are_what_one_service_alone_needs_and_who_misses_one_is_told_its_
     extras = project["optional-dependencies"]
     assert set(extras["all"]) == {*extras["gpu-reservation"], *extras["operator"], *extras["otel"]}
     assert not set(extras["all"]) & set(project["dependencies"])
-    without = "import sys; sys.modules.update(dict.fromkeys(('kopf', 'opentelemetry', 'opentelemetry.proto')));"
+    without = (
+        "import sys; sys.modules.update(dict.fromkeys(('kopf', 'opentelemetry', 'opentelemetry.proto', 'pynvml')));"
+    )
     for program, words, message in (
+        (
+            "kai_gpu_reservation.main",
+            ("--pod-name", "a", "--pod-namespace", "b"),
+            "nvidia-ml-py is not installed: pip install 'kai-ledger[gpu-reservation]'",
+        ),
         ("kai_operator.main", (), "kopf is not installed: pip install 'kai-ledger[operator]'"),
         (
             "kai_projector.main",
