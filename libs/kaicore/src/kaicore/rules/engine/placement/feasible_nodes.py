@@ -215,11 +215,6 @@ class FeasibleNodes:
         #: Decides which rows may take a pod, and tells why others may not.
         self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts)
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
-        #: What GPUs make of the class's share; None for a class without one.
-        self.share: ShareFit | None = self.filters.share
-        shared = pod_class.gpu_share is not None
-        self._zone_step = SHARE_BANDS["zones"].step if shared else ZONES
-        self._cost_step = SHARE_BANDS["room_taken"].step
         self._closeness = self.filters.closeness
         self._states = states
         #: What a row's rank is below its state's: its place by name, and more if it is avoided.
@@ -234,7 +229,7 @@ class FeasibleNodes:
         self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
-        self._weigh(None if shared else room, counts)
+        self._weigh(room if self.share is None else None, counts)
         #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_ranks_depend_on()
         #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
@@ -246,6 +241,8 @@ class FeasibleNodes:
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
         pod_class, columns, config = self._class, self._columns, self._config
+        self._zone_step = ZONES if self.share is None else SHARE_BANDS["zones"].step
+        self._cost_step = SHARE_BANDS["room_taken"].step
         devices = [name for name in pod_class.requests if not is_native(name)]
         if pod_class.gpu_share is not None:
             devices = [GPU]
@@ -377,6 +374,11 @@ class FeasibleNodes:
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
             full=abs(parts["full"]),
         )
+
+    @property
+    def share(self) -> ShareFit | None:
+        """What GPUs make of the class's share of them; None for a class without one."""
+        return self.filters.share
 
     @property
     def non_monotonic(self) -> bool:

@@ -1,7 +1,7 @@
 """Shares of a GPU on the nodes of a cycle: which nodes take one, what it costs there, and which GPUs it gets.
 
-A pod takes parts of GPUs that are open before others are opened, and of the open ones those with the least free. A GPU
-is opened where the kubelet would give its reservation pod one.
+A pod takes parts of GPUs that are open before others are opened: of the open ones those with the least free, or with
+the most where pods are spread. A GPU is opened where the kubelet would give its reservation pod one.
 """
 
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from functools import cache, cached_property
 
 import numpy as np
 
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -49,6 +49,7 @@ class ShareFit:
         states: of the rows.
         """
         self.share = share
+        self._spread = config.strategy(devices=True) is PlacementStrategy.SPREAD
         self._columns = columns
         self._reservation = reservation_class()
         columns.vector(self._reservation.requests)
@@ -74,12 +75,13 @@ class ShareFit:
             return NONE
         wanted, waste = self.share.devices, 0
         if columns.gpus.has(row):
-            for free, _ in columns.gpus.free(row):
+            for free, _ in self._open(row):
                 if free >= part and wanted:
                     wanted, waste = wanted - 1, waste + free - part
         if wanted and min(self._closed(row), self._slots(row) - 1) < wanted:
             return NONE
-        return min(wanted, _MOST_OPENINGS) * _OPENING + min(waste, _OPENING - 1)
+        waste = min(waste, _OPENING - 1)
+        return min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 - waste if self._spread else waste)
 
     def costs(self, rows: Ints) -> Ints:
         """Return the costs of rows as `cost` does; shape (rows,)."""
@@ -87,7 +89,8 @@ class ShareFit:
         closed = columns.allocatable[rows, self._gpus] - columns.used[rows, self._gpus]
         slots = columns.allocatable[rows, self._pods] - columns.used[rows, self._pods]
         opens = (np.minimum(closed, slots - 1) >= wanted) & (self.parts[rows] <= WHOLE)
-        costs: Ints = np.where(opens, min(wanted, _MOST_OPENINGS) * _OPENING, NONE)
+        opening = min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 if self._spread else 0)
+        costs: Ints = np.where(opens, opening, NONE)
         opened = np.flatnonzero(columns.gpus.largest(len(columns.present))[rows] > 0)
         for place, row in zip(opened.tolist(), rows[opened].tolist(), strict=True):
             costs[place] = self.cost(row)
@@ -116,8 +119,8 @@ class ShareFit:
             name: returns the group of the first, second, … GPU that is opened.
             created_at: when the pod was created, seconds since the epoch; None where nothing is in doubt.
         """
-        part, share, columns = int(self.parts[row]), self.share, self._columns
-        fitting = [group for free, group in columns.gpus.free(row) if free >= part][: share.devices]
+        part, share = int(self.parts[row]), self.share
+        fitting = [group for free, group in self._open(row) if free >= part][: share.devices]
         given = [GivenPart(group, part, share.mib) for group in fitting]
         for number in range(share.devices - len(given)):
             group = name(number)
@@ -131,6 +134,11 @@ class ShareFit:
             given.append(GivenPart(group, part, share.mib, opening, placement))
             statement.open(row, group, opening)
         return tuple(given)
+
+    def _open(self, row: int) -> list[tuple[int, str]]:
+        """Return what is free of each open GPU of a row, in the order in which they are taken."""
+        free = self._columns.gpus.free(row)
+        return sorted(free, reverse=True) if self._spread else free
 
     def _closed(self, row: int) -> int:
         """Return how many whole GPUs of a row are free."""
