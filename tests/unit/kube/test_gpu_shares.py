@@ -18,6 +18,7 @@ from kaicore.kube.gpu_shares import (
 )
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GpuPart
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
 Json = dict[str, Any]
 NAMED = ("NVIDIA_VISIBLE_DEVICES", "RUNAI_NUM_OF_GPUS", "GPU_PORTION")
@@ -136,12 +137,16 @@ def test_labels_name_the_groups_of_the_last_placement_alone() -> None:
 
 
 def test_reservation_pod_asks_for_one_gpu_of_its_node() -> None:
-    opened = GpuOpened("n1", "g1", "kai-resource-reservation", "gpu-reservation-n1-g1", "default/1")
+    zones = (ZoneAmount(zone="node-1", amount={"nvidia.com/gpu": 1000}),)
+    predicted = Placement(Provenance.PREDICTED, (ContainerPlacement("resource-reservation", ("node-1",), zones),))
+    names = ("kai-resource-reservation", "gpu-reservation-n1-g1")
+    opened = GpuOpened("n1", "g1", *names, "default/1", placement=predicted)
     made = reservation_pod(ReservationSettings("image", runtime_class="nvidia"), opened)
     spec, metadata = made["spec"], made["metadata"]
     assert (spec["nodeName"], spec["runtimeClassName"]) == ("n1", "nvidia")
     assert spec["containers"][0]["resources"]["limits"] == {"nvidia.com/gpu": "1"}
-    assert (metadata["namespace"], metadata["name"]) == ("kai-resource-reservation", "gpu-reservation-n1-g1")
+    assert (metadata["namespace"], metadata["name"]) == names
+    assert "node-1" in metadata["annotations"]["kai.scheduler/numa-placement-predicted"]
     assert is_ours(metadata["labels"])
     of_kai = copy.deepcopy(metadata["labels"])
     del of_kai["app.kubernetes.io/managed-by"]

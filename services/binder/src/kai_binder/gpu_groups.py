@@ -51,7 +51,7 @@ class OpenedGpu(msgspec.Struct):
         return self.opened.node
 
 
-class Reservation(msgspec.Struct, frozen=True):
+class ReservationPod(msgspec.Struct, frozen=True):
     """A reservation pod of a GPU that is not open."""
 
     uid: str
@@ -64,7 +64,7 @@ class GpuGroupsRecord(msgspec.Struct):
     """`GpuGroups` as plain data."""
 
     opened: list[OpenedGpu]
-    leftovers: list[Reservation]
+    leftovers: list[ReservationPod]
     namespaces: list[str]
 
 
@@ -110,7 +110,7 @@ class GpuGroups:
                 self._unused.pop(payload.group, None)
                 if closed is not None and closed.uid and not closed.gone:
                     name = closed.opened.name
-                    self.leftovers[closed.uid] = Reservation(closed.uid, closed.opened.namespace, name, closed.node)
+                    self.leftovers[closed.uid] = ReservationPod(closed.uid, closed.opened.namespace, name, closed.node)
             case PodPlaced() if payload.gpus:
                 self._release(payload.uid)
                 for gpu in self.of(payload):
@@ -133,7 +133,7 @@ class GpuGroups:
     def _reservation_seen(self, pod: Pod) -> None:
         gpu = self.opened.get(pod.labels.get(GPU_GROUP_LABEL, ""))
         if gpu is None or (gpu.opened.namespace, gpu.opened.name) != (pod.namespace, pod.name):
-            self.leftovers[pod.uid] = Reservation(pod.uid, pod.namespace, pod.name, pod.node_name)
+            self.leftovers[pod.uid] = ReservationPod(pod.uid, pod.namespace, pod.name, pod.node_name)
             return
         if gpu.uid != pod.uid:
             gpu.uid = pod.uid

@@ -39,7 +39,7 @@ from kaicore.rules.events.payloads import BindFailed, GpuClosed
 from kaicore.runtime.service.logs import Logger
 
 from kai_binder.attempt import ACTOR, pod_path
-from kai_binder.gpu_groups import GpuGroups, OpenedGpu, Reservation, ShareStep, next_step
+from kai_binder.gpu_groups import GpuGroups, OpenedGpu, ReservationPod, ShareStep, next_step
 from kai_binder.projection import BinderProjection, PodBinding
 
 #: Seconds between two looks or tries: at first, and at most.
@@ -242,10 +242,10 @@ class GpuCloser:
         if self._work():
             self._due.set()
 
-    def _work(self) -> list[OpenedGpu | Reservation]:
+    def _work(self) -> list[OpenedGpu | ReservationPod]:
         groups = self._projection().gpus
         self._asked &= groups.leftovers.keys()
-        work: list[OpenedGpu | Reservation] = [*groups.unused()]
+        work: list[OpenedGpu | ReservationPod] = [*groups.unused()]
         work += [pod for uid, pod in groups.leftovers.items() if uid not in self._asked]
         return [one for one in work if self._has(f"node/{one.node}")]
 
@@ -296,7 +296,7 @@ class GpuCloser:
         self._logger.info("GPU closed", node=gpu.node, group=gpu.group, reason=reason)
         return True
 
-    async def _delete(self, pod: Reservation) -> bool:
+    async def _delete(self, pod: ReservationPod) -> bool:
         """Delete a reservation pod; False where the API server does not answer."""
         try:
             await self._client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})

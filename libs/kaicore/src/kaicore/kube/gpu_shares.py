@@ -16,6 +16,7 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.gpu_share import CONTAINER_NAME, GPU_FRACTION, GPU_MEMORY, NUM_DEVICES
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GpuPart, group_labels
+from kaicore.rules.model.placement import PREDICTED_ANNOTATION, encode_annotation
 from kaicore.rules.objects.gpu_sharing import (
     GPU,
     GPU_GROUP_LABEL,
@@ -273,6 +274,9 @@ def reservation_pod(settings: ReservationSettings, opened: GpuOpened) -> Documen
     }
     if settings.runtime_class:
         spec["runtimeClassName"] = settings.runtime_class
+    annotations = {"karpenter.sh/do-not-disrupt": "true"}
+    if opened.placement is not None and (record := encode_annotation(opened.placement)):
+        annotations[PREDICTED_ANNOTATION] = record
     return {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -280,7 +284,7 @@ def reservation_pod(settings: ReservationSettings, opened: GpuOpened) -> Documen
             "name": opened.name,
             "namespace": opened.namespace,
             "labels": {"app": _APP, GPU_GROUP_LABEL: opened.group, **MANAGED_BY},
-            "annotations": {"karpenter.sh/do-not-disrupt": "true"},
+            "annotations": annotations,
         },
         "spec": spec,
     }
