@@ -154,6 +154,8 @@ class ResourceVerbs:
             bind(self._backend, pod, binding=binding, operation=operation)
             return call.says(success(201), 201)
         given = await call.body()
+        if target.resource.stored:
+            given = await self._webhooks.completed(target, given, operation=operation)
         await self._reviewed(call, "CREATE", lambda trial: create(self._backend, target, given=given, operation=trial))
         if not target.resource.stored:
             return call.says(self._reviews.review(target, given=given, operation=operation), 201)
