@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.access.access_file import key_hash, new_key
-from kaicore.yaml_faults import place_of_fault
+from kaicore.yaml_text import load_yaml, place_of_fault
 
 from kai_cli.api_access import write_secret
 
@@ -46,7 +46,7 @@ def new(
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text()) if file.exists() else {}
+        document = load_yaml(file.read_text()) if file.exists() else {}
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror}") from error
     except yaml.YAMLError as error:

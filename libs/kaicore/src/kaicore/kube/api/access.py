@@ -20,7 +20,7 @@ import yaml
 
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.service_account import ServiceAccount, in_a_pod
-from kaicore.yaml_faults import place_of_fault
+from kaicore.yaml_text import place_of_fault
 
 
 @dataclass(frozen=True, slots=True)
