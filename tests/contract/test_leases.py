@@ -135,6 +135,15 @@ async def test_a_released_lease_is_had_at_once(store: LeaseStore, cluster: str) 
     assert await two.hold()
 
 
+async def test_a_lease_is_released_though_its_last_renewal_was_cut_off(store: LeaseStore, cluster: str) -> None:
+    one, two = (Lease(store, cluster, "relay", owner=name, clock=Clock()) for name in ("one", "two"))
+    assert await one.hold()
+    [entry] = await store.read(cluster, "relay")
+    assert await store.write(cluster, "relay", entry.value, expect=entry.revision) is not None
+    await one.release()
+    assert await two.hold()
+
+
 async def test_a_lease_outlives_a_store_that_does_not_answer_by_its_own_clock() -> None:
     store, clock = MemoryLeaseStore(), Clock()
     lease = Lease(store, "c", "relay", owner="one", duration_s=3, clock=clock)

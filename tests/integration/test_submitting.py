@@ -31,6 +31,7 @@ from kaicore.runtime.service import Health
 
 from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
+from tests.kai_commands import Forks
 from tests.past_runs import busy_cluster
 
 _GANG = """
@@ -66,9 +67,10 @@ async def served(log: EventLog, database_url: str) -> AsyncIterator[str]:
     """The address of an API of the log."""
     health = Health("log")
     health.met("log")
-    app = make_app(Inquiry(log), health, LongAnswers(database_url, at_once=1, most_s=300))
-    async with served_app(app) as url:
-        yield url
+    with Forks() as forks:
+        app = make_app(Inquiry(log), health, LongAnswers(database_url, at_once=1, most_s=300, forks=forks))
+        async with served_app(app) as url:
+            yield url
 
 
 async def create(facts: Facts, manifest: dict[str, Any]) -> None:

@@ -252,9 +252,12 @@ class Lease:
     async def release(self) -> None:
         """Give the lease up, so that the next one need not wait. Never raises for a store that does not answer."""
         self._until = float("-inf")
-        if self._revision:
-            with suppress(BusUnavailable):
-                await self._store.delete(self._cluster, self._name, expect=self._revision)
+        with suppress(BusUnavailable):
+            if self._revision and not await self._store.delete(self._cluster, self._name, expect=self._revision):
+                # A renewal that was cut off may have come there all the same.
+                entry = await self._entry()
+                if entry.value and decode_record(entry.value).owner == self._record.owner:
+                    await self._store.delete(self._cluster, self._name, expect=entry.revision)
         self._revision = 0
 
     async def _entry(self) -> Entry:
