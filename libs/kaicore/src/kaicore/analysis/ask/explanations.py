@@ -54,8 +54,8 @@ from kaicore.rules.deciding.why import (
     without_queue,
 )
 from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.queue import BoundReason
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.groups.labels import POD_GROUPS
 from kaicore.rules.groups.membership import POD, display_key
@@ -214,7 +214,7 @@ def why_waiting(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _fits(asked: Asked) -> tuple[Reason, ...]:
+def _fits(asked: Asked) -> tuple[CodedReason, ...]:
     """Return when the pod would fit; nothing where pods of another kind of its group go before it."""
     if asked.entry.group_problem is not None or asked.pod_class.key not in asked.remedy.classes:
         return ()
@@ -492,7 +492,7 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
 def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
-    counts: Counter[Reason] = Counter()
+    counts: Counter[CodedReason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]

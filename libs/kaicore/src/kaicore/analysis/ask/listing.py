@@ -34,7 +34,7 @@ from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
@@ -461,7 +461,7 @@ def node_row(state: FleetView, node: Node) -> NodeRow:
     )
 
 
-def reason_answer(reason: Reason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
+def reason_answer(reason: CodedReason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
     """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():

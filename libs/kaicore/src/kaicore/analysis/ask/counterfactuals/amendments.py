@@ -24,7 +24,7 @@ from kaicore.rules.events.payloads import (
     QueueDeleted,
     QueueObserved,
 )
-from kaicore.rules.events.reasons.base import NodeReason, named_amount
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount
 from kaicore.rules.events.reasons.devices import (
     DevicesTaken,
     NoMatchingDevices,
@@ -69,7 +69,6 @@ from kaicore.rules.events.reasons.queue import (
     ResourceNotCovered,
     VictimWithinShare,
 )
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.kueue import TOTAL_COUNT
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
@@ -226,7 +225,7 @@ def pod_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_pods_nearby(asked, reason)
 
 
-def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_itself(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     pod = asked.pod
     match reason:
         case SchedulingGated():
@@ -277,7 +276,7 @@ def _corrected(pod: Pod, problem: str, count: int) -> Pod:
     return edited(pod, malformed="", annotations=annotations)
 
 
-def _of_nodes(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_nodes(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     pod = asked.pod
     match reason:
         case NodeSelectorMismatch():
@@ -301,7 +300,7 @@ def _of_nodes(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             pass
 
 
-def _of_devices(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_devices(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     if not isinstance(reason, ResourceClaimNotReady | ResourceClaimOutOfReach | NoMatchingDevices | DevicesTaken):
         return
     for claim in asked.pod.resource_claims:
@@ -321,7 +320,7 @@ def _best_effort(pod: Pod) -> Pod:
     return edited(pod, annotations={**pod.annotations, POLICY_ANNOTATION: "best-effort"})
 
 
-def _of_pods_nearby(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_pods_nearby(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     subject = asked.pod.subject
     match reason:
         case TopologySpread():
@@ -365,7 +364,7 @@ def queue_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_reason(asked, reason)
 
 
-def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case QueueDoesNotExist():
             yield _made(Queue(name=reason.queue or DEFAULT_QUEUE, uid="made", origin="Queue.scheduling.run.ai"))

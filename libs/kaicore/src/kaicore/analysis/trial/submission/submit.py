@@ -30,8 +30,8 @@ from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import GangDoesNotFit
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -176,7 +176,7 @@ class _Groups:
         nominated = any(entry.nomination is not None for entry in members)
         return Prospect.STARTS_AFTER_EVICTIONS if nominated else Prospect.WAITS
 
-    def _reasons(self, members: Sequence[PodEntry]) -> list[Reason]:
+    def _reasons(self, members: Sequence[PodEntry]) -> list[CodedReason]:
         listed = (reason for entry in members if entry.waiting for reason in pending_reasons(entry, self._state))
         return sorted(dict.fromkeys(listed), key=weight)
 
