@@ -1,7 +1,7 @@
 """Invariants of a state after every event: all indexes equal those rebuilt from the pods' entries.
 
 The indexes are built anew, from the same facts and the same entries, and compared with those that the fold keeps. The
-property tests do this after each event.
+property tests do this after each event, in the gate after each third one.
 """
 
 from collections import Counter
@@ -9,11 +9,12 @@ from collections.abc import Iterator, Mapping
 from copy import copy
 
 import numpy as np
+from kaicore.rules.model.gpu_share import WHOLE, GpuPart
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.indexes.pod_indexes import PodIndexes
+from kaicore.rules.state.indexes.pod_indexes import PodIndexes, queue_amounts
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.transitions import TRANSITIONS
 from kaicore.rules.state.registries.queue_registry import QueueUsage, UsageKey
@@ -35,6 +36,7 @@ def differences(state: ClusterState) -> list[str]:
         *_compared_memory(state),
         *_compared_constraints(state, again),
         *_compared_groups(state, again),
+        *_compared_gpus(state, again),
         *_compared_usage(state),
     ]
     return [f"{name}: {kept!r}, but by the entries {derived!r}" for name, kept, derived in compared if kept != derived]
@@ -68,7 +70,25 @@ def rebuilt(state: ClusterState) -> PodIndexes:
         again.class_registry.restore(pod_class, identity, pods[key])
     for uid in sorted(state.pods):
         again.restore(copy(state.pods[uid]))
+    again.shared_gpus.restore([copy(group) for group in state.shared_gpus.groups.values()])
     return again
+
+
+def _compared_gpus(state: ClusterState, again: PodIndexes) -> Iterator[Compared]:
+    parts: dict[str, dict[str, GpuPart]] = {name: {} for name in state.shared_gpus.groups}
+    for uid, entry in state.pods.items():
+        for part in entry.gpus if entry.charged else ():
+            parts[part.group][uid] = part
+    for name, group in state.shared_gpus.groups.items():
+        used = sum(part.milli for part in group.parts.values())
+        yield f"GPU group {name}: parts", group.parts, parts[name]
+        yield f"GPU group {name}: promised no more than once", used <= WHOLE, True
+        yield f"GPU group {name}: used", state.columns.gpus.used(name), used
+    rows = len(state.columns.names)
+    for row, node in enumerate(state.columns.names):
+        yield f"{node}: free parts", state.columns.gpus.free(row), again.columns.gpus.free(row)
+    largest = [indexes.columns.gpus.largest(rows).tolist() for indexes in (state, again)]
+    yield "largest free parts", *largest
 
 
 def _compared_entries(state: ClusterState) -> Iterator[Compared]:
@@ -182,7 +202,9 @@ def _compared_usage(state: ClusterState) -> Iterator[Compared]:
     for entry in state.pods.values():
         charge = entry.queue_charge
         if charge is not None:
-            usages.setdefault(charge.key, QueueUsage()).count(charge, entry.requests, sign=1, at_us=state.recorded_at)
+            usages.setdefault(charge.key, QueueUsage()).count(
+                charge, queue_amounts(entry, charge), sign=1, at_us=state.recorded_at
+            )
     for key in state.queue_registry.usages.keys() | usages.keys():
         kept, derived = state.queue_registry.usages.get(key, QueueUsage()), usages.get(key, QueueUsage())
         for name in ("used", "non_preemptible", "pending"):

@@ -209,8 +209,6 @@ def test_a_selector_that_selects_nothing_is_not_taken_for_no_selector() -> None:
             {"affinity": required([{"matchFields": [{"key": "metadata.uid", "operator": "In", "values": ["u"]}]}])},
             "node affinity by field metadata.uid",
         ),
-        ({"annotations": {"gpu-fraction": "0.5"}}, "a share of a GPU (gpu-fraction)"),
-        ({"annotations": {"gpu-memory": "2000"}}, "a share of a GPU (gpu-memory)"),
     ],
 )
 def test_what_cannot_be_honoured_is_named(spec: dict[str, Any], named: str) -> None:

@@ -66,7 +66,7 @@ def explanations(reasons: Iterable[CodedReason]) -> list[Document]:
         if (text := str(reason)) not in texts:
             texts.append(text)
         if isinstance(reason, (OverLimit, NonPreemptibleOverQuota)):
-            requested.setdefault(kind, {})[reason.resource] = reason.requested
+            requested.setdefault(kind, {})[reason.resource] = reason.whole(reason.requested)
     documents = []
     for code, queue in sorted(messages, key=lambda kind: kind[0] == POD_SCHEDULING_ERRORS):
         document: Document = {"reason": code, "message": "; ".join(messages[code, queue][:_MOST_MESSAGES])}

@@ -20,7 +20,7 @@ from kai_exporter.metrics import ExporterMetrics
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
-    from kai_exporter.publishing.api_server import ApiServer
+    from kaicore.runtime.agent.api_server import ApiServer
 
 _URLS = r"^https?://[^\s/,]+[^\s,]*(\s*,\s*https?://[^\s/,]+[^\s,]*)*$"
 
@@ -165,10 +165,10 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
 
 
 def _api_server(settings: ExporterSettings) -> "AbstractAsyncContextManager[ApiServer]":
-    from kai_exporter.publishing.api_server import PodApiServer  # noqa: PLC0415
+    from kaicore.runtime.agent.api_server import PodApiServer  # noqa: PLC0415
 
     if not settings.kubeconfig and in_a_pod():
-        return PodApiServer()
+        return PodApiServer(user_agent="kai-exporter")
     # A kubeconfig may ask for anything, an exec plugin for instance: that is not for the small client.
     from kaicore.kube.api.access import configured_access  # noqa: PLC0415
     from kaicore.kube.api.client import KubeClient  # noqa: PLC0415

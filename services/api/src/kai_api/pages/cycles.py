@@ -28,6 +28,7 @@ _KINDS: dict[type[payloads.Payload], tuple[str, str]] = {
     payloads.NominationCleared: ("leaving", "give up room"),
     payloads.EvictionDecided: ("leaving", "evict"),
     payloads.HealRequested: ("leaving", "place anew"),
+    payloads.GpuOpened: ("placed", "open a GPU for sharing"),
     payloads.ProvisioningRequested: ("placed", "ask for nodes"),
     payloads.ProvisioningWithdrawn: ("leaving", "withdraw request"),
 }

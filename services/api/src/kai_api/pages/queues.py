@@ -251,7 +251,7 @@ def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
         queue = tree.queues[number]
         if place >= 0:
             allocated, deserved, requested, quota, limit = (
-                int(table[number][place])
+                tree.whole(place, int(table[number][place]))
                 for table in (
                     accounts.used,
                     accounts.shares.fair,

@@ -15,6 +15,7 @@ from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
 from kaicore.runtime.fork_server import ForkServer
+from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.running.hints import kubectl
@@ -57,6 +58,14 @@ class ClusterSpec:
     exporter: bool = True
     shadow: str = ""
     schedulers: int = 1
+
+
+def _sharing(scheduler_config: Path | None) -> dict[str, str]:
+    """Return the binder's settings for shares of GPUs, which the scheduler's own say."""
+    if not read_shard_settings(scheduler_config).gpu_sharing:
+        return {}
+    # Simulated kubelets pull no images.
+    return {"KAI_GPU_SHARING": "true", "KAI_GPU_RESERVATION_IMAGE": "kai-ledger"}
 
 
 class Stack:
@@ -258,7 +267,8 @@ class Stack:
                 named=spec.schedulers > 1,
                 count=spec.schedulers,
             )
-            specs += self._instances(f"{spec.name}-binder", "kai_binder.main", access("binder"), named=True)
+            binder = access("binder") | _sharing(spec.scheduler_config)
+            specs += self._instances(f"{spec.name}-binder", "kai_binder.main", binder, named=True)
         if spec.exporter:
             ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
             if spec.kubeconfigs is not None and "ingest" in spec.kubeconfigs.own:

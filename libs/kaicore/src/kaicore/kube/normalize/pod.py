@@ -25,6 +25,7 @@ import msgspec
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
 from kaicore.kube.normalize.fields import amounts, label_requirements, node_term, node_terms, sorted_requirements
+from kaicore.kube.normalize.gpu_share import gpu_share
 from kaicore.kube.wire.objects import (
     Affinity,
     ContainerSpec,
@@ -43,7 +44,6 @@ from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
 from kaicore.rules.model.pod import (
-    GPU_SHARE,
     LAST_CHECKPOINT_ANNOTATION,
     MIRROR_ANNOTATION,
     Amounts,
@@ -309,6 +309,7 @@ ANNOTATION_PREFIXES = (
     "network-topology",
     "pod-group",
     "run.ai/",
+    "runai/",
     "scheduling.",
     "topology.",
     *(prefix for dialect in DIALECTS for prefix in dialect.annotations),
@@ -319,9 +320,6 @@ OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, DOMAINS_ANNOTATION})
 
 #: Annotations that stand in no pod: those, and what a field of its own has.
 _NOT_KEPT = OWN_ANNOTATIONS | {LAST_CHECKPOINT_ANNOTATION}
-
-#: Annotations by which a pod asks for a part of a GPU, which no node's allocatable accounts for.
-GPU_SHARE_ANNOTATIONS = ("gpu-fraction", "gpu-fraction-num-devices", "gpu-memory")
 
 #: So many of a pod's malformed fields are shown.
 _MOST_SAID = 3
@@ -361,10 +359,11 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
     if not metadata.name:
         raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
     annotations = metadata.annotations or {}
-    constraints = Constraints()
+    constraints, share = Constraints(), None
     malformed: list[InvalidObject] = []
     try:
         constraints = read_constraints(wire)
+        share = gpu_share(annotations, spec, subject=subject)
     except InvalidObject as error:
         malformed.append(error)
 
@@ -427,6 +426,7 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
         start_time=0 if status.phase in (None, "", "Pending") else seconds(status.start_time) or 0,
         active_deadline_s=max(spec.active_deadline_seconds or 0, 0),
         checkpoint_at=_checkpoint_at(annotations, subject=subject, lost=lost),
+        gpu_share=share,
     )
 
 
@@ -520,7 +520,3 @@ def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
         for requirement in term:
             if requirement.field and requirement.key != "metadata.name":
                 yield f"node affinity by field {requirement.key}"
-    annotations = wire.metadata.annotations or {}
-    for name in GPU_SHARE_ANNOTATIONS:
-        if name in annotations:
-            yield f"{GPU_SHARE} ({name})"

@@ -37,6 +37,7 @@ from kaicore.rules.events.payloads import (
     CycleCompleted,
     DevicesCharged,
     EvictionDecided,
+    GpuOpened,
     GroupPending,
     NodeCharged,
     Payload,
@@ -230,6 +231,8 @@ class _Record:
         subject = f"{decision.namespace}/{decision.name}"
         if isinstance(decision, _OF_GROUPS):
             return self._event(f"provisioning/{subject}", subject, decision)
+        if isinstance(decision, GpuOpened):
+            return self._event(f"node/{decision.node}", decision.node, decision)
         return self._event(f"pod/{decision.uid}", subject, decision)
 
     def _next_id(self) -> UUID:

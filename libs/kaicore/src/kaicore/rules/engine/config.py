@@ -9,6 +9,7 @@ import msgspec
 
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
+from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
@@ -18,7 +19,7 @@ from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "23"
+ENGINE_VERSION = "24"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
@@ -211,6 +212,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             long; 0 for never.
         hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
+        gpu_sharing: whether pods get shares of GPUs; without, pods that ask for one wait.
+        gpu_reservation_namespace: the namespace of the pods that hold GPUs that are opened for sharing.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -258,6 +261,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     promise_alone_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
+    gpu_sharing: bool = False
+    gpu_reservation_namespace: str = RESERVATION_NAMESPACE
 
     def in_pool(self, labels: Mapping[str, str]) -> bool:
         """Tell whether what has these labels is this shard's, by its node pool."""
@@ -320,6 +325,8 @@ _LATER = (
     "consolidate_win_us",
     "consolidate_pods_per_day",
     "consolidate_gpus_per_pod",
+    "gpu_sharing",
+    "gpu_reservation_namespace",
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
 _UNSAID |= {"backfill": Backfill.OFF.value, "promise_alone_after_us": 0, "hold_after_us": 0}

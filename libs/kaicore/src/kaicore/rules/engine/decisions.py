@@ -10,6 +10,7 @@ import msgspec
 from kaicore.rules.events.payloads import (
     ClassPending,
     EvictionDecided,
+    GpuOpened,
     GroupPending,
     HealRequested,
     NominationCleared,
@@ -25,7 +26,7 @@ PodDecision = PodPlaced | PodNominated | NominationCleared | EvictionDecided | H
 #: What a cycle decides about a group.
 GroupDecision = ProvisioningRequested | ProvisioningWithdrawn
 
-Decision = PodDecision | GroupDecision
+Decision = PodDecision | GroupDecision | GpuOpened
 
 _Kind = TypeVar("_Kind", PodPlaced, PodNominated, NominationCleared, EvictionDecided, HealRequested)
 

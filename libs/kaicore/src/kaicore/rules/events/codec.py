@@ -27,7 +27,7 @@ _PARTS = (
 )
 
 #: Current schema versions, where not 1.
-_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 7}
+_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 8}
 
 #: `(type, version)` to the function that makes a document of `version + 1` of it.
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {
@@ -45,6 +45,8 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 5): lambda document: document,
     # Until then evictions did not say what work they lose.
     ("CycleCompleted", 6): lambda document: document,
+    # Until then no reason was about shares of GPUs.
+    ("CycleCompleted", 7): lambda document: document,
 }
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}

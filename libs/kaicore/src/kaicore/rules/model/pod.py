@@ -10,6 +10,7 @@ from typing import Annotated
 import msgspec
 
 from kaicore.rules.model.device import PodClaim
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.objects.wire import ObjectMeta
 
@@ -132,7 +133,7 @@ class QosClass(StrEnum):
     BEST_EFFORT = "BestEffort"
 
 
-#: Begins the feature, in `Pod.unsupported`, of a pod that asks for a part of a GPU.
+#: Begins the feature by which a pod with a share of a GPU is refused.
 GPU_SHARE = "a share of a GPU"
 
 
@@ -204,6 +205,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
         active_deadline_s: seconds from there after which it is ended (`spec.activeDeadlineSeconds`); 0 for never.
         checkpoint_at: when it last wrote a checkpoint (`LAST_CHECKPOINT_ANNOTATION`), in seconds since the epoch; 0 for
             never.
+        gpu_share: the parts of GPUs that it asks for; None for none.
     """
 
     uid: str
@@ -241,6 +243,7 @@ class Pod(msgspec.Struct, frozen=True, omit_defaults=True):
     active_deadline_s: int = 0
     resource_claims: tuple[PodClaim, ...] = ()
     checkpoint_at: int = 0
+    gpu_share: GpuShare | None = None
 
     @property
     def subject(self) -> str:

@@ -155,6 +155,7 @@ class QueueAccounts:
                             left=limit - own,
                             limit=limit if held > limit else None,
                             queue=self.tree.queues[above].name,
+                            unit=self.tree.units[place],
                         )
                     )
                 held = max(own + held, kept) - max(own, kept)
@@ -176,6 +177,7 @@ class QueueAccounts:
                 requested=amount,
                 left=bounds[above][place] - used[above][place],
                 queue=self.tree.queues[above].name,
+                unit=self.tree.units[place],
             )
             for place, amount in enumerate(demand.amounts)
             if amount > 0 and place not in but

@@ -18,6 +18,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import lru_cache
 
+import msgspec
+
 from kaicore.rules.events.reasons.queue import (
     NamespaceNotSelected,
     QueueDoesNotExist,
@@ -28,12 +30,19 @@ from kaicore.rules.events.reasons.queue import (
     ResourceNotCovered,
 )
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.gpu_share import GPU as WHOLE_GPU
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
 
 #: All kinds of whole GPUs together; a MIG instance counts its compute slices, as in KAI.
 GPU = "gpu"
+
+#: Parts of GPUs, in thousandths, among the amounts of work; a tree that counts them adds them to GPUs. No node has it.
+SHARED_GPU = "kai.scheduler/thousandths-of-a-gpu"
+#: To what parts of GPUs are added.
+SHARED_IN = frozenset({GPU, WHOLE_GPU})
 
 _MIG = re.compile(r"[^/]+/mig-(\d{1,2})g\.")
 
@@ -47,6 +56,16 @@ def counted(amounts: Amounts) -> Amounts:
 def gpus_of(amounts: Amounts) -> int:
     """Return how many GPUs amounts hold, of all kinds."""
     return sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
+
+
+def thousandths_of_gpus(amounts: Amounts) -> int:
+    """Return how many thousandths of GPUs amounts hold, whole ones and parts."""
+    return gpus_of(amounts) * WHOLE + amounts.get(SHARED_GPU, 0)
+
+
+def without_parts(amounts: Amounts) -> Amounts:
+    """Return amounts as nodes know them, without parts of GPUs."""
+    return {name: amount for name, amount in amounts.items() if name != SHARED_GPU}
 
 
 @lru_cache(maxsize=4096)
@@ -90,6 +109,7 @@ class QueueTree:
 
     Attributes:
         resources: names of the resources that any queue names, sorted; their places are the resources' numbers.
+        units: by resource, how many make one of it: 1, or 1000 for GPUs where parts of them count.
         queues: by number.
         parents: the parent's number, -1 for a root.
         children: the children's numbers.
@@ -108,8 +128,11 @@ class QueueTree:
             in the division only.
     """
 
-    def __init__(self, queues: Mapping[str, Queue]) -> None:
-        """Args: queues: by name."""
+    def __init__(self, queues: Mapping[str, Queue], *, parts: bool = False) -> None:
+        """Args:
+        queues: by name.
+        parts: whether GPUs are counted in thousandths, so that parts of them count exactly.
+        """
         self.configured = bool(queues)
         self.problems: dict[str, str] = {}
         self._aliases = {name: queue for name, queue in queues.items() if queue.alias_of}
@@ -130,6 +153,8 @@ class QueueTree:
         self._find_problems(real)
         self.implied_default = self._number[DEFAULT_QUEUE] if implied and queues else -1
         self.resources = tuple(sorted({name for queue in self.queues for name in queue.shares}))
+        self._parts = parts
+        self.units = tuple(WHOLE if parts and _is_gpu(name) else 1 for name in self.resources)
         size, width = len(self.queues), len(self.resources)
         self.quotas = [[0] * width for _ in range(size)]
         self.limits = [[UNLIMITED] * width for _ in range(size)]
@@ -161,12 +186,23 @@ class QueueTree:
         """
         by_name = counted(amounts)
         uncounted = self.not_counted_by(number)
+        names = frozenset(name for name, amount in amounts.items() if amount and name != PODS)
+        shared = by_name.pop(SHARED_GPU, 0)
+        if shared:
+            names = names - {SHARED_GPU} | {WHOLE_GPU}
+        if self._parts:
+            by_name = {name: amount * WHOLE if _is_gpu(name) else amount for name, amount in by_name.items()}
+            by_name |= {name: by_name.get(name, 0) + shared for name in SHARED_IN} if shared else {}
         return Demand(
             tuple(
                 0 if place in uncounted else by_name.get(resource, 0) for place, resource in enumerate(self.resources)
             ),
-            frozenset(name for name, amount in amounts.items() if amount and name != PODS),
+            names,
         )
+
+    def whole(self, place: int, amount: int) -> int:
+        """Return an amount of a resource, by its place, in the resource's own unit, rounded up."""
+        return amount if amount >= UNLIMITED else -(-amount // self.units[place])
 
     def not_counted_by(self, number: int) -> AbstractSet[int]:
         """Return the places of `uncounted` for a queue."""
@@ -294,7 +330,7 @@ class QueueTree:
     def _set_bounds(self, number: int) -> None:
         queue, children = self.queues[number], self.children[number]
         for place, resource in enumerate(self.resources):
-            share = queue.shares.get(resource, _NO_SHARE)
+            share = _in_units(queue.shares.get(resource, _NO_SHARE), self.units[place])
             quota = UNLIMITED if share.quota is None else share.quota
             if queue.pooled:
                 quota = min(UNLIMITED, quota + sum(self.quotas[child][place] for child in children))
@@ -334,3 +370,16 @@ class QueueTree:
         return resource in self.queues[number].shares or any(
             self._pools(child, resource) for child in self.children[number]
         )
+
+
+def _is_gpu(resource: str) -> bool:
+    return resource == GPU or gpus_per_unit(resource) > 0
+
+
+def _in_units(share: QueueShare, unit: int) -> QueueShare:
+    """Return a queue's share of a resource in smaller units."""
+    if unit == 1:
+        return share
+    bounds = {name: getattr(share, name) for name in ("quota", "limit", "borrowing", "lendable")}
+    changed = {name: min(bound * unit, UNLIMITED) for name, bound in bounds.items() if bound is not None}
+    return msgspec.structs.replace(share, **changed)

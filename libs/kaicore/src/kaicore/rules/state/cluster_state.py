@@ -37,11 +37,12 @@ from kaicore.rules.queues.tree import QueueTree
 from kaicore.rules.state.indexes.cluster_constraints import FACTS
 from kaicore.rules.state.indexes.pod_indexes import PodIndexes
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
-from kaicore.rules.state.pods.pod_entry import PodEntry
-from kaicore.rules.state.pods.transitions import change
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.transitions import Release, change
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
 from kaicore.rules.state.registries.queue_registry import queue_accounts
+from kaicore.rules.state.shared_gpus import GpuGroup
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
 from kaicore.rules.topology.resolve import Resolver
 
@@ -321,6 +322,9 @@ class ClusterState(PodIndexes):
     # Events about pods that do more than change one entry.
 
     def _pod_observed(self, payload: payloads.PodObserved) -> None:
+        group = self.shared_gpus.reserved_by(payload.pod)
+        if group is not None:
+            self._reservation_seen(group, payload.pod)
         self._change_pod(payload.pod.uid, payload)
 
     def _pod_deleted(self, payload: payloads.PodDeleted) -> None:
@@ -380,6 +384,43 @@ class ClusterState(PodIndexes):
 
     def _topology_deleted(self, payload: payloads.TopologyDeleted) -> None:
         self.set_topology(payload.node, None)
+
+    # Events about GPUs that are opened for sharing.
+
+    def _gpu_opened(self, payload: payloads.GpuOpened) -> None:
+        pod = self.shared_gpus.open(payload, at=self.recorded_at)
+        if pod is None:
+            return
+        entry = PodEntry(pod)
+        before = copy(entry)
+        entry.stage, entry.node, entry.predicted = Stage.PLACED, payload.node, payload.placement
+        entry.cycle, entry.placed_at = payload.cycle, self.context.occurred_at
+        entry.decided_at = self.context.input_position(payload.cycle)
+        self.update(before, entry, release=None)
+
+    def _gpu_closed(self, payload: payloads.GpuClosed) -> None:
+        planned = self.shared_gpus.close(payload)
+        if planned:
+            self._forget_planned(planned)
+        self.node_changed(payload.node)
+
+    def _reservation_seen(self, group: GpuGroup, pod: Pod) -> None:
+        """The real reservation pod takes the place of the planned one, with the zones predicted for that."""
+        entry = self.pods.get(pod.uid)
+        planned = self.pods.get(group.uid) if group.planned else None
+        self.shared_gpus.seen(group, pod)
+        if planned is None or entry is not None:
+            return
+        self._forget_planned(planned.pod.uid)
+        entry = PodEntry(pod, predicted=planned.predicted, decided_at=planned.decided_at)
+        entry.cycle, entry.placed_at = planned.cycle, planned.placed_at
+        self.pods[pod.uid] = entry
+
+    def _forget_planned(self, uid: str) -> None:
+        entry = self.pods[uid]
+        before = copy(entry)
+        entry.stage = Stage.ABSENT
+        self.update(before, entry, release=Release.NOT_BOUND)
 
     # Events about groups and queues.
 
@@ -479,6 +520,8 @@ class ClusterState(PodIndexes):
         payloads.PlacementObserved: None,
         payloads.PredictionMissed: _prediction_missed,
         payloads.PodPlaced: None,
+        payloads.GpuOpened: _gpu_opened,
+        payloads.GpuClosed: _gpu_closed,
         payloads.NodeCharged: _only_counted,
         payloads.DevicesCharged: _only_counted,
         payloads.PodBound: None,

@@ -33,9 +33,10 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRegistryRecord
+from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-23-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-24-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -94,6 +95,7 @@ class _StateRecord(msgspec.Struct):
     recent_work: list[SeenWork] = msgspec.field(default_factory=list)
     run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
     moved_pods: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")
@@ -178,6 +180,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             recent_work=state.recent_work.record(),
             run_times=state.run_times.record(),
             moved_pods=sorted(state.moved_pods.items()),
+            gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
         )
     )
 
@@ -239,6 +242,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
         zones.restore_memory(row, node.memory_used, node.assignments, node.cells)
     for entry in record.pods:
         state.restore(entry)
+    state.shared_gpus.restore(record.gpu_groups)
     state.group_table.changed.clear()
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}

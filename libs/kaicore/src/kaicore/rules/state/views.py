@@ -46,6 +46,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRegistry
 from kaicore.rules.state.registries.queue_registry import QueueRegistry
+from kaicore.rules.state.shared_gpus import SharedGpus
 from kaicore.rules.topology.book import TopologyBook
 from kaicore.rules.topology.resolve import Resolver
 
@@ -81,6 +82,8 @@ class PodsView(LogView, Protocol):
     def nominated(self) -> Set[str]: ...
     @property
     def misaligned(self) -> Set[str]: ...
+    @property
+    def shared_gpus(self) -> SharedGpus: ...
     @property
     def classes(self) -> Mapping[str, PodClass]: ...
     def class_of(self, entry: PodEntry) -> PodClass: ...

@@ -235,7 +235,7 @@ def _of_itself(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
             count = len(asked.fellows)
             words = f"correct the invalid request of pod {pod.subject}: {reason.problem}"
             yield asked.edit_pods("correct", words, lambda one: _corrected(one, reason.problem, count))
-        case Unsupported(group="") if any(feature.startswith(GPU_SHARE) for feature in pod.unsupported):
+        case Unsupported(group="") if reason.features.startswith(GPU_SHARE):
             words = f"request a whole GPU ({_GPU}: 1) instead of a share of one in {pod.subject}"
             yield asked.edit_pods("whole-gpu", words, _whole_gpu)
         case Unsupported(group=""):
@@ -257,11 +257,13 @@ def _preemptible(pod: Pod) -> Pod:
 
 
 def _whole_gpu(pod: Pod) -> Pod:
-    """Return a pod that requests a GPU instead of a share of one."""
+    """Return a pod that requests whole GPUs instead of shares of as many."""
     *others, main = pod.containers
-    requests, limits = ({**amounts, _GPU: max(amounts.get(_GPU, 0), 1)} for amounts in (main.requests, main.limits))
+    count = 1 if pod.gpu_share is None else pod.gpu_share.devices
+    requests, limits = ({**amounts, _GPU: max(amounts.get(_GPU, 0), count)} for amounts in (main.requests, main.limits))
     kept = tuple(feature for feature in pod.unsupported if not feature.startswith(GPU_SHARE))
-    return edited(pod, unsupported=kept, containers=(*others, edited(main, requests=requests, limits=limits)))
+    containers = (*others, edited(main, requests=requests, limits=limits))
+    return edited(pod, unsupported=kept, gpu_share=None, containers=containers)
 
 
 def _corrected(pod: Pod, problem: str, count: int) -> Pod:
@@ -498,7 +500,7 @@ def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
         if queue is None:
             continue
         # What is over by being used already is lacking as well.
-        lacking = max(reason.excess, 0)
+        lacking = max(reason.whole(reason.excess), 0)
         share = queue.shares.get(reason.resource, QueueShare())
         share, bound, value = _more(share, reason, lacking)
         if not bound:
@@ -509,7 +511,7 @@ def _raised(asked: Asked, bounds: Sequence[BoundReason]) -> Iterator[Amendment]:
     if changed:
         first = bounds[0]
         pairs = [(queues[name], after) for name, after in changed.items()]
-        yield _changed(" and ".join(words), pairs, resource=first.resource, amount=first.excess)
+        yield _changed(" and ".join(words), pairs, resource=first.resource, amount=first.whole(first.excess))
 
 
 def _more(share: QueueShare, reason: BoundReason, lacking: int) -> tuple[QueueShare, str, int]:

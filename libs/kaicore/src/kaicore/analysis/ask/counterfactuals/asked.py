@@ -24,7 +24,7 @@ from kaicore.rules.events.reasons.base import CodedReason, NodeReason
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.columns import Ints
-from kaicore.rules.queues.tree import counted
+from kaicore.rules.queues.tree import counted, without_parts
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
@@ -118,7 +118,7 @@ class Asked:
         """The sum of the requests of all pods that must start together, as queues count it."""
         pending = self.session.pending_groups.get(self.entry.group)
         steps = [] if pending is None else self.session.gangs.joint_steps(pending)[0]
-        return counted(self.session.pods.requests_of(members_of(steps) or [self.entry]))
+        return counted(without_parts(self.session.pods.requests_of(members_of(steps) or [self.entry])))
 
     @cached_property
     def obstacles(self) -> list[NodeObstacles]:

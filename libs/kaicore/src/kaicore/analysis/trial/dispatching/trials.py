@@ -80,8 +80,13 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
         for number, queue in enumerate(tree.queues):
             sums.paths.setdefault(queue.name, tuple(tree.queues[above].name for above in tree.paths[number]))
             for place, resource in enumerate(tree.resources):
-                _add(sums.held, queue.name, resource, accounts.used[number][place])
-                _add(sums.fair, queue.name, resource, min(accounts.shares.fair[number][place], UNLIMITED))
+                _add(sums.held, queue.name, resource, tree.whole(place, accounts.used[number][place]))
+                _add(
+                    sums.fair,
+                    queue.name,
+                    resource,
+                    min(tree.whole(place, accounts.shares.fair[number][place]), UNLIMITED),
+                )
         for entry in state.pods.values():
             if entry.charged and DISPATCH_MARK in entry.pod.annotations:
                 name, _ = state.queue_of(entry)

@@ -13,6 +13,7 @@ from kaicore.rules.events.payloads import EvictionDecided, HealRequested, PodPla
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.gpu_share import GpuPart, gpus_text
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import canonical_quantity
@@ -52,6 +53,7 @@ class PodOutcome:
         rank: its place among the pods of its set, where the simulation placed it and its group has a topology
             constraint; None for none.
         domains: of such a pod, its node's domain at each level of the topology, by the level's name, the widest first.
+        gpus: the parts of GPUs that it has.
     """
 
     namespace: str
@@ -64,6 +66,7 @@ class PodOutcome:
     owner: str = ""
     rank: int | None = None
     domains: Mapping[str, str] = field(default_factory=dict)
+    gpus: tuple[GpuPart, ...] = ()
 
 
 @dataclass(slots=True)
@@ -104,6 +107,7 @@ class Outcome:
                     ],
                     "rank": pod.rank,
                     "domains": dict(pod.domains),
+                    **({"gpus": [_part(part) for part in pod.gpus]} if pod.gpus else {}),
                     "reasons": [
                         {"code": why.code, "message": why.message, "nodes": why.nodes, "example": why.example}
                         for why in pod.reasons
@@ -137,7 +141,9 @@ def outcome_of(
     nodes = sum(node is not None for node in state.columns.facts)
     remedies = StateRemedies(state, config)
     pods = [
-        _pod(entry, state, remedies, placed.get(entry.pod.uid)) for entry in state.pods.values() if not _is_over(entry)
+        _pod(entry, state, remedies, placed.get(entry.pod.uid))
+        for entry in state.pods.values()
+        if not _is_over(entry) and not state.shared_gpus.is_reservation(entry.pod.uid)
     ]
     in_order = sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name))
     return Outcome(cycles, nodes, seconds, in_order, _notes(state))
@@ -163,6 +169,10 @@ def evicted_pod(entry: PodEntry, eviction: EvictionDecided | HealRequested) -> P
         counted = failures_text(eviction.failures_left)
         why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_preemptor}{again}{counted}")
     return PodOutcome(pod.namespace, pod.name, eviction.node, Phase.EVICTED, reasons=(why,), owner=_owner(entry))
+
+
+def _part(part: GpuPart) -> dict[str, str]:
+    return {"group": part.group, "part": gpus_text(part.milli)}
 
 
 def _is_over(entry: PodEntry) -> bool:
@@ -195,6 +205,7 @@ def _pod(entry: PodEntry, state: WorkView, remedies: StateRemedies, placed: PodP
         owner=_owner(entry),
         rank=in_topology.rank if in_topology is not None and in_topology.rank != NO_RANK else None,
         domains=in_topology.domains if in_topology is not None else {},
+        gpus=entry.gpus if phase is Phase.BOUND else (),
     )
 
 

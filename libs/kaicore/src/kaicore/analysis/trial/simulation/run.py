@@ -6,12 +6,19 @@ before the next cycle, and its controller has created another. When nothing chan
 to the end of a waiting time: a grace, a delay, a minimum runtime.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
 from kaicore.analysis.trial.simulation.disruption import DisruptionController
+from kaicore.analysis.trial.simulation.gpu_groups import (
+    closed_groups,
+    is_reservation,
+    opened_for,
+    parts_of,
+    reservation_pod,
+)
 from kaicore.analysis.trial.simulation.kubelets import KubeletAnswer, Kubelets
 from kaicore.analysis.trial.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
 from kaicore.analysis.trial.simulation.world import World, WorldPod
@@ -33,6 +40,8 @@ from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.observation import annotated_placement, observation, zones_of
 from kaicore.rules.events.payloads import (
     EvictionDecided,
+    GpuClosed,
+    GpuOpened,
     GroupSourceObserved,
     HealRequested,
     NodeCharged,
@@ -42,6 +51,7 @@ from kaicore.rules.events.payloads import (
     PodEvicted,
     PodPlaced,
 )
+from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GpuPart
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.placement import (
     DOMAINS_ANNOTATION,
@@ -182,12 +192,17 @@ class Simulation:
         self._now = max(self._now + CYCLE_US, self._wake)
         proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
         await self._append(proposal.units)
+        for opened in proposal.result.decisions:
+            if isinstance(opened, GpuOpened):
+                await self._append(self._reserve(opened))
         for decision in proposal.result.placements:
             self.placed[decision.uid] = decision
             await self._append([*self._bind_claims(decision), *self._bind(decision)])
         gone: tuple[EvictionDecided | HealRequested, ...] = (*proposal.result.evictions, *proposal.result.repairs)
         for eviction in gone:
             await self._append(self._evict(eviction))
+        for closed, uid in closed_groups(self.state):
+            await self._append(self._close(closed, uid))
         if gone or proposal.result.placements:
             await self._append([self._seen(BUDGET, budget) for budget in self._disruption.changed(self.state)])
         self._due = proposal.result.due
@@ -241,10 +256,15 @@ class Simulation:
         wire = pod.wire
         units: list[Unit | None] = []
         node, meta = wire.spec.node_name or "", wire.metadata
-        if pod.predicted is not None and node and _holds(wire) and self._believed(pod, node, pod.predicted):
+        predicted = pod.predicted
+        if predicted is not None and not (node and _holds(wire) and self._believed(pod, node, predicted)):
+            predicted = None
+        parts = parts_of(normalize_pod(wire), self.state) if node and _holds(wire) else ()
+        units += self._opened(parts, wire)
+        if predicted is not None or parts:
             waiting = msgspec.structs.replace(wire.spec, node_name=None)
             units.append(self._seen(POD, msgspec.structs.replace(wire, spec=waiting)))
-            containers = annotated_placement(pod.predicted).containers
+            containers = () if predicted is None else annotated_placement(predicted).containers
             placed = PodPlaced(
                 uid=meta.uid,
                 namespace=meta.namespace,
@@ -252,7 +272,8 @@ class Simulation:
                 node=node,
                 cycle="",
                 pod_class="",
-                placement=Placement(Provenance.PREDICTED, containers),
+                placement=None if predicted is None else Placement(Provenance.PREDICTED, containers),
+                gpus=parts,
             )
             units.append(
                 Unit(
@@ -266,6 +287,17 @@ class Simulation:
         if pod.observed is not None and node and _holds(wire) and self._believed(pod, node, pod.observed):
             units.append(self._observed(wire, annotated_placement(pod.observed), "annotation"))
         return units
+
+    def _opened(self, parts: tuple[GpuPart, ...], wire: PodObject) -> Iterator[Unit]:
+        """Yield what opens the GPUs of a running pod of the input."""
+        reservations = {
+            (one["metadata"].get("labels") or {}).get(GPU_GROUP_LABEL, ""): one
+            for one in self._pods.values()
+            if parts and is_reservation(one)
+        }
+        namespace = self._config.gpu_reservation_namespace
+        for opened in opened_for(parts, normalize_pod(wire), self.state, reservations.get, namespace=namespace):
+            yield Unit((self._event(f"node/{opened.node}", opened, _SCHEDULER, wire, of=opened.group),))
 
     def _believed(self, pod: WorldPod, node: str, record: ContainerPlacement) -> bool:
         """True if a record's zones are the node's, and pod and zones can hold it; a warning if not."""
@@ -287,6 +319,30 @@ class Simulation:
         return not problem
 
     # What happens now.
+
+    def _reserve(self, opened: GpuOpened) -> list[Unit | None]:
+        """Make the reservation pod of a GPU as the binder does, and let the kubelet answer."""
+        pod = reservation_pod(opened)
+        wire = PODS.decode(_encode(pod))
+        self._pods[wire.metadata.uid] = pod
+        units = [self._seen(POD, wire)]
+        if self._kubelets is not None:
+            answer = msgspec.convert(self._kubelets.admit(pod), KubeletAnswer)
+            if answer.refusal is not None:
+                return self._refused(pod, answer)
+            units.append(self._observed(wire, answer.placement, "exporter"))
+        return units
+
+    def _close(self, closed: GpuClosed, uid: str) -> list[Unit | None]:
+        """Close a GPU that nobody has a part of, and delete its reservation pod, as the binder does."""
+        pod = self._pods.get(uid)
+        wire = PODS.decode(_encode(pod or reservation_pod(self.state.shared_gpus.groups[closed.group].opened)))
+        event = self._event(f"node/{closed.node}", closed, _BINDER, wire, of=closed.group)
+        if pod is None:
+            return [Unit((event,))]
+        if self._kubelets is not None:
+            self._kubelets.remove(pod)
+        return [Unit((event,)), self._gone(wire)]
 
     def _bind_claims(self, decision: PodPlaced) -> list[Unit | None]:
         """Bind a pod's claims to the volumes chosen for them; one that is to be provisioned stays as it is."""
@@ -368,10 +424,12 @@ class Simulation:
         payload = PlacementObserved(meta.uid, meta.namespace, meta.name, node, placement, source)
         return Unit((observation(CLUSTER, payload, previous=None, occurred_at=self._now),))
 
-    def _event(self, stream: str, payload: Payload, actor: str, wire: PodObject, *, at: int | None = None) -> NewEvent:
+    def _event(
+        self, stream: str, payload: Payload, actor: str, wire: PodObject, *, at: int | None = None, of: str = ""
+    ) -> NewEvent:
         meta = wire.metadata
         return NewEvent(
-            id=derived_id(CLUSTER, type(payload).__name__, meta.uid, str(self._now)),
+            id=derived_id(CLUSTER, type(payload).__name__, of or meta.uid, str(self._now)),
             stream=stream,
             payload=payload,
             actor=actor,

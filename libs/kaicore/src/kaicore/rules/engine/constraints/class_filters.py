@@ -20,6 +20,7 @@ from kaicore.rules.engine.constraints.node_filter import (
     any_mask,
 )
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
+from kaicore.rules.engine.constraints.share_filter import ShareFilter
 from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
@@ -27,6 +28,7 @@ from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter,
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.engine.placement.share_fit import ShareFit
 from kaicore.rules.events.reasons.node import (
     HistoryIncomplete,
     NodeAffinityMismatch,
@@ -54,6 +56,7 @@ class ClassFilters:
         numa: what kubelets make of the class.
         constraints: the rules about other pods, and what the class prefers.
         closeness: of the devices that its claims get, to its CPUs.
+        share: what GPUs make of its share of them; None without one.
     """
 
     def __init__(
@@ -73,6 +76,8 @@ class ClassFilters:
         self._states = states
         self.room = RoomFilter(columns, pod_class.requests)
         self.numa = NumaVerdicts(columns, pod_class, config, states, doubts)
+        share = pod_class.gpu_share
+        self.share = None if share is None else ShareFit(share, columns, config, states)
         #: Rows that admit a pod as they are accounted, but not for certain.
         self._uncertain: set[int] = set()
         matching = self._matching()
@@ -103,12 +108,16 @@ class ClassFilters:
         own = self._class.numa_policy if self._class.numa_policy and self._class.numa_policy.binding else None
         yield from self._of_nodes
         yield RoomFilter(columns, self._class.requests, in_all=True)
+        if self.share is not None:
+            yield ShareFilter(columns, self.share, in_all=True)
         yield self._unobserved
         if config.numa:
             yield AdmissionFilter(columns, numa, states, on_empty=True)
             if own is not None:
                 yield OwnPolicyFilter(columns, numa, states, policy=own, on_empty=True)
         yield self.room
+        if self.share is not None:
+            yield ShareFilter(columns, self.share)
         if config.numa:
             yield AdmissionFilter(columns, numa, states)
             if own is not None:

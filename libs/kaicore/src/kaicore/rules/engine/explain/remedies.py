@@ -323,7 +323,7 @@ class Remedies:
                 if smaller is None:
                     return None
                 before, pod_class = pod_class, resized(pod_class, smaller)
-                if class_refusal(pod_class):
+                if class_refusal(pod_class, self._config):
                     return None
                 # A kubelet that refused more may take less, but that cannot be pod_class.
                 alike = (base_key(pod_class.key), pod_class.key, before.key)

@@ -25,6 +25,7 @@ from kaicore.rules.engine.placement.node_score import (
     MOST_IDLE,
     MOST_TAKEN,
     NEVER,
+    SHARE_BANDS,
     TAKEN,
     ZONES,
     Ranking,
@@ -36,10 +37,12 @@ from kaicore.rules.engine.placement.node_score import (
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
 from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import DeviceRequest
+from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
@@ -70,7 +73,7 @@ class RowParts:
         wanted = [want for want in pod_class.devices.wanted if not want.extended]
         self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
         requested = any(not is_native(name) for name in pod_class.requests)
-        self._asks_none = not (requested or pod_class.devices.wanted)
+        self._asks_none = not (requested or pod_class.devices.wanted or pod_class.gpu_share)
         self.by_claims = counts is not None and bool(self._claimed) and not requested
         #: Where pods are spread they are not kept together for the sake of others.
         spread = config.strategy(devices=not self._asks_none) is PlacementStrategy.SPREAD
@@ -226,7 +229,7 @@ class FeasibleNodes:
         self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
-        self._weigh(room, counts)
+        self._weigh(room if self.share is None else None, counts)
         #: As what scores are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_scores_depend_on()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
@@ -238,7 +241,11 @@ class FeasibleNodes:
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
         pod_class, columns, config = self._class, self._columns, self._config
+        self._zone_step = ZONES if self.share is None else SHARE_BANDS["zones"].step
+        self._cost_step = SHARE_BANDS["room_taken"].step
         devices = [name for name in pod_class.requests if not is_native(name)]
+        if pod_class.gpu_share is not None:
+            devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
         #: What of a score depends on more of a row than its state.
         self._parts = RowParts(pod_class, columns, config, room=room, counts=counts)
@@ -260,6 +267,7 @@ class FeasibleNodes:
         requests = tuple(pod_class.requests.items())
         return (
             requests,
+            pod_class.gpu_share is not None,
             self._asks_devices,
             self._parts.by_claims,
             self._spread,
@@ -320,6 +328,8 @@ class FeasibleNodes:
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
         if self._closeness.required and not self._closeness.takes(row):
             return False
+        if self.share is not None and not self.share.admits(row):
+            return False
         if (state := self._states.state(row)) in self._admitting:
             return True
         takes = not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
@@ -345,7 +355,7 @@ class FeasibleNodes:
         """Return by what a row is ranked that can take a pod as it is now; for explanations."""
         preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
         parts, devices, own = (
-            parts_of(int(self._ranking.by_row[row])),
+            parts_of(int(self._ranking.by_row[row]), share=self.share is not None),
             self._closeness.score(row),
             self._class.numa_policy,
         )
@@ -364,6 +374,11 @@ class FeasibleNodes:
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
             full=abs(parts["full"]),
         )
+
+    @property
+    def share(self) -> ShareFit | None:
+        """What GPUs make of the class's share of them; None for a class without one."""
+        return self.filters.share
 
     @property
     def non_monotonic(self) -> bool:
@@ -401,6 +416,8 @@ class FeasibleNodes:
         counts, scores = np.zeros(len(self._columns.present), np.int64), self._ranking.by_row
         rows = np.flatnonzero(scores != _NO) if among is None else among[scores[among] != _NO]
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
+        if self.share is not None:
+            counts[rows] = np.minimum(counts[rows], self.share.counts(rows))
         return np.minimum(counts, self._constraints.limits()) if self._constraints.non_monotonic else counts
 
     def preferences(self) -> Ints | None:
@@ -432,6 +449,8 @@ class FeasibleNodes:
         """
         own = self._class.numa_policy
         keeps = own is None or not own.binding or self._numa.stray(row) is None
+        if self.share is not None and not self.share.admits(row):
+            return False
         return self._numa.admits(row) and keeps and self._numa.is_certain(row, created_at=created_at)
 
     @property
@@ -486,6 +505,9 @@ class FeasibleNodes:
                     scores[state] = score
                 if score != _NO:
                     score += self._parts.of_row(row, state) - int(self._handicap[row])
+                    if self.share is not None:
+                        cost = self.share.cost(row)
+                        score = _NO if cost == NONE else score - cost * self._cost_step
                 self._ranking.set(row, score)
 
     def _look_at_all(self) -> None:
@@ -519,6 +541,10 @@ class FeasibleNodes:
         if self._parts:
             able = np.flatnonzero(scores != _NO)
             scores[able] += self._parts.of_rows(rows[able], states[able])
+        if self.share is not None:
+            able = np.flatnonzero(scores != _NO)
+            costs = self.share.costs(rows[able])
+            scores[able] = np.where(costs == NONE, _NO, scores[able] - costs * self._cost_step)
         return scores
 
     def _find_scores(self, rows: Ints) -> None:
@@ -552,7 +578,7 @@ class FeasibleNodes:
             fit, own = self._numa.zone_fit(rows[places]), self._class.numa_policy
             taking = fit.admit & fit.keeps if own is not None and own.binding else fit.admit
             wishes = fit.keeps * KEEPS if own is not None and not own.binding else by_zones
-            places, by_zones = places[taking], (wishes + fit.score * ZONES)[taking]
+            places, by_zones = places[taking], (wishes + fit.score * self._zone_step)[taking]
         if len(places):
             scores[places] = by_zones + self._by_amounts(rows[places])
         return scores
@@ -588,7 +614,7 @@ class FeasibleNodes:
             admits, keeps, score = self._numa.fit(row)
             if not admits or (own is not None and own.binding and not keeps):
                 return _NO
-            total += score * ZONES + (KEEPS if own is not None and not own.binding and keeps else 0)
+            total += score * self._zone_step + (KEEPS if own is not None and not own.binding and keeps else 0)
         elif self._config.numa and not self._numa.admits(row):
             return _NO
         full = 0

@@ -17,6 +17,7 @@ import numpy.typing as npt
 from kaicore.rules.devices.pools import DeviceId, PoolId
 from kaicore.rules.engine.constraints.claims.supplies import DeviceSupply, VolumeSupply
 from kaicore.rules.engine.constraints.pod_marks import PodMarks
+from kaicore.rules.engine.placement.gpu_supply import GpuSupply
 from kaicore.rules.model.node import Node, NodeTopology, Taint
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
@@ -60,6 +61,8 @@ class NodeColumns:
         self.volumes = VolumeSupply()
         #: Devices of dynamic resource allocation, and which claims have them.
         self.devices = DeviceSupply()
+        #: GPUs that are opened for sharing.
+        self.gpus = GpuSupply()
         #: Returns how much of extended resources a node offers by devices, beside what its kubelet has.
         self.offer_of: Callable[[Node], Amounts] = _offers_nothing
         #: That by row, where it is anything; it is in `allocatable`.
@@ -237,6 +240,7 @@ class NodeColumns:
         other.marks = self.marks.copy()
         other.volumes = self.volumes.copy()
         other.devices = self.devices.copy()
+        other.gpus = self.gpus.copy()
         return other
 
     def _taint_id(self, taints: tuple[Taint, ...]) -> int:

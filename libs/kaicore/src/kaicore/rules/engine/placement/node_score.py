@@ -134,6 +134,12 @@ BANDS = _table(
     ("full", -FULLEST * 1000, FULLEST * 1000),  # Per mille in use of what the class asks for; negative to spread.
     ("name", 1 - _NODES, 0),  # Less the place by name.
 )
+#: The same for pods with a share of a GPU: which GPU it is comes before the zones. Open ones come before others, of
+#: open ones that with the least left; `room_taken` is the cost of that (`share_fit`).
+SHARE_BANDS = _table(
+    *((name, BANDS[name].least, BANDS[name].most) for name in ("leaves_devices", "avoided", "keeps_policy", "turn")),
+    *((name, BANDS[name].least, BANDS[name].most) for name in ("room_taken", "zones", "full", "name")),
+)
 #: What one unit of a band weighs.
 LEAVES, AVOIDED, KEEPS, TURN, ZONES, TAKEN, FULL, _ = (band.step for band in BANDS.values())
 #: What is added to a score so that no part of it is negative.
@@ -178,10 +184,11 @@ class RowScore:
     full: int
 
 
-def parts_of(score: int) -> dict[str, int]:
-    """Return the parts of a score by band."""
-    parts, rest = {}, score + _BIAS
-    for band in BANDS.values():
+def parts_of(score: int, *, share: bool = False) -> dict[str, int]:
+    """Return the parts of a score by band; `share` for a pod with a share of a GPU."""
+    bands = (SHARE_BANDS if share else BANDS).values()
+    parts, rest = {}, score - sum(band.least * band.step for band in bands)
+    for band in bands:
         part, rest = divmod(rest, band.step)
         parts[band.name] = part + band.least
     return parts

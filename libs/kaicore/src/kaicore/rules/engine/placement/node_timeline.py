@@ -64,6 +64,8 @@ class NodeTimeline:
             statement = Statement(self.columns.copy(), like=self.statement)
             for pod_charge in self._leaving():
                 statement.evict(pod_charge)
+            for group in statement.columns.gpus.unused():
+                statement.close(group)
             self._future = self._placer(statement)
         return self._future
 

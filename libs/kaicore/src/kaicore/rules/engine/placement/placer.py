@@ -17,12 +17,14 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.gpu_supply import GivenPart
 from kaicore.rules.engine.placement.node_columns import DeviceCounts
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.events.envelope import derived_id
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
@@ -88,6 +90,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
         pod_class: as which it is placed.
         volumes: what it gets there for each volume that its class's demand wants.
         devices: what it gets there for each resource claim that its class's demand wants.
+        gpus: the parts of GPUs that it gets there.
     """
 
     member: Member
@@ -97,6 +100,7 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     pod_class: PodClass
     volumes: tuple[GivenVolume, ...] = ()
     devices: tuple[GivenClaim, ...] = ()
+    gpus: tuple[GivenPart, ...] = ()
 
     @property
     def marks(self) -> tuple[str, ...]:
@@ -108,8 +112,21 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
         """The pod there."""
         uid, requests = self.member.pod.uid, self.member.requests
         return PodCharge(
-            uid, self.row, requests, self.charge, marks=self.marks, volumes=self.volumes, devices=self.devices
+            uid,
+            self.row,
+            requests,
+            self.charge,
+            marks=self.marks,
+            volumes=self.volumes,
+            devices=self.devices,
+            gpus=self.gpus,
         )
+
+    @property
+    def reserved_charge(self) -> PodCharge:
+        """The pod there, if it comes later: what it opens is not for others now."""
+        charge = self.pod_charge
+        return msgspec.structs.replace(charge, hidden=True) if self.gpus else charge
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,6 +199,7 @@ class Placer:
         rows: Flags | None = None,
         observer: PlacingObserver | None = None,
         room: RoomForWork | None = None,
+        cycle: str = "",
     ) -> None:
         """Args:
         statement: on the nodes.
@@ -192,8 +210,10 @@ class Placer:
         rows: that pods are put on; None for all.
         observer: looks on; None for nobody.
         room: for recent work; None where it does not matter.
+        cycle: id of the cycle.
         """
         self.statement = statement
+        self._cycle = cycle
         self._room = room
         self._rows = rows
         self._observer = observer
@@ -281,18 +301,21 @@ class Placer:
         feasible = self.feasible_nodes(pod_class)
 
         def put(row: int) -> None:
+            gpus = self._parts(feasible, row, f"?{self.statement.savepoint()}", created_at)
             predicted = feasible.predict(row)
             charge = _NOTHING if predicted is None else predicted.charge
             arrival = None
             if self._doubts is not None and predicted is not None:
                 arrival = Arrival(pod_class.aligned, charge, created_at)
-            self.statement.place(PodCharge("", row, pod_class.requests, charge, arrival=arrival))
+            self.statement.place(PodCharge("", row, pod_class.requests, charge, arrival=arrival, gpus=gpus))
 
         return row_counts(feasible, self.statement, put, most=most, created_at=created_at, among=among)
 
     def _put(self, member: Member, row: int, feasible: FeasibleNodes, pod_class: PodClass) -> Assignment:
         if self._observer is not None:
             self._observer.placing(member, row, feasible)
+        # Its reservation pods come to the kubelet before the pod.
+        gpus = self._parts(feasible, row, member.pod.uid, member.pod.created_at)
         predicted = feasible.predict(row)
         charge = _NOTHING if predicted is None else predicted.charge
         volumes, devices = feasible.volumes(row), feasible.devices(row)
@@ -308,6 +331,23 @@ class Placer:
             volumes=volumes,
             devices=devices,
             arrival=arrival,
+            gpus=gpus,
         )
         placement = None if predicted is None else predicted.placement
-        return Assignment(member, row, self.statement.place(pod_charge).charge, placement, pod_class, volumes, devices)
+        charge = self.statement.place(pod_charge).charge
+        return Assignment(member, row, charge, placement, pod_class, volumes, devices, gpus)
+
+    def _parts(self, feasible: FeasibleNodes, row: int, uid: str, created_at: int) -> tuple[GivenPart, ...]:
+        """Return the parts of GPUs that a pod gets on a row, and open what it takes for that.
+
+        Names of GPU groups follow from the cycle, the node and the pod, however often a cycle tries.
+        """
+        if feasible.share is None:
+            return ()
+        node, at = self.statement.columns.names[row], created_at if self._doubts is not None else None
+        return feasible.share.give(
+            row,
+            self.statement,
+            lambda number: str(derived_id("gpu-group", self._cycle, node, uid, str(number))),
+            created_at=at,
+        )

@@ -8,6 +8,7 @@ from kaicore.errors import InvalidObject
 from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDemand, VolumeDemand
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, PodRules, QosClass, Toleration
 from kaicore.rules.model.quantity import CPU, MAX_AMOUNT, MEMORY, PODS, is_native
 from kaicore.rules.model.selector import Requirement
@@ -34,6 +35,7 @@ class PodClass(msgspec.Struct, frozen=True):
         devices: what its pods' resource claims ask of a node.
         marks: what one of its pods leaves on the node that it is charged to
             (`kaicore.rules.engine.constraints.pod_marks`).
+        gpu_share: the parts of GPUs that each of its pods gets.
     """
 
     key: str
@@ -53,6 +55,7 @@ class PodClass(msgspec.Struct, frozen=True):
     flavors: FlavorDemand = ANY_FLAVOR
     marks: tuple[str, ...] = ()
     devices: DeviceDemand = NO_DEVICES
+    gpu_share: GpuShare | None = None
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -100,6 +103,8 @@ def class_identity(pod: Pod) -> bytes:
         identity += _encoder.encode(pod.rules)
     if pod.malformed:
         identity += _encoder.encode(pod.malformed)
+    if pod.gpu_share is not None:
+        identity += _encoder.encode(pod.gpu_share)
     annotations = [pod.annotations.get(name) for name in (POLICY_ANNOTATION, RESOURCES_ANNOTATION)]
     # Pods that ask for nothing keep the keys that are in the log already.
     return identity if annotations == [None, None] else identity + _encoder.encode(annotations)
@@ -127,6 +132,7 @@ def pod_class(pod: Pod, identity: bytes) -> PodClass:
         malformed=malformed,
         rules=pod.rules,
         marks=carried_marks(pod.rules) if pod.rules is not None else (),
+        gpu_share=pod.gpu_share,
     )
 
 

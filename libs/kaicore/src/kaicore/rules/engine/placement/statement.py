@@ -17,8 +17,10 @@ from enum import Enum
 import msgspec
 
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
+from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.row_states import Before, RowStates
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.kubelet.masks import zones_of
@@ -38,6 +40,9 @@ class PodCharge(msgspec.Struct, frozen=True, gc=False):
         volumes: what this cycle gives it; not the volumes that it has, for they stay with its claims.
         devices: what this cycle gives its resource claims; not what they have already.
         arrival: it is decided on by this cycle, and what its kubelet gives it is not known for certain.
+        gpus: the parts of GPUs that it gets, or has.
+        reserves: of a reservation pod, its GPU group.
+        hidden: it comes later, so what it opens is not offered to others now.
     """
 
     uid: str
@@ -49,6 +54,9 @@ class PodCharge(msgspec.Struct, frozen=True, gc=False):
     volumes: tuple[GivenVolume, ...] = ()
     devices: tuple[GivenClaim, ...] = ()
     arrival: Arrival | None = None
+    gpus: tuple[GivenPart, ...] = ()
+    reserves: str = ""
+    hidden: bool = False
 
     def same_place(self, other: "PodCharge") -> bool:
         """Tell whether a pod has the same place twice: the same node, zones and amounts per zone."""
@@ -114,15 +122,40 @@ class Statement:
         return {operation.pod_charge.row for operation in undone}
 
     def place(self, pod_charge: PodCharge) -> PodCharge:
-        """Charge a pod to a node; returns it with its memory as it is drawn there."""
+        """Charge a pod to a node; returns it with its memory as it is drawn there.
+
+        A GPU that it has a part of is opened first if it is not open.
+        """
+        for part in pod_charge.gpus:
+            gpus = self._columns.gpus
+            opening = part.opening or gpus.reservation_of(part.group)
+            if opening is not None and gpus.reservation(part.group) is None:
+                self.open(pod_charge.row, part.group, opening, hidden=pod_charge.hidden)
         before = self.states.before(pod_charge.row)
         placed = self._charge(pod_charge)
         self.leave(placed)
         self._take(_Operation(_OperationKind.PLACE, placed, before))
         return placed
 
+    def open(self, row: int, group: str, opening: Reservation, *, hidden: bool = False) -> None:
+        """Open a GPU for sharing: charge its reservation pod to a node."""
+        uid, requests, charge, arrival = opening
+        self.place(PodCharge(uid, row, requests, charge, arrival=arrival, reserves=group, hidden=hidden))
+
+    def close(self, group: str) -> None:
+        """Take the reservation pod of an open GPU off its node."""
+        gpus = self._columns.gpus
+        reservation = gpus.reservation(group)
+        if reservation is not None:
+            uid, requests, charge, _ = reservation
+            hidden = not gpus.is_offered(group)
+            self.evict(PodCharge(uid, gpus.row(group), requests, charge, reserves=group, hidden=hidden))
+
     def evict(self, pod_charge: PodCharge) -> None:
-        """Take a pod off its node, as if it were gone, or had never come where this cycle put it over other groups."""
+        """Take a pod off its node, as if it were gone, or had never come where this cycle put it over other groups.
+
+        GPUs of which it has the last part are closed.
+        """
         before, place = self.states.before(pod_charge.row), self._excluding_placement(pod_charge)
         if place < 0:
             self._release(pod_charge)
@@ -130,6 +163,9 @@ class Statement:
             self._do_again(pod_charge.row, without=place)
         self._take(_Operation(_OperationKind.EVICT, pod_charge, before, cancels=place))
         self.leave(pod_charge, sign=-1)
+        for part in pod_charge.gpus:
+            if not self._columns.gpus.pods(part.group):
+                self.close(part.group)
 
     def let_go(self, pod_charge: PodCharge) -> None:
         """Count a pod among those that are being released; it holds what it holds until it is gone."""
@@ -146,6 +182,14 @@ class Statement:
             self._columns.devices.give(pod_charge.devices, sign=sign)
         elif self._columns.devices.may_be_freed:
             self._columns.devices.leave(pod_charge.uid, sign=sign)
+        gpus = self._columns.gpus
+        for part in pod_charge.gpus:
+            gpus.hold(part.group, part.milli, sign=sign)
+        if pod_charge.reserves and sign > 0:
+            reservation = Reservation(pod_charge.uid, pod_charge.requests, pod_charge.charge, pod_charge.arrival)
+            gpus.open(pod_charge.reserves, pod_charge.row, reservation, offered=not pod_charge.hidden)
+        elif pod_charge.reserves:
+            gpus.close(pod_charge.reserves)
 
     def arrivals(self, row: int, *, before: int | None = None) -> tuple[Arrival, ...]:
         """Return the pods that were put on a row, before a savepoint, and may get other zones than predicted."""
@@ -184,13 +228,31 @@ class Statement:
         Raises:
             ValueError: it is not evicted.
         """
+        savepoint = self.savepoint()
+        if pod_charge.gpus and not self._parts_stay(pod_charge):
+            self.rollback(savepoint)
+            return False
         place = self._eviction(pod_charge)
         now = self.states.before(pod_charge.row)
         if not self._do_again(pod_charge.row, without=place, same_places=True):
             self.states.restore(pod_charge.row, now)
+            self.rollback(savepoint)
             return False
         self.leave(pod_charge)
         self._take(_Operation(_OperationKind.STAY, pod_charge, now, cancels=place))
+        return True
+
+    def _parts_stay(self, pod_charge: PodCharge) -> bool:
+        """Tell whether parts of GPUs are still free; reservations that were evicted with the pod stay, too."""
+        gpus = self._columns.gpus
+        for part in pod_charge.gpus:
+            if gpus.used(part.group) + part.milli > WHOLE:
+                return False
+            held = gpus.reservation_of(part.group) if gpus.reservation(part.group) is None else None
+            if held is not None and self._is_evicted(held.uid, pod_charge.row):
+                reserves = PodCharge(held.uid, pod_charge.row, held.requests, held.charge, reserves=part.group)
+                if not self.stays_put(reserves):
+                    return False
         return True
 
     def _count_releasing(self, pod_charge: PodCharge) -> None:
@@ -261,6 +323,11 @@ class Statement:
         self._operations.append(operation)
         self.touched.append(operation.pod_charge.row)
 
+    def _is_evicted(self, uid: str, row: int) -> bool:
+        operations = (self._operations[number] for number in reversed(self._of_row.get(row, ())))
+        last = next((one for one in operations if one.pod_charge.uid == uid), None)
+        return last is not None and last.kind is _OperationKind.EVICT
+
     def _eviction(self, pod_charge: PodCharge) -> int:
         for number in reversed(self._of_row.get(pod_charge.row, ())):
             operation = self._operations[number]
@@ -291,6 +358,9 @@ class Statement:
             volumes=pod_charge.volumes,
             devices=pod_charge.devices,
             arrival=pod_charge.arrival and replace(pod_charge.arrival, charge=charge),
+            gpus=pod_charge.gpus,
+            reserves=pod_charge.reserves,
+            hidden=pod_charge.hidden,
         )
 
     def _release(self, pod_charge: PodCharge) -> None:

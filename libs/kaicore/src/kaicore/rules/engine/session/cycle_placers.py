@@ -175,6 +175,7 @@ class CyclePlacers:
             rows=rows,
             observer=self._observer,
             room=self._room,
+            cycle=self._input.cycle,
         )
 
 

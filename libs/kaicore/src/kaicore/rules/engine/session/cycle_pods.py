@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.placement.gpu_supply import GivenPart
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.model.gpu_share import WHOLE, gpu_memory
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.queues.tree import SHARED_GPU
 
 
 class CyclePods:
@@ -53,12 +56,34 @@ class CyclePods:
     def requests_of(self, members: Iterable[Member], class_of: Callable[[Member], PodClass] | None = None) -> Amounts:
         """Return what pods request in all; with `class_of`, as pods of other classes than their own."""
         if class_of is None:
-            return self.requests_of_classes(self.class_counts(members))
+            members = tuple(members)
+            total = self.requests_of_classes(self.class_counts(members))
+            if SHARED_GPU in total:
+                # What a placed pod has of GPUs, and not what it was expected to have before its node was known.
+                total[SHARED_GPU] += sum(self._beyond_expected(member) for member in members if member.gpus)
+            return total
         return _total((pod_class, 1) for pod_class in map(class_of, members))
 
     def requests_of_classes(self, class_counts: Mapping[str, int]) -> Amounts:
         """Return what so many pods of each class request in all."""
-        return _total((self.classes[key], count) for key, count in class_counts.items())
+        total = _total((self.classes[key], count) for key, count in class_counts.items())
+        shared = sum(self._parts(self.classes[key]) * count for key, count in class_counts.items())
+        if shared:
+            total[SHARED_GPU] = shared
+        return total
+
+    def _parts(self, pod_class: PodClass) -> int:
+        """Return the parts of GPUs that a pod of a class asks for, in thousandths; of the smallest GPU at most."""
+        share = pod_class.gpu_share
+        return 0 if share is None else min(share.part_of(self._least_memory), WHOLE) * share.devices
+
+    def _beyond_expected(self, member: Member) -> int:
+        return sum(part.milli for part in member.gpus) - self._parts(self.class_of(member))
+
+    @cached_property
+    def _least_memory(self) -> int:
+        memories = (gpu_memory(node.labels) for node in self._input.columns.facts if node is not None)
+        return min(filter(None, memories), default=0)
 
     def charge_of(self, member: Member) -> PodCharge:
         """Return what a running pod is charged with on its node."""
@@ -69,6 +94,7 @@ class CyclePods:
             member.zone_charge,
             member.releasing,
             marks=self._input.marks_of(member.pod.uid),
+            gpus=tuple([GivenPart(one.group, one.milli, one.mib) for one in member.gpus]) if member.gpus else (),
         )
 
     @cached_property

@@ -14,6 +14,7 @@ from kaicore.rules.engine.decisions import (
 )
 from kaicore.rules.engine.explain.waiting_reasons import GroupLeftWaiting, summarize
 from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.placement.share_fit import opened_gpus
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.victims.eviction_cost import cost_parts, gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import Choice
@@ -27,6 +28,7 @@ from kaicore.rules.events.payloads import (
     PodPlaced,
 )
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.gpu_share import GpuPart
 
 #: Of most pods; one for all of them, never changed.
 _NO_VOLUMES: dict[str, str] = {}
@@ -49,12 +51,15 @@ class CycleRecord:
         *,
         pods: CyclePods,
         nodes: Sequence[str],
+        gpu_namespace: str = "",
     ) -> None:
         """Args:
         cycle_input: what the cycle decides on.
         pods: looks up the cycle's pods.
         nodes: names of the nodes, by row.
+        gpu_namespace: the namespace of pods that hold GPUs that are opened for sharing.
         """
+        self._gpu_namespace = gpu_namespace
         self.evicted: dict[str, EvictionDecided] = {}
         self._input = cycle_input
         self._cycle = cycle_input.cycle
@@ -86,7 +91,12 @@ class CycleRecord:
             places: of each assignment in its group's topology.
             depends_on: number of the batch without which this does not hold; -1 if there is none.
         """
-        placed = [self._placed(assignment, place) for assignment, place in zip(assignments, places, strict=True)]
+        placed: list[Decision] = []
+        for assignment, place in zip(assignments, places, strict=True):
+            if assignment.gpus:
+                node = self._nodes[assignment.row]
+                placed += opened_gpus(assignment.gpus, node=node, cycle=self._cycle, namespace=self._gpu_namespace)
+            placed.append(self._placed(assignment, place))
         self._add([*cleared, *placed], depends_on=depends_on)
 
     def nominate(
@@ -253,6 +263,7 @@ class CycleRecord:
             devices=devices.given,
             reserved_claims=devices.reserved,
             extended_claim=devices.extended,
+            gpus=tuple(GpuPart(part.group, part.milli, part.mib) for part in assignment.gpus),
             rank=rank,
             domains=domains,
             provisioning_request="" if consumed is None else consumed.name,

@@ -85,7 +85,7 @@ class Reservations:
             if member.nomination is not None and self._nodes.row(member.nomination.node) in self._rows_with_leaving:
                 assignment = self._try_foreign(member, member.nomination)
                 if assignment is not None:
-                    self._nodes.statement.place(assignment.pod_charge)
+                    self._nodes.statement.place(assignment.reserved_charge)
                     self._nodes.future.statement.place(assignment.pod_charge)
         for member in self._input.reserved:
             self._restore_for_others(member)
@@ -126,7 +126,7 @@ class Reservations:
         if assignment is None:
             return
         savepoint = self._nodes.now.statement.savepoint()
-        self._nodes.now.statement.place(assignment.pod_charge)
+        self._nodes.now.statement.place(assignment.reserved_charge)
         if not self._nodes.columns.lasts(row):
             self._nodes.now.statement.rollback(savepoint)
         elif self._nodes.has_future:
@@ -295,7 +295,9 @@ class Reservations:
             return False
         now = self._nodes.now
         non_monotonic = any(
-            now.feasible_nodes(self._pods.class_of(assignment.member)).non_monotonic for assignment in assignments
+            self._pods.class_of(assignment.member).gpu_share is not None
+            or now.feasible_nodes(self._pods.class_of(assignment.member)).non_monotonic
+            for assignment in assignments
         )
         future = self._nodes.future if non_monotonic or self._nodes.has_future else None
         savepoint = now.statement.savepoint(), future.statement.savepoint() if future is not None else 0
@@ -310,7 +312,13 @@ class Reservations:
             if pod_class.devices.wanted and future is not None:
                 devices = future.feasible_nodes(pod_class).devices(recorded.row)
                 assignment = msgspec.structs.replace(assignment, devices=devices)
-            now.statement.place(assignment.pod_charge)
+            if pod_class.gpu_share is not None and future is not None:
+                # The GPUs that it was nominated with may be gone, or are opened only once it starts.
+                chosen = self._try_on_future(recorded.member, recorded.row)
+                if chosen is None:
+                    break
+                assignment = msgspec.structs.replace(assignment, gpus=chosen.gpus)
+            now.statement.place(assignment.reserved_charge)
             if not columns.lasts(assignment.row):
                 break
             if future is not None:
@@ -344,6 +352,10 @@ class Reservations:
             member.group in self._pending_groups and not self._are_allowed(member.group, {member.pod.uid: row})
         ):
             return None
+        return self._try_on_future(member, row)
+
+    def _try_on_future(self, member: Member, row: int) -> Assignment | None:
+        """Return what a pod gets on a node once the pods that leave are gone."""
         future = self._nodes.future
         savepoint = future.statement.savepoint()
         assignment = future.place_on(member, row)

@@ -19,6 +19,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.node_timeline import NodeTimeline
 from kaicore.rules.engine.placement.placer import Assignment, Placer, PlacingObserver
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.session.cycle_placers import CyclePlacers
 from kaicore.rules.engine.session.cycle_pods import CyclePods
@@ -102,7 +103,8 @@ class Session:
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
         columns = _nodes_of(cycle_input, config, self.pods)
-        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names)
+        namespace = config.gpu_reservation_namespace
+        self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, gpu_namespace=namespace)
         self.gangs = GangPlanner(
             cycle_input,
             config,
@@ -183,9 +185,9 @@ class Session:
         for member, eviction in evictions:
             self._release(member, eviction)
         for assignment in assignments:
-            self.nodes.statement.place(assignment.pod_charge)
+            self.nodes.statement.place(assignment.reserved_charge)
         for successor in successors:
-            self.nodes.statement.place(msgspec.structs.replace(successor.pod_charge, marks=()))
+            self.nodes.statement.place(msgspec.structs.replace(successor.reserved_charge, marks=()))
         by_group = _by_group(assignments)
         for pending_group, step in steps:
             self.accounts.charge(pending_group.group, self.pods.requests_of(step.members))
@@ -278,6 +280,8 @@ def _nodes_of(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) ->
     configure_kubelets(columns, config)
     for class_key in sorted(pods.classes):
         columns.vector(pods.classes[class_key].requests)
+        if pods.classes[class_key].gpu_share is not None:
+            columns.vector(reservation_class().requests)
     return columns
 
 

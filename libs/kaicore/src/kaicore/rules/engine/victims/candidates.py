@@ -12,6 +12,8 @@ from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Counts, Member, Workload
+from kaicore.rules.model.gpu_share import GPU
+from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.columns import Ints
 
 
@@ -281,7 +283,9 @@ class Candidates:
                 number = numbers.get(member.class_key)
                 if number is None:
                     number = numbers[member.class_key] = len(vectors)
-                    vectors.append(columns.vector(member.requests))
+                    # With the last part of a GPU, the whole GPU is free.
+                    shared = {GPU: len(member.gpus), PODS: 1 + len(member.gpus)} if member.gpus else {}
+                    vectors.append(columns.vector({**member.requests, **shared}))
                 rows.append(row)
                 held.append(number)
             if costs:

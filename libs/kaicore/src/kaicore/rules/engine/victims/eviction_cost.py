@@ -28,8 +28,9 @@ import msgspec
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import EvictionCost
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.queues.tree import gpus_of
+from kaicore.rules.queues.tree import thousandths_of_gpus
 
 
 class Budgets:
@@ -192,7 +193,7 @@ def gpu_seconds_lost(member: Member, held: Amounts, *, now: int) -> int:
         now: microseconds since the epoch.
     """
     since = member.work_since
-    return gpus_of(held) * (max(now - since, 0) // 1_000_000) if since else 0
+    return thousandths_of_gpus(held) * (max(now - since, 0) // 1_000_000) // WHOLE if since else 0
 
 
 class PodSizes:

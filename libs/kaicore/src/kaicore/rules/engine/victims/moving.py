@@ -21,7 +21,8 @@ from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.work.gang_planner import Steps, is_misunderstood, members_of
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
-from kaicore.rules.queues.tree import gpus_of
+from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.queues.tree import thousandths_of_gpus, without_parts
 
 #: Microseconds of a second.
 _SECOND_US = 1_000_000
@@ -52,7 +53,7 @@ def _example(workload: Workload) -> str:
 
 def is_scattered(session: Session, steps: Steps) -> bool:
     """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
-    requests = session.nodes.future.statement.columns.vector(session.pods.requests_of(members_of(steps)))
+    requests = session.nodes.future.statement.columns.vector(without_parts(session.pods.requests_of(members_of(steps))))
     return bool((session.nodes.idle_in_future() >= requests).all())
 
 
@@ -72,7 +73,8 @@ def cost_of_moving(session: Session, victim_set: VictimSet) -> int:
 
 def won_by(session: Session, steps: Steps) -> int:
     """Return what it wins that steps start, in GPU-seconds; 0 where sizes are compared."""
-    return gpus_of(session.pods.requests_of(members_of(steps))) * session.config.consolidate_win_us // _SECOND_US
+    gpus = thousandths_of_gpus(session.pods.requests_of(members_of(steps)))
+    return gpus * session.config.consolidate_win_us // (WHOLE * _SECOND_US)
 
 
 def lost_by_moving(session: Session, victim_set: VictimSet) -> int:

@@ -147,7 +147,7 @@ class NodeVictims:
         on_row = [[other for other in one.members if rows[other.node] == row] for one in victim_sets]
         key = self._key(pod_class, row, victim_sets, on_row)
         # Rules about other pods look beyond the node.
-        if key not in self._chosen or feasible_nodes.non_monotonic:
+        if key not in self._chosen or not self._is_of_row(feasible_nodes, row):
             self._chosen[key] = self._choose(feasible_nodes, pod_class, row, victim_sets, on_row)
         chosen = self._chosen[key]
         return None if chosen is None else (chosen[0], tuple(victim_sets[index] for index in chosen[1]))
@@ -188,7 +188,7 @@ class NodeVictims:
         """Look for the cheapest of the sets that, once evicted, let a row take a pod."""
         relieved = self._relieved_rows(pod_class)
         # Rules about other pods look beyond the row.
-        kept = None if feasible_nodes.non_monotonic else relieved.of(row, feasible_nodes)
+        kept = relieved.of(row, feasible_nodes) if self._is_of_row(feasible_nodes, row) else None
         numbers = [relieved.numbers(members) for members in on_row]
         # A pod that is in several sets is evicted once.
         apart = sum(map(len, on_row)) == len({other.pod.uid for members in on_row for other in members})
@@ -230,6 +230,12 @@ class NodeVictims:
                 best = list(few)
                 break
         return cost(best), tuple(sorted(best, key=lambda index: victim_sets[index].key))
+
+    def _is_of_row(self, feasible_nodes: FeasibleNodes, row: int) -> bool:
+        """Tell whether nothing but the row's amounts decides; parts of GPUs are not among them."""
+        if feasible_nodes.non_monotonic or feasible_nodes.share is not None:
+            return False
+        return not self._placer.statement.columns.gpus.has(row)
 
     def _takes_without(
         self, chosen: Sequence[int], pod_class: PodClass, row: int, on_row: Sequence[Sequence[Member]]

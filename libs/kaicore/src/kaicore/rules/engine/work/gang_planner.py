@@ -26,7 +26,7 @@ from kaicore.rules.events.reasons.group import (
 from kaicore.rules.events.reasons.pods_nearby import VolumeNotReady
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import GPU_SHARE, Amounts
 
 
 def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> dict[str, PendingGroup]:
@@ -52,7 +52,7 @@ def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineCon
         pod_class = pods.class_of(member)
         refusal = refused.get(pod_class.key)
         if refusal is None:
-            refusal = refused[pod_class.key] = bool(class_refusal(pod_class))
+            refusal = refused[pod_class.key] = bool(class_refusal(pod_class, config))
         ready = not refusal and member.pod.uid not in cycle_input.in_backoff
         held_back += not ready
         return ready
@@ -78,7 +78,7 @@ def is_misunderstood(workload: Workload, cycle_input: CycleInput) -> bool:
     return workload.constrained and isinstance(cycle_input.topology_of(workload.group), CodedReason)
 
 
-def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
+def class_refusal(pod_class: PodClass, config: EngineConfig) -> tuple[Reason, ...]:
     """Return why pods of a class may not be placed anywhere; empty if they may."""
     if pod_class.gated:
         return (SchedulingGated(gates=", ".join(pod_class.gated)),)
@@ -86,6 +86,9 @@ def class_refusal(pod_class: PodClass) -> tuple[Reason, ...]:
         return (Malformed(problem=pod_class.malformed),)
     if pod_class.unsupported:
         return (Unsupported(features=", ".join(pod_class.unsupported)),)
+    share = pod_class.gpu_share
+    if share is not None and not config.gpu_sharing:
+        return (Unsupported(features=f"{GPU_SHARE} ({'gpu-fraction' if share.milli else 'gpu-memory'})"),)
     if pod_class.flavors.unknown:
         detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
         return (FlavorNotFound(flavors=detail),)
@@ -125,6 +128,7 @@ class GangPlanner:
         class_reasons: why pods wait, by class; reasons of classes that may not be placed at all are added.
         """
         self._input = cycle_input
+        self._config = config
         self._scheduler_name = config.scheduler_name
         self._pods = pods
         self._pending_groups = pending_groups
@@ -238,7 +242,7 @@ class GangPlanner:
             pod_class = self._pods.class_of(member)
             if uid in placed or member.pod.scheduler_name != self._scheduler_name:
                 continue
-            if refusal := class_refusal(pod_class):
+            if refusal := class_refusal(pod_class, self._config):
                 reasons[pod_class.key] = refusal
             in_backoff += uid in self._input.in_backoff
         self._class_reasons.update(reasons)

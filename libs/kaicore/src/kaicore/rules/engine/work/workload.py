@@ -13,6 +13,7 @@ import msgspec
 
 from kaicore.rules.groups.labels import rank_order
 from kaicore.rules.groups.tree import is_gang
+from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
@@ -54,6 +55,7 @@ class Member(Protocol):
         nomination: the room that is reserved for it while it waits.
         releasing: whether it is charged as being released.
         rank: its place among the pods of its set, as it was placed; -1 for none.
+        gpus: the parts of GPUs that it has.
     """
 
     group: str
@@ -67,6 +69,7 @@ class Member(Protocol):
     zone_charge: ZoneCharge
     pod_set: str
     rank: int
+    gpus: tuple[GpuPart, ...]
 
     @property
     def running_since(self) -> int: ...  # noqa: D102

@@ -8,6 +8,7 @@ import msgspec
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import Allocation, ExtendedClaim
+from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.provisioning import ProvisioningRequest
 
@@ -134,6 +135,7 @@ class PodPlaced(Payload, frozen=True, gc=False):
         devices: what its resource claims are to be allocated before it is bound, by the claim's name.
         reserved_claims: names of its resource claims that have their devices already.
         extended_claim: of those in `devices`, the one that is to be made first, for its extended resources.
+        gpus: the parts of GPUs that it gets, each of another GPU of the node.
     """
 
     uid: str
@@ -153,6 +155,45 @@ class PodPlaced(Payload, frozen=True, gc=False):
     devices: dict[str, Allocation] = msgspec.field(default_factory=dict)
     reserved_claims: tuple[str, ...] = ()
     extended_claim: ExtendedClaim | None = None
+    gpus: tuple[GpuPart, ...] = ()
+
+
+class GpuOpened(Payload, frozen=True, gc=False):
+    """A cycle decided to open a GPU of a node for sharing; the binder makes a reservation pod that holds the GPU.
+
+    It stands in the node's stream, before the first `PodPlaced` that has a part of the GPU.
+
+    Attributes:
+        node: its name.
+        group: the GPU group, which stands for the GPU until it is closed.
+        namespace: of the reservation pod.
+        name: of the reservation pod.
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+        placement: the zones that the kubelet is predicted to give the reservation pod, None where it aligns nothing.
+    """
+
+    node: str
+    group: str
+    namespace: str
+    name: str
+    cycle: str
+    placement: Placement | None = None
+
+
+class GpuClosed(Payload, frozen=True, gc=False):
+    """No pod has a part of a GPU any more, or its reservation failed; from now on no pod gets a part of it.
+
+    The binder appends it, conditional on the node's stream, and deletes the reservation pod afterwards.
+
+    Attributes:
+        node: the node's name.
+        group: the GPU group.
+        reason: `Unused` after the last part, or what failed.
+    """
+
+    node: str
+    group: str
+    reason: str
 
 
 class NodeCharged(Payload, frozen=True, gc=False):

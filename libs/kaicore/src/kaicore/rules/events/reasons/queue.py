@@ -5,6 +5,7 @@ from typing import ClassVar
 from msgspec import field
 
 from kaicore.rules.events.reasons.base import CodedReason, named_amount
+from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import format_amount
 
 
@@ -124,6 +125,7 @@ class BoundReason(CodedReason, frozen=True, kw_only=True):
         requested: by the work, in the resource's unit.
         left: below the bound; negative where the queue is over it already.
         queue: the queue, or the ancestor of it, that has the bound.
+        unit: how many of the amounts make one of the resource: 1000 where parts of GPUs are counted.
     """
 
     of_nodes: ClassVar[bool] = False
@@ -131,15 +133,29 @@ class BoundReason(CodedReason, frozen=True, kw_only=True):
     requested: int = field(name="need", default=0)
     left: int = field(name="free", default=0)
     queue: str = ""
+    unit: int = 1
 
     @property
     def excess(self) -> int:
-        """By how much the queue would be over, in the resource's unit."""
+        """By how much the queue would be over, in `unit`."""
         return self.requested - self.left
 
+    def whole(self, amount: int) -> int:
+        """Return an amount in the resource's own unit, rounded up."""
+        return -(-amount // self.unit)
+
+    def _named(self, amount: int) -> str:
+        if self.unit == 1:
+            return named_amount(self.resource, amount)
+        return f"{self._plain(amount)} {self.resource}"
+
+    def _plain(self, amount: int) -> str:
+        if self.unit == 1:
+            return format_amount(self.resource, amount)
+        return gpus_text(amount) if amount >= 0 else f"-{gpus_text(-amount)}"
+
     def _over(self, bound: str) -> str:
-        requested, left = named_amount(self.resource, self.requested), format_amount(self.resource, self.left)
-        excess = named_amount(self.resource, self.excess)
+        requested, left, excess = self._named(self.requested), self._plain(self.left), self._named(self.excess)
         return f"queue {self.queue} would be {excess} over its {bound}: {requested} asked for, {left} left"
 
 
@@ -160,7 +176,7 @@ class OverLimit(BoundReason, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if self.limit is None:
             return self._over("limit")
-        requested, limit = named_amount(self.resource, self.requested), format_amount(self.resource, self.limit)
+        requested, limit = self._named(self.requested), self._plain(self.limit)
         return f"queue {self.queue} never takes it: {requested} needed at once, and its limit is {limit}"
 
 

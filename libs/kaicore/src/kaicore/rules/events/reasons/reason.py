@@ -36,6 +36,7 @@ from kaicore.rules.events.reasons.eviction import (
     WaitsForVictims,
     WithinMinimumRuntime,
 )
+from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.events.reasons.group import (
     FlavorNotFound,
     GangDoesNotFit,
@@ -175,6 +176,8 @@ Reason: TypeAlias = (
     | NotObservedYet
     | NodeTooSmall
     | InsufficientResource
+    | NoGpuToShare
+    | NoPartOfGpu
     | NoTopologyLabel
     | TopologySpread
     | PodAffinity

@@ -17,9 +17,10 @@ from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, p
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 from kaicore.rules.numa.own_policy import missed
+from kaicore.rules.queues.tree import SHARED_GPU
 from kaicore.rules.state.charges.early_release import EarlyReleases
 from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses
@@ -36,6 +37,7 @@ from kaicore.rules.state.pods.pod_entry import Eviction, PodEntry, Stage
 from kaicore.rules.state.pods.resolve import zone_charge
 from kaicore.rules.state.pods.transitions import FoldContext, Release
 from kaicore.rules.state.registries.queue_registry import QueueCharge, QueueRegistry, queue_charge
+from kaicore.rules.state.shared_gpus import SharedGpus
 
 
 class ClassRegistry:
@@ -99,6 +101,7 @@ class PodIndexes:
         constraints: which selections select which pods, and the marks that charged pods leave on their nodes.
         class_registry: classes with their numbers of pods.
         charges: what pods hold of nodes and zones.
+        shared_gpus: GPUs that are opened for sharing, and who holds parts of them.
         early_releases: what kubelets may have freed before the API server reported it.
         misses: placements that were observed otherwise than predicted.
         group_table: which pods belong together.
@@ -127,6 +130,7 @@ class PodIndexes:
         self.constraints = ClusterConstraints(self.columns, self.pods)
         self.class_registry = ClassRegistry(self.constraints)
         self.charges = NodeCharges(self.columns, self.pods, self.class_registry.classes)
+        self.shared_gpus = SharedGpus(self.columns, self.pods)
         self.counters = Counters()
         self.early_releases = EarlyReleases(self.columns, self.class_registry.classes, self.charges, self.counters)
         self.misses = PredictionMisses(self.pods, self.early_releases, self.counters)
@@ -175,6 +179,8 @@ class PodIndexes:
             self._update_node(before, after, held, holds, release)
         if moved or left:
             self.charges.set_releasing(after)
+        if before.gpus or after.gpus or self.shared_gpus.is_reservation(after.pod.uid):
+            self.shared_gpus.update(before, after, held, holds)
         marked = (moved or left or selected) and self.constraints.remark(after)
         # 4. Its story: what became of it, what it replaces, and how long pods like it run.
         if after.rejection is not before.rejection:
@@ -350,20 +356,24 @@ class PodIndexes:
     def _update_queue_charge(self, before: PodEntry, after: PodEntry) -> None:
         """Count a pod in the usage of the queue that pays for it now."""
         charge = self.queue_charge_of(after)
-        if after.requests is before.requests and (charge is before.queue_charge or charge == before.queue_charge):
+        same = after.requests is before.requests and after.gpus is before.gpus
+        if same and (charge is before.queue_charge or charge == before.queue_charge):
             return
         now = self.context.recorded_at
         if before.queue_charge is not None:
-            self.queue_registry.charge(before.queue_charge, before.requests, sign=-1, at_us=now)
+            amounts = queue_amounts(before, before.queue_charge)
+            self.queue_registry.charge(before.queue_charge, amounts, sign=-1, at_us=now)
         after.queue_charge = charge
         if charge is not None:
-            self.queue_registry.charge(charge, after.requests, at_us=now)
+            self.queue_registry.charge(charge, queue_amounts(after, charge), at_us=now)
 
     def queue_charge_of(self, entry: PodEntry) -> QueueCharge | None:
         """Return as what a pod counts in its queue's usage; None while it neither runs nor can start."""
         pod = entry.pod
         running = entry.charged and not entry.releasing
         if not running and (not entry.waiting or pod.scheduling_gates):
+            return None
+        if self.shared_gpus.is_reservation(pod.uid):
             return None
         group = self.group_table.groups.get(entry.group)
         preemptible = group is None or group.preemptible
@@ -379,7 +389,8 @@ class PodIndexes:
         """Take a deleted pod out of all indexes; it holds nothing any more."""
         uid, now = entry.pod.uid, self.context.recorded_at
         if entry.queue_charge is not None:
-            self.queue_registry.charge(entry.queue_charge, entry.requests, sign=-1, at_us=now)
+            amounts = queue_amounts(entry, entry.queue_charge)
+            self.queue_registry.charge(entry.queue_charge, amounts, sign=-1, at_us=now)
         del self.pods[uid]
         self.constraints.pod_gone(entry.pod)
         self._leave_class(entry.class_key)
@@ -446,6 +457,15 @@ class PodIndexes:
         _set(self.waiting, entry.pod.uid, member=entry.waiting)
         self._update_membership(entry)
         self._update_workload(entry)
+
+
+def queue_amounts(entry: PodEntry, charge: QueueCharge) -> Amounts:
+    """Return what a pod counts as in its queue: of a node, and of parts of GPUs, also of those that it waits for."""
+    share = entry.pod.gpu_share
+    if share is None:
+        return entry.requests
+    parts = sum(part.milli for part in entry.gpus) if charge.running else share.milli * share.devices
+    return {**entry.requests, SHARED_GPU: parts} if parts else entry.requests
 
 
 def _set(uids: set[str], uid: str, *, member: bool) -> None:

@@ -9,6 +9,7 @@ from kaicore.rules.events.payloads import WaitingPod
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.device import Allocation
+from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
@@ -80,6 +81,7 @@ class PodEntry(msgspec.Struct):
         volumes: volumes that its claims get by the decision that placed it, by the claim's name.
         devices: devices that its resource claims get by the decision that placed it, by the claim's name.
         rank: its place among the pods of its set, by that decision; -1 for none.
+        gpus: the parts of GPUs that it gets by that decision.
         decided_at: the position that the cycle which placed it knew.
         cycle: the cycle that placed it.
         placed_at: the clock of that cycle, microseconds since the epoch.
@@ -163,6 +165,7 @@ class PodEntry(msgspec.Struct):
     volumes: dict[str, str] = {}
     devices: dict[str, Allocation] = {}
     rank: int = NO_RANK
+    gpus: tuple[GpuPart, ...] = ()
 
     @property
     def charged(self) -> bool:

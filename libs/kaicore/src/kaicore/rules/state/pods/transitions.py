@@ -202,7 +202,7 @@ def _see_on_its_node(entry: PodEntry, payload: payloads.PodObserved, context: Fo
     if entry.node != payload.pod.node_name:
         entry.bound_at = 0
         entry.predicted = entry.observed = None
-        entry.implausible, entry.volumes, entry.devices = "", {}, {}
+        entry.implausible, entry.volumes, entry.devices, entry.gpus = "", {}, {}, ()
     _see_on_node(entry, payload, context)
 
 
@@ -244,10 +244,10 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
 
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
-    """Take over the node, the predicted zones, the volumes, the devices and the rank; no room is kept any more."""
+    """Take over the node, the predicted zones, all that it gets there, and the rank; no room is kept any more."""
     entry.node, entry.predicted, entry.volumes = payload.node, payload.placement, payload.volumes
     entry.agreement = None
-    entry.rank, entry.devices = payload.rank, payload.devices
+    entry.rank, entry.devices, entry.gpus = payload.rank, payload.devices, payload.gpus
     entry.cycle, entry.placed_at, entry.bound_at = payload.cycle, context.occurred_at, 0
     entry.decided_at = context.input_position(payload.cycle)
     _stop_waiting(entry)
@@ -261,7 +261,7 @@ def _bind(entry: PodEntry, payload: payloads.PodBound, context: FoldContext) -> 
 def _fail_to_bind(entry: PodEntry, payload: payloads.BindFailed, context: FoldContext) -> None:
     """Forget the node and all that the decision gave it there; count the failure; note if the pod is gone."""
     entry.node, entry.predicted, entry.volumes, entry.rank = "", None, {}, NO_RANK
-    entry.devices = {}
+    entry.devices, entry.gpus = {}, ()
     entry.bind_failures += 1
     entry.failed_at = context.recorded_at
     entry.gone = payload.gone

@@ -17,11 +17,12 @@ from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import QueueFigures, QueuesReported
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, divide
-from kaicore.rules.queues.tree import UNLIMITED, QueueTree, counted
+from kaicore.rules.queues.tree import GPU, SHARED_GPU, SHARED_IN, UNLIMITED, QueueTree, counted
 from kaicore.rules.queues.usage import UsageReader, UseHistory
 
 
@@ -160,7 +161,7 @@ class QueueRegistry:
         self.reader: UsageReader[UsageKey] = UsageReader()
         self._forgotten_at = 0
         self._tree: QueueTree | None = None
-        self._trees: dict[str, QueueTree] = {}
+        self._trees: dict[tuple[str | None, bool], QueueTree] = {}
         self._demands: dict[tuple[str, str, str], FlavorDemand] = {}
 
     @property
@@ -179,12 +180,13 @@ class QueueRegistry:
 
     def tree_of(self, config: EngineConfig) -> QueueTree:
         """Return the hierarchy of the queues that are a shard's, by its node pool."""
-        pool = config.node_pool
-        if pool is None or not self.queues:
+        pool, parts = config.node_pool, config.gpu_sharing
+        if (pool is None or not self.queues) and not parts:
             return self.tree
-        if pool not in self._trees:
-            self._trees[pool] = QueueTree({name: one for name, one in self.queues.items() if one.node_pool == pool})
-        return self._trees[pool]
+        if (pool, parts) not in self._trees:
+            every = {name: one for name, one in self.queues.items() if pool is None or one.node_pool == pool}
+            self._trees[pool, parts] = QueueTree(every, parts=parts)
+        return self._trees[pool, parts]
 
     def flavor_demand(self, queue: str, namespace: str, pod_class: PodClass) -> FlavorDemand:
         """Return where the flavors of a queue let pods of a class go.
@@ -356,14 +358,19 @@ def queue_accounts(
     if fairness.k_milli and width:
         usage = [[0] * width for _ in range(size)]
         histories = {account: registry.usages[account].history for account in places}
+        capacity = counted(totals)
+        if config.gpu_sharing:
+            capacity[SHARED_GPU] = capacity.get(GPU, 0) * WHOLE
         parts = registry.reader.parts(
-            histories, fairness, totals=counted(totals), since_us=registry.since, recorded_us=recorded_at, now_us=now
+            histories, fairness, totals=capacity, since_us=registry.since, recorded_us=recorded_at, now_us=now
         )
         for account, by_resource in parts.items():
             uncounted = tree.not_counted_by(places[account])
             for above in tree.paths[places[account]]:
                 for place, resource in enumerate(tree.resources):
-                    usage[above][place] += 0 if place in uncounted else by_resource.get(resource, 0)
+                    if place not in uncounted:
+                        shared = by_resource.get(SHARED_GPU, 0) if resource in SHARED_IN else 0
+                        usage[above][place] += by_resource.get(resource, 0) + shared
     there_is = [max(0, amount) for amount in tree.demand(totals).amounts]
     shares = divide(tree, totals=there_is, requested=requested, usage=usage, k_milli=fairness.k_milli)
     leaves = {number: LeafUse(tuple(used), tuple(firm)) for number, (used, firm) in uses.items()}
@@ -381,7 +388,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
 
         def named(row: "list[int] | tuple[int, ...]", names: Sequence[str] = names) -> Amounts:
             # Sums over a whole cluster are of no bound, and events hold 64 bits.
-            amounts = zip(names, row, strict=True)
+            amounts = zip(names, map(tree.whole, range(len(names)), row), strict=True)
             return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount and resource}
 
         by_name[queue.name] = QueueFigures(

@@ -1,0 +1,183 @@
+"""GPUs that are opened for sharing, and the parts of them that pods hold, as a cycle gives and takes them.
+
+`NodeColumns` has the supply beside its devices. A GPU that is opened is one whole GPU of its node, held by its
+reservation pod; what of it is free is a part. Counts are sums, so a cycle may take back in any order.
+"""
+
+from collections.abc import Callable, Iterable
+from copy import copy
+from typing import NamedTuple
+
+import numpy as np
+
+from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Amounts
+from kaicore.rules.numa.arrivals import Arrival
+from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+
+
+class Reservation(NamedTuple):
+    """The holding of a GPU that is opened for sharing.
+
+    Attributes:
+        uid: of the entry that is charged for it.
+        requests: what it takes of the node as a whole.
+        charge: what it takes of the node's zones.
+        arrival: see `PodCharge.arrival`.
+    """
+
+    uid: str
+    requests: Amounts
+    charge: ZoneCharge
+    arrival: Arrival | None = None
+
+
+class GivenPart(NamedTuple):
+    """A part of a GPU that a pod gets or holds.
+
+    Attributes:
+        group: the GPU group.
+        milli: thousandths of the GPU.
+        mib: MiB as asked for; 0 for a fraction.
+        opening: of a GPU that is opened for this pod, what its reservation pod is charged with; None otherwise.
+        placement: the zones that this reservation pod is predicted to get.
+    """
+
+    group: str
+    milli: int
+    mib: int = 0
+    opening: Reservation | None = None
+    placement: Placement | None = None
+
+
+class GpuSupply:
+    """Opened GPUs by row, and what of each is used."""
+
+    def __init__(self) -> None:
+        #: Rows by the GPU groups that are open.
+        self._rows: dict[str, int] = {}
+        #: By row, the groups of which parts are to be had.
+        self._of_row: dict[int, tuple[str, ...]] = {}
+        #: Thousandths, and pods, of each group, also of those that are not open.
+        self._used: dict[str, int] = {}
+        self._pods: dict[str, int] = {}
+        #: Reservations of the GPUs that this copy has opened.
+        self._opened: dict[str, Reservation] = {}
+        self._largest: Ints = np.zeros(0, np.int64)
+        #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
+        self.reservation_of: Callable[[str], Reservation | None] = _nothing
+
+    def copy(self) -> "GpuSupply":
+        """Return a supply that a cycle can give out."""
+        other = copy(self)
+        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest"):
+            setattr(other, name, getattr(self, name).copy())
+        return other
+
+    # As facts and decisions have it, and in a cycle.
+
+    def open(self, group: str, row: int, reservation: Reservation | None = None, *, offered: bool = True) -> None:
+        """A GPU is held for sharing.
+
+        Args:
+            group: the GPU group; harmless where it is open already.
+            row: its node.
+            reservation: what holds it, where a cycle opens it.
+            offered: whether others may have parts of it now.
+        """
+        if reservation is not None:
+            self._opened[group] = reservation
+        if group in self._rows:
+            return
+        self._rows[group] = row
+        if offered:
+            self._of_row[row] = (*self._of_row.get(row, ()), group)
+            self._find_largest(row)
+
+    def close(self, group: str) -> None:
+        """A GPU is held for sharing no more; harmless where it is not."""
+        self._opened.pop(group, None)
+        row = self._rows.pop(group, None)
+        if row is None or group not in self._of_row.get(row, ()):
+            return
+        left = tuple(one for one in self._of_row[row] if one != group)
+        if left:
+            self._of_row[row] = left
+        else:
+            del self._of_row[row]
+        self._find_largest(row)
+
+    def hold(self, group: str, milli: int, *, sign: int = 1) -> None:
+        """A pod holds a part of a GPU, or holds it no more with `sign=-1`."""
+        used, pods = self._used.get(group, 0) + sign * milli, self._pods.get(group, 0) + sign
+        if used or pods:
+            self._used[group], self._pods[group] = used, pods
+        else:
+            self._used.pop(group, None)
+            self._pods.pop(group, None)
+        row = self._rows.get(group)
+        if row is not None:
+            self._find_largest(row)
+
+    def reservation(self, group: str) -> Reservation | None:
+        """Return what holds an open GPU now; None where the group is not open."""
+        if group not in self._rows:
+            return None
+        return self._opened.get(group) or self.reservation_of(group)
+
+    def is_offered(self, group: str) -> bool:
+        """Tell whether parts of a GPU are to be had."""
+        return group in self._of_row.get(self._rows.get(group, -1), ())
+
+    def pods(self, group: str) -> int:
+        """Return how many pods hold a part of a GPU."""
+        return self._pods.get(group, 0)
+
+    def used(self, group: str) -> int:
+        """Return how much of a GPU is used, in thousandths."""
+        return self._used.get(group, 0)
+
+    def free(self, row: int) -> list[tuple[int, str]]:
+        """Return what is free of each GPU of a row with parts to be had, in thousandths, and its group: least first."""
+        return sorted((WHOLE - self._used.get(group, 0), group) for group in self._of_row.get(row, ()))
+
+    @property
+    def rows(self) -> Iterable[int]:
+        """Rows with parts to be had."""
+        return self._of_row
+
+    def has(self, row: int) -> bool:
+        """Tell whether a row has GPUs with parts to be had."""
+        return row in self._of_row
+
+    def unused(self) -> list[str]:
+        """Return the open GPUs of which no pod holds a part, in order."""
+        return sorted(group for group in self._rows if not self._pods.get(group))
+
+    def row(self, group: str) -> int:
+        """Return the row of an open GPU."""
+        return self._rows[group]
+
+    def largest(self, rows: int) -> Ints:
+        """Return the largest free part by row, in thousandths; 0 on rows without any. Not to be changed.
+
+        Args: rows: how many rows there are.
+        """
+        self._reserve(rows)
+        return self._largest[:rows]
+
+    def _find_largest(self, row: int) -> None:
+        self._reserve(row + 1)
+        used = self._used
+        self._largest[row] = max((WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())), default=0)
+
+    def _reserve(self, rows: int) -> None:
+        if rows > len(self._largest):
+            more = np.zeros(max(rows, 2 * len(self._largest)) - len(self._largest), np.int64)
+            self._largest = np.concatenate([self._largest, more])
+
+
+def _nothing(_: str) -> Reservation | None:
+    return None

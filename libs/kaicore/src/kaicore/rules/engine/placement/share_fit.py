@@ -1,0 +1,171 @@
+"""Shares of a GPU on the nodes of a cycle: which nodes take one, what it costs there, and which GPUs it gets.
+
+A pod takes parts of GPUs that are open before others are opened: of the open ones those with the least free, or with
+the most where pods are spread. A GPU is opened where the kubelet would give its reservation pod one.
+"""
+
+from collections.abc import Callable
+from functools import cache, cached_property
+
+import numpy as np
+
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
+from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
+from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_uid
+from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.engine.placement.statement import Statement
+from kaicore.rules.events.payloads import GpuOpened
+from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory, reservation_name
+from kaicore.rules.model.quantity import PODS
+from kaicore.rules.numa.arrivals import Arrival
+from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+
+#: The cost of a node that cannot take the pod.
+NONE = -1
+#: The cost of a GPU that has to be opened: more than any waste of open ones. So many at most are told apart.
+_OPENING, _MOST_OPENINGS = WHOLE, 3
+_NOTHING = ZoneCharge()
+
+
+@cache
+def reservation_class() -> PodClass:
+    """Return the class of reservation pods."""
+    pod = planned_pod("", "", "")
+    return pod_class(pod, class_identity(pod))
+
+
+class ShareFit:
+    """One class with a share on the rows of a statement; charges are seen as they happen."""
+
+    def __init__(self, share: GpuShare, columns: NodeColumns, config: EngineConfig, states: RowStates) -> None:
+        """Args:
+        share: what each pod of the class gets.
+        columns: the cycle's own copy.
+        config: the shard's settings.
+        states: of the rows.
+        """
+        self.share = share
+        self._spread = config.strategy(devices=True) is PlacementStrategy.SPREAD
+        self._columns = columns
+        self._reservation = reservation_class()
+        columns.vector(self._reservation.requests)
+        self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
+        self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
+
+    @cached_property
+    def parts(self) -> Ints:
+        """The part of each GPU that a pod takes, by row, in thousandths; more than `WHOLE` where a GPU is too small."""
+        columns = self._columns
+        if self.share.milli:
+            return np.full(len(columns.present), self.share.milli)
+        parts = np.full(len(columns.present), WHOLE + 1)
+        for row, node in enumerate(columns.facts):
+            if node is not None:
+                parts[row] = min(self.share.part_of(gpu_memory(node.labels)), WHOLE + 1)
+        return parts
+
+    def cost(self, row: int) -> int:
+        """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
+        part, columns = int(self.parts[row]), self._columns
+        if part > WHOLE:
+            return NONE
+        wanted, waste = self.share.devices, 0
+        if columns.gpus.has(row):
+            for free, _ in self._open(row):
+                if free >= part and wanted:
+                    wanted, waste = wanted - 1, waste + free - part
+        if wanted and min(self._closed(row), self._slots(row) - 1) < wanted:
+            return NONE
+        waste = min(waste, _OPENING - 1)
+        return min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 - waste if self._spread else waste)
+
+    def costs(self, rows: Ints) -> Ints:
+        """Return the costs of rows as `cost` does; shape (rows,)."""
+        columns, wanted = self._columns, self.share.devices
+        closed = columns.allocatable[rows, self._gpus] - columns.used[rows, self._gpus]
+        slots = columns.allocatable[rows, self._pods] - columns.used[rows, self._pods]
+        opens = (np.minimum(closed, slots - 1) >= wanted) & (self.parts[rows] <= WHOLE)
+        opening = min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 if self._spread else 0)
+        costs: Ints = np.where(opens, opening, NONE)
+        opened = np.flatnonzero(columns.gpus.largest(len(columns.present))[rows] > 0)
+        for place, row in zip(opened.tolist(), rows[opened].tolist(), strict=True):
+            costs[place] = self.cost(row)
+        return costs
+
+    def admits(self, row: int) -> bool:
+        """Tell whether a row that has the parts can open what it has to: whether its kubelet gives a GPU for it."""
+        return self._numa is None or self.cost(row) < _OPENING or self._numa.admits(row)
+
+    def counts(self, rows: Ints) -> Ints:
+        """Return how many pods of the class rows take at most, by their GPUs alone; shape (rows,)."""
+        return np.array([self._count(row) for row in rows.tolist()], np.int64)
+
+    def largest(self, row: int) -> int:
+        """Return the largest part that a pod could get on a row now, in thousandths."""
+        return WHOLE if self._closed(row) > 0 else int(self._columns.gpus.largest(row + 1)[row])
+
+    def give(
+        self, row: int, statement: Statement, name: Callable[[int], str], *, created_at: int | None
+    ) -> tuple[GivenPart, ...]:
+        """Open what has to be opened on a row that takes a pod, and return the pod's parts.
+
+        Args:
+            row: the row.
+            statement: on the nodes; the reservation pods are placed on it.
+            name: returns the group of the first, second, … GPU that is opened.
+            created_at: when the pod was created, seconds since the epoch; None where nothing is in doubt.
+        """
+        part, share = int(self.parts[row]), self.share
+        fitting = [group for free, group in self._open(row) if free >= part][: share.devices]
+        given = [GivenPart(group, part, share.mib) for group in fitting]
+        for number in range(share.devices - len(given)):
+            group = name(number)
+            predicted = self._numa.predict(row) if self._numa is not None else None
+            charge = _NOTHING if predicted is None else predicted.charge
+            arrival = None
+            if created_at is not None and predicted is not None:
+                arrival = Arrival(self._reservation.aligned, charge, created_at)
+            opening = Reservation(planned_uid(group), self._reservation.requests, charge, arrival)
+            placement = None if predicted is None else predicted.placement
+            given.append(GivenPart(group, part, share.mib, opening, placement))
+            statement.open(row, group, opening)
+        return tuple(given)
+
+    def _open(self, row: int) -> list[tuple[int, str]]:
+        """Return what is free of each open GPU of a row, in the order in which they are taken."""
+        free = self._columns.gpus.free(row)
+        return sorted(free, reverse=True) if self._spread else free
+
+    def _closed(self, row: int) -> int:
+        """Return how many whole GPUs of a row are free."""
+        return int(self._columns.allocatable[row, self._gpus] - self._columns.used[row, self._gpus])
+
+    def _slots(self, row: int) -> int:
+        return int(self._columns.allocatable[row, self._pods] - self._columns.used[row, self._pods])
+
+    def _count(self, row: int) -> int:
+        part, devices = int(self.parts[row]), self.share.devices
+        if part > WHOLE:
+            return 0
+        opened = [free // part for free, _ in self._columns.gpus.free(row)]
+        slots = self._slots(row)
+        closed = max(min(self._closed(row), slots - 1), 0)
+        takes = [*opened, *[WHOLE // part] * closed]
+        most = sum(takes) // devices
+        # Each pod has its parts on different GPUs: no GPU counts for more than once a pod.
+        while most and sum(min(one, most) for one in takes) < most * devices:
+            most -= 1
+        return max(min(most, slots - closed), 1 if most and slots > 1 else 0)
+
+
+def opened_gpus(parts: tuple[GivenPart, ...], *, node: str, cycle: str, namespace: str) -> list[GpuOpened]:
+    """Return the decisions that open the GPUs of a pod."""
+    return [
+        GpuOpened(node, part.group, namespace, reservation_name(node, part.group), cycle, part.placement)
+        for part in parts
+        if part.opening is not None
+    ]

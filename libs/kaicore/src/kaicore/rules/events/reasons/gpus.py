@@ -1,0 +1,41 @@
+"""Reasons of pods that ask for a share of a GPU."""
+
+from typing import ClassVar
+
+from msgspec import field
+
+from kaicore.rules.events.reasons.base import NodeReason, plural
+from kaicore.rules.model.gpu_share import gpus_text
+
+
+class NoGpuToShare(NodeReason, frozen=True, kw_only=True):
+    """Nodes without GPUs of which a pod could have such parts, whoever holds them.
+
+    Attributes:
+        wanted: what the pod asks for.
+    """
+
+    lasting: ClassVar[bool] = True
+    wanted: str = field(name="detail")
+
+    def __str__(self) -> str:
+        return self._nodes(f"without GPUs for {self.wanted}")
+
+
+class NoPartOfGpu(NodeReason, frozen=True, kw_only=True):
+    """Nodes where no GPU has so large a part free.
+
+    Attributes:
+        needed: the part of each GPU on the example, in thousandths.
+        devices: of how many GPUs of one node.
+        largest: the largest free part of all these nodes, on the example, in thousandths.
+    """
+
+    needed: int
+    devices: int = 1
+    largest: int = 0
+
+    def __str__(self) -> str:
+        each = "" if self.devices == 1 else f" on each of {self.devices} GPUs"
+        needed = f"{gpus_text(self.needed)} of a GPU needed{each}"
+        return f"{needed}; largest free part {gpus_text(self.largest)} on {self.example} ({plural(self.nodes, 'node')})"

@@ -1,0 +1,130 @@
+"""Shares of a GPU: what a pod asks for, and what a placed pod holds.
+
+A part is counted in thousandths of a GPU. A request in MiB becomes a part of each node's GPU by the node's label
+`nvidia.com/gpu.memory`. KAI-Scheduler cuts the label to whole hundreds of MiB, so this module does as well
+(`pkg/scheduler/api/node_info/node_info.go`, getNodeGpuMemory). A part of it is rounded up.
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+
+import msgspec
+
+from kaicore.rules.objects.gpu_sharing import (
+    GPU,
+    GPU_GROUP_LABEL,
+    GPU_GROUP_LABEL_PREFIX,
+    GPU_INDEX_ANNOTATION,
+    RESERVATION_NAMESPACE,
+)
+
+__all__ = [
+    "GPU",
+    "GPU_GROUP_LABEL",
+    "GPU_GROUP_LABEL_PREFIX",
+    "GPU_INDEX_ANNOTATION",
+    "GPU_MEMORY_LABEL",
+    "RESERVATION_NAMESPACE",
+    "WHOLE",
+    "GpuPart",
+    "GpuShare",
+    "gpu_memory",
+    "gpus_text",
+    "group_labels",
+    "groups_of",
+    "reservation_name",
+]
+
+#: A GPU in thousandths.
+WHOLE = 1000
+#: On a node: the memory of each of its GPUs in MiB; in bytes where it is that large, as an older feature discovery did.
+GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
+_MIB = 1 << 20
+_ROUNDED_TO_MIB = 100
+#: A name has at most so many characters.
+_MOST_NAME = 253
+
+
+class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """Parts of different GPUs of one node; exactly one of `milli` and `mib` is not 0.
+
+    Attributes:
+        milli: thousandths of each GPU, 1 to 999.
+        mib: memory of each GPU, in MiB.
+        devices: of how many GPUs it has a part.
+        container: the container that gets them; empty for the first one that is no init container.
+    """
+
+    milli: int = 0
+    mib: int = 0
+    devices: int = 1
+    container: str = ""
+
+    def part_of(self, memory: int) -> int:
+        """Return the part of each GPU on a node, in thousandths; more than `WHOLE` where a GPU is too small.
+
+        Args: memory: of each GPU of the node, in MiB (`gpu_memory`); 0 where that is not known.
+        """
+        if self.milli:
+            return self.milli
+        return -(-self.mib * WHOLE // memory) if memory else WHOLE + 1
+
+    def __str__(self) -> str:
+        amount = f"{gpus_text(self.milli)} of a GPU" if self.milli else f"{self.mib} MiB of a GPU's memory"
+        return amount if self.devices == 1 else f"{amount} on each of {self.devices} GPUs"
+
+
+class GpuPart(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A placed pod's holding of one GPU.
+
+    Attributes:
+        group: the GPU group, which stands for one GPU that is opened for sharing.
+        milli: thousandths of the GPU.
+        mib: of its memory as the pod asked for it, in MiB; 0 where it asked for a fraction.
+    """
+
+    group: str
+    milli: int
+    mib: int = 0
+
+
+def gpu_memory(labels: Mapping[str, str]) -> int:
+    """Return the memory of each GPU of a node in MiB, by its labels; 0 where they do not tell it."""
+    text = labels.get(GPU_MEMORY_LABEL)
+    return 0 if text is None else _memory(text)
+
+
+@lru_cache(maxsize=256)
+def _memory(text: str) -> int:
+    if not (text.isascii() and text.isdecimal()) or len(text) > 18:
+        return 0
+    mib = int(text)
+    if mib >= _MIB:
+        mib //= _MIB
+    return mib - mib % _ROUNDED_TO_MIB
+
+
+def gpus_text(milli: int) -> str:
+    """Return thousandths of a GPU as a decimal number: 300 is `0.3`."""
+    whole, rest = divmod(milli, WHOLE)
+    return f"{whole}.{rest:03}".rstrip("0").rstrip(".")
+
+
+def reservation_name(node: str, group: str) -> str:
+    """Return the name of the reservation pod of a GPU group."""
+    ending = group[:8]
+    return f"gpu-reservation-{node}"[: _MOST_NAME - len(ending) - 1].rstrip("-.") + f"-{ending}"
+
+
+def groups_of(labels: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the GPU groups that a pod's labels name, in order."""
+    named = {value for key, value in labels.items() if key.startswith(GPU_GROUP_LABEL_PREFIX) and value}
+    one = labels.get(GPU_GROUP_LABEL)
+    return tuple(sorted(named | {one} if one else named))
+
+
+def group_labels(parts: tuple[GpuPart, ...]) -> dict[str, str]:
+    """Return the labels of a pod that holds parts."""
+    if len(parts) == 1:
+        return {GPU_GROUP_LABEL: parts[0].group}
+    return {f"{GPU_GROUP_LABEL_PREFIX}{part.group}": part.group for part in parts}

@@ -1,0 +1,176 @@
+"""GPUs that are opened for sharing, folded from the log: by GPU group the node, the reservation pod, and the parts.
+
+A cycle opens a GPU (`GpuOpened`): from then on a planned pod holds it, charged like any other. Once the watcher has
+seen the real reservation pod, that one is charged in its place, with the zones that were predicted. Parts are to be had
+as long as the reservation holds the GPU and the group is not closed (`GpuClosed`).
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from kaicore.rules.engine.placement.gpu_supply import GpuSupply, Reservation
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.reservation_pod import PLANNED, planned_pod
+from kaicore.rules.events.payloads import GpuClosed, GpuOpened
+from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.pods.pod_entry import PodEntry
+
+
+class GpuGroup(msgspec.Struct):
+    """A GPU that was opened for sharing.
+
+    Attributes:
+        opened: the decision.
+        opened_at: recorded time of that, microseconds since the epoch.
+        uid: of the pod that holds the GPU: of the planned one, until the real one was seen; empty once it is gone.
+        index: of the GPU on its node, as the reservation pod found it; empty until it is known.
+        closed: why it was closed; empty as long as parts are to be had.
+        parts: what pods hold of it, by uid.
+    """
+
+    opened: GpuOpened
+    opened_at: int
+    uid: str
+    index: str = ""
+    closed: str = ""
+    parts: dict[str, GpuPart] = msgspec.field(default_factory=dict)
+
+    @property
+    def planned(self) -> bool:
+        """True until the reservation pod was seen."""
+        return self.uid.startswith(PLANNED)
+
+
+class SharedGpus:
+    """All of them.
+
+    Attributes:
+        groups: by the group's name.
+    """
+
+    def __init__(self, columns: NodeColumns, pods: Mapping[str, PodEntry]) -> None:
+        """Args:
+        columns: of the state; their opened GPUs are written by this class only.
+        pods: of the state, by uid.
+        """
+        self.groups: dict[str, GpuGroup] = {}
+        self._columns = columns
+        self._pods = pods
+        #: By uid of pods that wait for or hold a reservation.
+        self._by_uid: dict[str, str] = {}
+        columns.gpus.reservation_of = self.reservation
+
+    @property
+    def _supply(self) -> GpuSupply:
+        return self._columns.gpus
+
+    def open(self, opened: GpuOpened, *, at: int) -> Pod | None:
+        """Take over a decision; returns the planned pod, None where the group is known already.
+
+        Args:
+            opened: the decision.
+            at: its recorded time, microseconds since the epoch.
+        """
+        if opened.group in self.groups:
+            return None
+        pod = planned_pod(opened.namespace, opened.name, opened.group)
+        self.groups[opened.group] = GpuGroup(opened, at, pod.uid)
+        self._by_uid[pod.uid] = opened.group
+        return pod
+
+    def close(self, closed: GpuClosed) -> str:
+        """Take over that a GPU is closed; returns the uid of the planned pod if that still holds it."""
+        group = self.groups.get(closed.group)
+        if group is None or group.closed:
+            return ""
+        group.closed = closed.reason
+        self._supply.close(closed.group)
+        return group.uid if group.planned else ""
+
+    def reserved_by(self, pod: Pod) -> GpuGroup | None:
+        """Return the group that a pod is the reservation of; None for any other pod."""
+        if pod.gpu_share is not None or not self.groups:
+            return None
+        group = self.groups.get(pod.labels.get(GPU_GROUP_LABEL, ""))
+        if group is None:
+            return None
+        opened = group.opened
+        same = (opened.namespace, opened.name, opened.node) == (pod.namespace, pod.name, pod.node_name)
+        return group if same else None
+
+    def seen(self, group: GpuGroup, pod: Pod) -> None:
+        """Take over the real reservation pod of a group."""
+        self._by_uid.pop(group.uid, None)
+        group.uid = pod.uid
+        group.index = pod.annotations.get(GPU_INDEX_ANNOTATION, group.index)
+        self._by_uid[pod.uid] = group.opened.group
+
+    def is_reservation(self, uid: str) -> bool:
+        """Tell whether a pod, by its uid, is a reservation."""
+        return uid in self._by_uid
+
+    def update(self, before: PodEntry, after: PodEntry, held: str, holds: str) -> None:
+        """Bring parts up to date after an event changed a pod's entry.
+
+        Args:
+            before: a copy of the entry as it was before the event.
+            after: the entry.
+            held: the node that the pod was charged to; empty for none.
+            holds: the node that it is charged to now; empty for none.
+        """
+        uid = after.pod.uid
+        for part in before.gpus if held else ():
+            self._hold(uid, part, sign=-1)
+        for part in after.gpus if holds else ():
+            self._hold(uid, part, sign=1)
+        name = self._by_uid.get(uid)
+        if name is not None:
+            self._offer(name, after, held=bool(holds))
+
+    def restore(self, groups: list[GpuGroup]) -> None:
+        """Put groups back as a snapshot has them, once the pods are there."""
+        self.groups = {group.opened.group: group for group in groups}
+        self._by_uid = {group.uid: group.opened.group for group in groups if group.uid}
+        for entry in self._pods.values():
+            for part in entry.gpus if entry.charged else ():
+                self._supply.hold(part.group, part.milli)
+        for name, group in self.groups.items():
+            holder = self._pods.get(group.uid)
+            if holder is not None:
+                self._offer(name, holder, held=holder.charged)
+
+    def reservation(self, name: str) -> Reservation | None:
+        """Return what holds a group's GPU."""
+        group = self.groups.get(name)
+        entry = None if group is None else self._pods.get(group.uid)
+        if entry is None or not entry.charged:
+            return None
+        return Reservation(entry.pod.uid, entry.requests, entry.zone_charge)
+
+    def _hold(self, uid: str, part: GpuPart, *, sign: int) -> None:
+        self._supply.hold(part.group, part.milli, sign=sign)
+        group = self.groups.get(part.group)
+        if group is None:
+            return
+        if sign > 0:
+            group.parts[uid] = part
+        else:
+            group.parts.pop(uid, None)
+            self._forget_if_over(group)
+
+    def _offer(self, name: str, entry: PodEntry, *, held: bool) -> None:
+        group = self.groups[name]
+        if held and not entry.leaving and not group.closed:
+            self._supply.open(name, self._columns.row(entry.node))
+            return
+        self._supply.close(name)
+        if not held:
+            self._by_uid.pop(group.uid, None)
+            group.uid = ""
+            self._forget_if_over(group)
+
+    def _forget_if_over(self, group: GpuGroup) -> None:
+        if group.closed and not group.uid and not group.parts:
+            self.groups.pop(group.opened.group, None)
