@@ -15,7 +15,7 @@ from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kaicore.analysis.replay.log_states import fold_through, restored
 from kaicore.analysis.replay.replay import replay_log
-from kaicore.ledger.log import snapshots as trail
+from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
@@ -284,8 +284,8 @@ async def test_scheduler_goes_on_from_its_snapshot(postgres_log: EventLog, clust
 async def test_scheduler_leaves_a_trail_of_states_as_it_goes(
     postgres_log: PostgresLog, cluster_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trail, "_spacing", lambda _: 4)
-    monkeypatch.setattr(trail, "SPACING", 4)
+    monkeypatch.setattr(snapshots, "_spacing", lambda _: 4)
+    monkeypatch.setattr(snapshots, "SPACING", 4)
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
     async with scheduling(postgres_log, cluster_name) as scheduler:

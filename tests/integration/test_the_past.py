@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from kaicore.analysis.ask.answers import RowSelection
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.ledger.log import snapshots as trail
+from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -154,7 +154,7 @@ def test_diff_looks_at_what_was_there_before_or_after(places: dict[str, int], as
 def test_long_log_that_is_made_for_the_bench_answers_as_one_that_was_appended(
     empty_database_url: str, ask: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trail, "SPACING", 500)
+    monkeypatch.setattr(snapshots, "SPACING", 500)
     life = ClusterLife("long", nodes=4, gangs=1, step_us=3_600_000_000)
     end = make_log(empty_database_url, life, 1500)
     state = ClusterState("long").fold_all(life.events(range(life.waves_for(1500))))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kaicore.analysis.replay import past_states
 from kaicore.analysis.replay.kept_state import KeptState
 from kaicore.analysis.replay.past_states import PastStates
-from kaicore.ledger.log import snapshots as trail
+from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.snapshots import TrailPlace, to_drop
@@ -90,7 +90,7 @@ def test_state_is_the_fold_of_the_first_events(
     # Before a loop runs.
     folded()
     with (
-        patch.object(trail, "SPACING", spacing),
+        patch.object(snapshots, "SPACING", spacing),
         patch.object(past_states, "_STEP", step),
         patch.object(past_states, "_PAGE", 7),
     ):
@@ -98,8 +98,8 @@ def test_state_is_the_fold_of_the_first_events(
 
 
 async def test_whoever_follows_the_log_leaves_a_trail(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "SPACING", 30)
-    monkeypatch.setattr(trail, "_BYTES_PER_EVENT", 10_000)
+    monkeypatch.setattr(snapshots, "SPACING", 30)
+    monkeypatch.setattr(snapshots, "_BYTES_PER_EVENT", 10_000)
     monkeypatch.setattr("kaicore.analysis.replay.kept_state._PAGE", 10)
     log = await filled()
     await KeptState(log, C).current()
@@ -110,8 +110,8 @@ async def test_whoever_follows_the_log_leaves_a_trail(monkeypatch: pytest.Monkey
 
 
 async def test_places_of_another_version_stand_for_none_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(trail, "SPACING", 30)
-    monkeypatch.setattr(trail, "_BYTES_PER_EVENT", 10_000)
+    monkeypatch.setattr(snapshots, "SPACING", 30)
+    monkeypatch.setattr(snapshots, "_BYTES_PER_EVENT", 10_000)
     monkeypatch.setattr("kaicore.analysis.replay.kept_state._PAGE", 10)
     log = await filled()
     for position in (25, 55, 85, 115):

@@ -9,7 +9,7 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay import log_states as last_events
 from kaicore.analysis.replay.kept_state import KeptState, QuestionsFirst
 from kaicore.errors import ConfigurationError, CorruptLog, LogUnavailable
-from kaicore.ledger.log import snapshots as trail
+from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events import payloads
@@ -97,7 +97,7 @@ async def test_an_inquiry_has_caught_up_when_each_state_is_at_its_logs_end_or_ca
 async def test_who_may_not_leave_snapshots_on_the_trail_takes_one_and_no_more(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trail, "SPACING", 100)
+    monkeypatch.setattr(snapshots, "SPACING", 100)
     taken: list[int] = []
 
     def take(position: int) -> Snapshot:
@@ -108,7 +108,7 @@ async def test_who_may_not_leave_snapshots_on_the_trail_takes_one_and_no_more(
         raise ConfigurationError("the database role may not do this")
 
     monkeypatch.setattr(log.trail, "save", refuse)
-    left = trail.Trail(log, "c", schema="1")
+    left = snapshots.Trail(log, "c", schema="1")
     for position in range(50, 1000, 50):
         await left.passed(position, partial(take, position))
     assert taken == [100]
