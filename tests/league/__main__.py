@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
+from typing import Any
 
 import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
@@ -33,8 +34,8 @@ def _alone(policy: Callable[[int], Policy]) -> Run:
     return lambda all_nodes, arriving, seed: allocated(all_nodes, arriving, policy(seed))
 
 
-def _ours(config: EngineConfig, *, claims: bool = False) -> Run:
-    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, claims=claims)
+def _ours(config: EngineConfig, **how: Any) -> Run:
+    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, **how)
 
 
 def _moving(moves: ours.Moves, **settings: object) -> Run:
@@ -42,7 +43,7 @@ def _moving(moves: ours.Moves, **settings: object) -> Run:
     return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, moves=moves)
 
 
-def policies(listed: Sequence[Task], moves: ours.Moves) -> dict[str, Run]:
+def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[str, Run]:
     """Return runs of all policies by name; those that move pods count that in `moves`."""
     return {
         "random": _alone(at_random),
@@ -51,7 +52,8 @@ def policies(listed: Sequence[Task], moves: ours.Moves) -> dict[str, Run]:
         "least-allocated": _alone(lambda _: least_allocated),
         "most-allocated": _alone(lambda _: most_allocated),
         "fgd": _alone(lambda _: Fgd(listed)),
-        "ours": _ours(EngineConfig()),
+        "ours": _ours(EngineConfig(), at_once=at_once),
+        "ours-largest": _ours(EngineConfig(), at_once=at_once, largest_first=True),
         "ours-dra": _ours(EngineConfig(), claims=True),
         "ours-alone": _ours(EngineConfig(recent_work_days=0)),
         "in-time": _moving(moves, consolidate_groups=0),
@@ -94,7 +96,7 @@ def _league(name: str, given: argparse.Namespace) -> None:
     for policy in given.policies:
         began = time.process_time()
         moves = ours.Moves(given.checkpoints)
-        run = policies(listed, moves)[policy]
+        run = policies(listed, moves, given.at_once)[policy]
         marks = sorted({*_MARKS, *plot.POINTS})
         found = [figures(run, listed, seed, marks, every=given.part) for seed in given.seeds]
         curves[policy] = [mean(one[mark] for one in found) for mark in plot.POINTS]
@@ -123,6 +125,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[42])
     parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
     parser.add_argument("--part", type=int, default=1, help="take one node in so many")
+    parser.add_argument("--at-once", type=int, default=ours.AT_ONCE, help="tasks between two cycles of `ours`")
     parser.add_argument("--checkpoints", type=int, default=3_600, help="seconds between those of running pods")
     parser.add_argument("--plot", type=Path, help="also write plots of the means, FOLDER/league-LIST.svg")
     given = parser.parse_args()

@@ -16,8 +16,8 @@ from tests.factory import GPU, Cluster, pod
 from tests.league.openb import MILLI, Nodes, Task
 
 _MODEL = "nvidia.com/gpu.product"
-#: Tasks that arrive between two cycles.
-_AT_ONCE = 32
+#: Tasks that arrive between two cycles, unless it is said.
+AT_ONCE = 32
 _MIB = 2**20
 _SECOND_US = 1_000_000
 #: Mean time between two tasks: OpenB's 8,152 came in 149 days.
@@ -148,7 +148,14 @@ class _Trace:
 
 
 def allocated(
-    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, *, claims: bool = False, moves: Moves | None = None
+    nodes: Nodes,
+    arriving: Sequence[Task],
+    config: EngineConfig,
+    *,
+    claims: bool = False,
+    moves: Moves | None = None,
+    at_once: int = AT_ONCE,
+    largest_first: bool = False,
 ) -> Iterator[tuple[int, int]]:
     """Yield after each cycle how much GPU has been asked for and how much is held, in thousandths.
 
@@ -161,21 +168,26 @@ def allocated(
         config: the shard's settings.
         claims: pods ask for GPUs by resource claims (DRA), not of kubelets.
         moves: counts the moved pods; None where nothing moves, and time stands still.
+        at_once: tasks that arrive between two cycles.
+        largest_first: of these, those of the most GPUs, then of the most CPU, are the oldest.
     """
     cluster = devices() if claims else Cluster()
     add_nodes(cluster, nodes, claims=claims)
     trace = _Trace(cluster, config, moves)
     asked, total = 0, int(nodes.gpus.sum()) * MILLI
-    for first in range(0, len(arriving), _AT_ONCE):
-        for number, task in enumerate(arriving[first : first + _AT_ONCE], first):
+    for first in range(0, len(arriving), at_once):
+        batch = list(arriving[first : first + at_once])
+        if largest_first:
+            batch.sort(key=lambda task: (-task.gpus, -task.cpu))
+        for number, task in enumerate(batch, first):
             if 0 < task.gpu_milli < MILLI:
                 raise ValueError(f"task {number}: gpu_milli: parts of a GPU are not placed yet: {task.gpu_milli}")
             asked += task.demand
             trace.come(number, task, claims=claims)
         # Nothing is moved before the cluster is nearly full, so no checkpoints are looked at before.
         if moves is not None and trace.holding * 100 >= total * 95:
-            trace.pass_time(_AT_ONCE * _BETWEEN_S)
+            trace.pass_time(at_once * _BETWEEN_S)
         elif moves is not None:
-            trace.cluster.now += _AT_ONCE * _BETWEEN_S * _SECOND_US
+            trace.cluster.now += at_once * _BETWEEN_S * _SECOND_US
         trace.decide()
         yield asked, trace.holding
