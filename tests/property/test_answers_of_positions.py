@@ -29,7 +29,7 @@ from kaicore.rules.state.pods.agreement import Agreement, compare
 from tests.examples import examples
 from tests.recorded import read_log, recorded_logs
 from tests.shared_data import require_shared, shared_path
-from tests.unit.inquiry.test_audits import inquiry_into
+from tests.unit.ask.test_audits import inquiry_into
 
 #: Recorded by the demonstration, and on real kubelets.
 LOGS = ("demo", "demo-blind", "run-2")

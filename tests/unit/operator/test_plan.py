@@ -88,8 +88,8 @@ def test_exporter_is_wanted_by_its_three_states(
             {"node_pool": "", "numa": True, "ignore_list": ["memory", "cpu"]},
         ),
         (
-            {"kValue": 2, "settings": {"fair_share": {"window_hours": 24}, "heal": False}},
-            {"node_pool": "", "numa": False, "fair_share": {"k_milli": 2000, "window_hours": 24}, "heal": False},
+            {"kValue": 2, "settings": {"fair_share": {"window_hours": 24}, "repair": False}},
+            {"node_pool": "", "numa": False, "fair_share": {"k_milli": 2000, "window_hours": 24}, "repair": False},
         ),
     ],
 )
@@ -110,8 +110,8 @@ def test_kais_fields_are_settings_of_the_scheduler_and_its_own_win(spec: Any, se
             {"plugins": {"numa": {"arguments": {"ignoreLists": "cpu"}}}},
             "spec.plugins.numa.arguments.ignoreLists: no such argument; did you mean 'ignoreList'?: 'cpu'",
         ),
-        ({"settings": {"heel": True}}, "spec.settings.heel: no such setting; did you mean 'heal'?: True"),
-        ({"settings": {"heal": 1}}, "spec.settings.heal: Expected `bool`, got `int`: 1"),
+        ({"settings": {"repare": True}}, "spec.settings.repare: no such setting; did you mean 'repair'?: True"),
+        ({"settings": {"repair": 1}}, "spec.settings.repair: Expected `bool`, got `int`: 1"),
         (
             {"settings": {"fair_share": {"window_hours": 0}}},
             "spec.settings: fair share: window_hours: must be 1 to 672: 0",

@@ -1,16 +1,11 @@
-"""The work of Python's garbage collector beside a scheduler."""
+"""The work of Python's garbage collector beside a scheduler; `test_digest.py` has what cycles leave."""
 
 import gc
 import weakref
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from kai_scheduler.scheduler import Collecting
-from kaicore.rules.deciding import cycle_run
-from kaicore.rules.engine.decisions import CycleResult
-
-from tests.digest.families import IN_THE_GATE, run_story
 
 
 class Looped:
@@ -27,29 +22,6 @@ def collector() -> Iterator[None]:
     yield
     gc.unfreeze()
     gc.set_threshold(*thresholds)
-
-
-@pytest.mark.usefixtures("collector")
-@pytest.mark.parametrize("family", IN_THE_GATE)
-def test_a_cycle_leaves_nothing_that_only_the_collector_finds(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_cycle, left = cycle_run.run_cycle, list[int]()
-
-    def watched(*args: Any, **options: Any) -> CycleResult:
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-        try:
-            result = run_cycle(*args, **options)
-            left.append(gc.collect())
-        finally:
-            gc.enable()
-        return result
-
-    run_story(family, 0)  # What is made once is made now.
-    monkeypatch.setattr(cycle_run, "run_cycle", watched)
-    run_story(family, 0)
-    assert left
-    assert not any(left)
 
 
 @pytest.mark.usefixtures("collector")

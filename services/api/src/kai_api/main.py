@@ -1,6 +1,6 @@
 """`kai-api`: the API as a process.
 
-Metric of the log position that each kept state has reached.
+A metric has the log position that each kept state has reached.
 """
 
 import asyncio

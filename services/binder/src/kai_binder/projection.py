@@ -17,7 +17,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.quarantine import folding, is_passed_over
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.topology.book import EVENT_TYPES as TOPOLOGY_EVENTS
@@ -374,7 +374,7 @@ class BinderProjection:
         elif self.is_last(written):
             del self.observations[written.uid]
 
-    def _reasons_of_group(self, group: str) -> list[Reason]:
+    def _reasons_of_group(self, group: str) -> list[CodedReason]:
         return self.waiting.reasons_of_group(group)
 
     def _tasks_of(self, kind: type[D_co]) -> list[Task[D_co]]:

@@ -1,8 +1,6 @@
-"""`kai-webhook`: the admission webhook as a process.
+"""`kai-webhook`: the admission webhook as a process, with its settings and the topologies of its cluster.
 
-Settings of `kai-webhook`.
-
-The topologies of a cluster, followed in the log.
+The topologies are followed in the log.
 """
 
 from collections.abc import Coroutine

@@ -6,7 +6,7 @@ import msgspec
 import yaml
 
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.config import EngineConfig, current_names
 
 
 def read_shard_settings(path: Path | None) -> EngineConfig:
@@ -19,7 +19,7 @@ def read_shard_settings(path: Path | None) -> EngineConfig:
         return EngineConfig()
     try:
         document = yaml.safe_load(path.read_text()) or {}
-        return msgspec.convert(document, EngineConfig)
+        return msgspec.convert(current_names(document) if isinstance(document, dict) else document, EngineConfig)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(f"{path}: {problem}") from error

@@ -7,10 +7,9 @@ and the fingerprint is over pods with exclusive resources (`k8stopologyawaresche
 Attributes tell what else the kubelet is set to, by the convention that the watcher reads:
 `topologyManagerOption<Name>`, `cpuManagerOption<Name>`, `kubeletFeatureGate<Name>`.
 
-A kubelet's configuration file, as far as admission depends on it.
-
-Source: Kubernetes v1.37, `staging/src/k8s.io/kubelet/config/v1beta1/types.go`. Flags of the kubelet's command line go
-before the file and are not seen here.
+The kubelet's configuration file counts as far as admission depends on it (source: Kubernetes v1.37,
+`staging/src/k8s.io/kubelet/config/v1beta1/types.go`). Flags of the kubelet's command line go before the file and are
+not seen here.
 """
 
 import re

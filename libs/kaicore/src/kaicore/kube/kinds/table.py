@@ -3,13 +3,8 @@
 The watcher follows these kinds; its snapshot and `kai simulate` use the same table. The rights in
 `deploy/k8s/rbac.yaml` are tested against it.
 
-The kinds of dynamic resource allocation: their API paths, and their conversion into facts.
-
-The kinds of objects that group pods: their API paths, and their conversion into facts.
-
-The kinds of queues: their API paths, and their conversion into facts.
-
-The kinds of network topologies: their API paths, and their conversion into facts.
+A row has the API path of a kind and the conversion of its objects into facts. Kinds of devices, owners of pods, queues
+and network topologies have tables of their own within it.
 """
 
 from collections.abc import Callable

@@ -1,12 +1,6 @@
-"""Owners of pods on the wire, reduced to the fields that define how many of their pods must run at once.
+"""Objects that group pods, on the wire: owners of pods, PodGroups of four dialects, native Workloads and HyperJobs.
 
-Objects that group pods, on the wire: PodGroups of four dialects, and the native Workload.
-
-As in `kaicore.kube.wire.objects`, only the fields that are read.
-
-HyperJobs on the wire: Jobs of Volcano that belong together.
-
-As in `kaicore.kube.wire.objects`, only the fields that are read.
+Only the fields are read that define how many of their pods must run at once, as in `kaicore.kube.wire.objects`.
 """
 
 from typing import Any

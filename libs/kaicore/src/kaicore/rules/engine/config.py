@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 import msgspec
 
+from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
@@ -15,7 +16,7 @@ from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.division import FairShareConfig
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
 ENGINE_VERSION = "23"
@@ -169,11 +170,11 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bind_backoff_max_us: the longest such wait.
         numa_scoring: which nodes are preferred for their zones, before `placement_strategy` is asked.
         unobserved_after_us: a pod that runs for longer without an observation is a sign of a sick exporter.
-        heal: whether pods that ask for it are placed anew when their own NUMA policy was missed.
-        heal_after_us: how long a miss must stand before anything is done about it.
-        heal_backoff_us: least time between two healings among the alike pods of one owner; doubles with each, and with
+        repair: whether pods that ask for it are placed anew when their own NUMA policy was missed.
+        repair_after_us: how long a miss must stand before anything is done about it.
+        repair_backoff_us: least time between two repairs among the alike pods of one owner; doubles with each, and with
             each eviction of a pod that failed.
-        heal_backoff_max_us: the longest such time.
+        repair_backoff_max_us: the longest such time.
         fair_share: fairness between queues.
         actions: what a cycle does, in this order.
         consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
@@ -223,10 +224,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bind_backoff_max_us: int = 300_000_000
     numa_scoring: NumaScoring = NumaScoring()
     unobserved_after_us: int = 120_000_000
-    heal: bool = True
-    heal_after_us: int = 10_000_000
-    heal_backoff_us: int = 60_000_000
-    heal_backoff_max_us: int = 3_600_000_000
+    repair: bool = True
+    repair_after_us: int = 10_000_000
+    repair_backoff_us: int = 60_000_000
+    repair_backoff_max_us: int = 3_600_000_000
     fair_share: FairShareConfig = FairShareConfig()
     actions: tuple[Action, ...] = tuple(Action)
     consolidate_groups: int = 16
@@ -241,7 +242,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_not_ready_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 30_000_000
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
-    topology_strategy: Strategy = Strategy.BEST_FIT
+    topology_strategy: TopologyStrategy = TopologyStrategy.BEST_FIT
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
@@ -275,19 +276,19 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             msgspec.ValidationError: it is of a version with other settings.
         """
-        return msgspec.convert({**_UNSAID, **document}, cls)
+        return msgspec.convert({**_UNSAID, **current_names(document)}, cls)
 
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log.
 
         A setting that came after logs were written stands in it only where it is not as it was before: so a
-        configuration that says nothing of it keeps its digest.
+        configuration that says nothing of it keeps its digest. A renamed setting keeps its former name there.
         """
         document: dict[str, object] = msgspec.to_builtins(self)
         for name in _LATER:
             if document[name] == _UNSAID[name]:
                 del document[name]
-        return document
+        return {_FORMER.get(name, name): value for name, value in document.items()}
 
     def digest(self) -> str:
         """Identify the configuration."""
@@ -317,3 +318,24 @@ _LATER = (
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
 _UNSAID |= {"backfill": Backfill.OFF.value, "hold_after_us": 0}
+
+#: Former names of settings: they are still read, and they are the names in the log.
+_FORMER = {
+    "repair": "heal",
+    "repair_after_us": "heal_after_us",
+    "repair_backoff_us": "heal_backoff_us",
+    "repair_backoff_max_us": "heal_backoff_max_us",
+}
+_CURRENT = {former: current for current, former in _FORMER.items()}
+
+
+def current_names(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings under their current names.
+
+    Raises:
+        ConfigurationError: one stands there under its current and its former name.
+    """
+    for former, current in _CURRENT.items():
+        if former in settings and current in settings:
+            raise ConfigurationError(f"{current} and {former} are one setting: give {current}")
+    return {_CURRENT.get(name, name): value for name, value in settings.items()}

@@ -1,7 +1,5 @@
 """The access file: hashes of keys, each with scopes, and issuers of tokens. It is read again when it changes.
 
-Keys by which callers authenticate to the API.
-
 A key is 256 random bits, so its SHA-256 need not be salted or slow: nobody can try them all. The API has hashes only
 (`docs/how-to/api.md`), so a reader of its file learns no key.
 """

@@ -3,7 +3,7 @@
 A supervisor that names itself in `KAI_PARENT_PID` is not outlived, however it ends: on Linux the kernel sends the
 service SIGTERM when its parent dies.
 
-Several endless bodies of a service that stand and fall together.
+A service may have several endless bodies, which stand and fall together.
 """
 
 import asyncio

@@ -12,7 +12,7 @@ import msgspec
 import yaml
 
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.config import EngineConfig, current_names
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.spelling import did_you_mean
 
@@ -53,7 +53,7 @@ def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineCo
         ConfigurationError: there is no such setting, or it cannot have the value.
     """
     document: dict[str, Any] = msgspec.to_builtins(config)
-    for key, value in settings.items():
+    for key, value in current_names(settings).items():
         into, kind = document, EngineConfig
         *outer, last = key.split(".")
         for part in outer:
