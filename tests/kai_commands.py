@@ -25,7 +25,7 @@ from kaicore.runtime.fork_server import ForkedProcess, ForkServer, Program, requ
 #: Seconds between two looks whether a process has ended.
 _LOOK_S = 0.01
 #: What tests run besides.
-_PROGRAMS = ("kai_exporter.main", "kai_operator.main", "tests.chaos.appender")
+_PROGRAMS = ("kai_api.answer", "kai_exporter.main", "kai_operator.main", "tests.chaos.appender")
 
 _PROGRAM = """#!{python} -ISE
 import json, os, socket, sys

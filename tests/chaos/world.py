@@ -123,8 +123,7 @@ class World:
         self._namespaces = ExitStack()
         self._guards: dict[str, KeptServer] = {}
         self._admin: AccessSource | None = None
-        # What goes by a clock of its own has it from its start.
-        self._forks = None if options.clocks else Forks()
+        self._forks: Forks | None = None
 
     # --- start and end --------------------------------------------------------------------------------------------
 
@@ -153,6 +152,8 @@ class World:
     async def _start(self) -> None:
         self.root.chmod(0o755)
         (self.root / "logs").mkdir()
+        # What goes by a clock of its own has it from its start.
+        self._forks = None if self.options.clocks else self._namespaces.enter_context(Forks())
         if self.options.clocks:
             self.clocks = {name: Clock(self.root / f"clock-{name}") for name in ("machine", "postgres")}
         if self.options.machines:

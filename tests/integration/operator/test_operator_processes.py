@@ -89,7 +89,9 @@ async def test_a_second_operator_takes_over_from_one_that_was_killed_and_every_r
         assert granted - used == set()
 
         second.send_signal(signal.SIGTERM)
-        _, output = await second.communicate()
+        assert second.stderr is not None
+        output = await second.stderr.read()
+        await second.wait()
         assert (second.returncode, b"Traceback" in output) == (0, False), output.decode()
         assert await holder(site) == "", "the next one need not wait"
     finally:

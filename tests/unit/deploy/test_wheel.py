@@ -83,7 +83,7 @@ def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(in
         manifest = (ROOT / "deploy" / "k8s" / name).read_text()
         assert (installed / "kai_operator" / "_templates" / name).read_text() == manifest
     where = (
-        "from kai_cli.demonstration.demo import example_manifests; from kai_fleet import profile; "
+        "from kai_cli.demonstration.demo import example_manifests; from kai_fleet.profiles import profile; "
         "import kai_apiserver.main; print(profile.__file__); print(kai_apiserver.main.__file__); "
         "print(example_manifests())"
     )

@@ -4,7 +4,6 @@ Nor do they leave anything that only Python's garbage collector finds: it would 
 """
 
 import gc
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -14,6 +13,7 @@ from kaicore.rules.engine.decisions import CycleResult
 
 from tests.digest.engine import ENGINE_VERSION
 from tests.digest.families import IN_THE_GATE, StoryRun, expected, run_story
+from tests.garbage import collector_as_before
 
 
 @cache
@@ -33,16 +33,6 @@ def test_digests_are_of_this_engine_version() -> None:
     assert expected().engine_version == ENGINE_VERSION
 
 
-@pytest.fixture
-def collector() -> Iterator[None]:
-    """Leave the collector as it was."""
-    thresholds = gc.get_threshold()
-    yield
-    gc.unfreeze()
-    gc.set_threshold(*thresholds)
-
-
-@pytest.mark.usefixtures("collector")
 @pytest.mark.parametrize("family", IN_THE_GATE)
 def test_a_cycle_leaves_nothing_that_only_the_collector_finds(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     run_cycle, left = cycle_run.run_cycle, list[int]()
@@ -60,6 +50,7 @@ def test_a_cycle_leaves_nothing_that_only_the_collector_finds(family: str, monke
 
     stories_of(family)  # What is made once is made now.
     monkeypatch.setattr(cycle_run, "run_cycle", watched)
-    run_story(family, 0)
+    with collector_as_before():
+        run_story(family, 0)
     assert left
     assert not any(left)

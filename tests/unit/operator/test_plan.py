@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kaicore.kube.operands.conditions import status_of
 from kaicore.kube.operands.names import MANAGED_BY, OPERATOR, Object, key_of, title_of
 from kaicore.kube.operands.plan import Given, Part, PresentObjects, lacks, plan
 from kaicore.kube.operands.shard_spec import read_shard
 from kaicore.kube.operands.templates import read_templates
+from kaicore.yaml_text import load_yaml
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "k8s"
 EXPORTER, SCHEDULER = (read_templates((DEPLOY / f"{name}.yaml").read_text()) for name in ("exporter", "scheduler"))
@@ -196,7 +196,7 @@ def test_operands_are_the_manifests_with_what_config_and_shard_say() -> None:
     assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert wanted["Service"]["spec"]["selector"].items() <= labels.items()
     assert labels["kai.scheduler/shard"] == "red"
-    assert yaml.safe_load(wanted["ConfigMap"]["data"]["scheduler.yaml"]) == {"node_pool": "", "numa": False}
+    assert load_yaml(wanted["ConfigMap"]["data"]["scheduler.yaml"]) == {"node_pool": "", "numa": False}
     for operand in wanted.values():
         assert operand["metadata"]["ownerReferences"][0]["uid"] == "uid-red"
 

@@ -2,10 +2,10 @@
 
 import gc
 import weakref
-from collections.abc import Iterator
 
-import pytest
 from kai_scheduler.scheduler import Collecting
+
+from tests.garbage import collector_as_before
 
 
 class Looped:
@@ -15,25 +15,16 @@ class Looped:
         self.me = self
 
 
-@pytest.fixture
-def collector() -> Iterator[None]:
-    """Leave the collector as it was."""
-    thresholds = gc.get_threshold()
-    yield
-    gc.unfreeze()
-    gc.set_threshold(*thresholds)
-
-
-@pytest.mark.usefixtures("collector")
 def test_what_only_the_collector_finds_is_found_in_an_idle_moment_once_an_hour() -> None:
     now = [0.0]
     collecting = Collecting(monotonic=lambda: now[0])
     lost = weakref.ref(Looped())
-    collecting.cycle_is_over()
-    gc.collect()
-    now[0] += 3599
-    collecting.idle()
-    assert lost() is not None
-    now[0] += 1
-    collecting.idle()
-    assert lost() is None
+    with collector_as_before():
+        collecting.cycle_is_over()
+        gc.collect()
+        now[0] += 3599
+        collecting.idle()
+        assert lost() is not None
+        now[0] += 1
+        collecting.idle()
+        assert lost() is None

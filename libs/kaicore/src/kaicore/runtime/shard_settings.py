@@ -7,6 +7,7 @@ import yaml
 
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, current_names
+from kaicore.yaml_text import load_yaml
 
 
 def read_shard_settings(path: Path | None) -> EngineConfig:
@@ -18,7 +19,7 @@ def read_shard_settings(path: Path | None) -> EngineConfig:
     if path is None:
         return EngineConfig()
     try:
-        document = yaml.safe_load(path.read_text()) or {}
+        document = load_yaml(path.read_text()) or {}
         return msgspec.convert(current_names(document) if isinstance(document, dict) else document, EngineConfig)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
         problem = error.strerror if isinstance(error, OSError) else error

@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -58,16 +58,6 @@ class ClusterSpec:
     exporter: bool = True
     shadow: str = ""
     schedulers: int = 1
-
-
-def forking() -> AbstractContextManager[ForkServer | None]:
-    """Return a server that forks the processes of a stack, for as long as it runs; None where there is to be none.
-
-    To be called before there is an event loop or a thread. `KAI_FORK_SERVICES=no` has each process start by itself: its
-    command line and environment are its own then, in `/proc` as well.
-    """
-    forks = None if os.environ.get("KAI_FORK_SERVICES") == "no" else ForkServer.fork(PROGRAMS)
-    return nullcontext() if forks is None else forks
 
 
 def _sharing(scheduler_config: Path | None) -> dict[str, str]:

@@ -22,6 +22,7 @@ import msgspec
 import xxhash
 import yaml
 from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.yaml_text import load_yaml
 
 from kai_exporter.cpu_topology import read_cpu_topology
 from kai_exporter.wire import AllocatableResources, ContainerDevices, PodResources
@@ -44,7 +45,7 @@ def read_kubelet_config(path: Path) -> KubeletConfig:
         ConfigurationError: it cannot be read, or a field has the wrong type; names file and field.
     """
     try:
-        document = yaml.safe_load(path.read_text("utf-8"))
+        document = load_yaml(path.read_text("utf-8"))
         return msgspec.convert(document, KubeletConfig)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"kubelet configuration {path}: {error}") from error

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from kaicore.yaml_text import load_yaml
 
 from kai_apiserver.auth.rbac import Reviews
 from kai_apiserver.auth.tokens import Tokens
@@ -284,7 +285,7 @@ async def read_body(http: Request, *, optional: bool = False) -> Any:
     if content_type == MEDIA_TYPE:
         return decode_protobuf(body)
     try:
-        return yaml.safe_load(body) if content_type == "application/yaml" else decode_json(body)
+        return load_yaml(body) if content_type == "application/yaml" else decode_json(body)
     except (ValueError, yaml.YAMLError) as error:
         raise bad_request(
             "the object provided is unrecognized (must be of type Object): couldn't get version/kind; json "

@@ -29,6 +29,7 @@ from kaicore.kube.normalize.node import normalize_node, normalize_priority_class
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.normalize.pod_group import (
     normalize_kai_pod_group,
+    normalize_kueue_workload,
     normalize_native_pod_group,
     normalize_sigs_pod_group,
     normalize_workload,
@@ -87,6 +88,7 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.rules.groups.labels import (
     KAI_POD_GROUP,
+    KUEUE_WORKLOAD,
     NATIVE_POD_GROUP,
     SIGS_POD_GROUP,
     WORKLOAD,
@@ -151,6 +153,8 @@ def _group_kind(
     )
 
 
+_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+
 #: Every such kind.
 GROUP_KINDS: tuple[Kind[Any], ...] = (
     _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), groups.KaiPodGroup, normalize_kai_pod_group),
@@ -170,6 +174,13 @@ GROUP_KINDS: tuple[Kind[Any], ...] = (
         groups.WorkloadObject,
         normalize_workload,
     ),
+    _group_kind(
+        KUEUE_WORKLOAD,
+        "workloads",
+        _KUEUE_VERSIONS,
+        groups.KueueWorkloadObject,
+        normalize_kueue_workload,
+    ),
     *(
         _group_kind(one.kind, one.plural, one.versions, one.wire, one.normalize)
         for one in WORKLOADS.values()
@@ -183,8 +194,6 @@ def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
     name = f"{kind}.{api_version.rpartition('/')[0]}"
     return next((row for row in GROUP_KINDS if row.name == name), None)
 
-
-_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 KAI_QUEUES = OptionalResource(KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), KaiQueue, namespaced=False)
 

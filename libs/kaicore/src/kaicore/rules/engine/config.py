@@ -19,7 +19,7 @@ from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "23"
+ENGINE_VERSION = "24"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
@@ -104,7 +104,8 @@ class Backfill(StrEnum):
     """The work that may start before a group that came first and does not fit (decision 0660).
 
     `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room, of groups of several
-    pods. `CONSERVATIVE`: what delays none of the first such groups (`most_promises`).
+    pods and of pods that have waited for long. `CONSERVATIVE`: what delays none of the first such groups
+    (`most_promises`).
     """
 
     OFF = "off"
@@ -181,6 +182,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
         consolidate_win_us: so much GPU time is won by each GPU that starts, and pods are moved if they lose less work
             than that (`kaicore.rules.engine.victims.moving`); 0 where sizes are compared instead.
+        consolidate_pods_per_day: so many pods are moved at most within 24 hours, counted by hours that have begun, of
+            all shards; 0 for as many as pay.
+        consolidate_gpus_per_pod: so many GPUs start at least for each pod that is moved; 0 where that does not matter.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod while its victims do not go.
@@ -204,6 +208,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         most_promises: to how many groups a start is promised at once, where backfill is conservative.
         run_time_per_cent: a pod without a declared limit is expected to run for as long as this part of the last runs
             like its own; 0 for not to expect anything.
+        promise_alone_after_us: a pod that starts alone is promised a start, as a gang is, once it has waited for so
+            long; 0 for never.
         hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
         gpu_sharing: whether pods get shares of GPUs; without, pods that ask for one wait.
@@ -233,6 +239,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consolidate_groups: int = 16
     consolidate_cooldown_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 600_000_000
     consolidate_win_us: Annotated[int, msgspec.Meta(ge=0, le=MOST_RECENT_DAYS * DAY_US)] = 0
+    consolidate_pods_per_day: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    consolidate_gpus_per_pod: Annotated[int, msgspec.Meta(ge=0, le=1_024)] = 0
     consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
@@ -250,6 +258,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backfill: Backfill = Backfill.EASY
     most_promises: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    promise_alone_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
     gpu_sharing: bool = False
@@ -310,14 +319,17 @@ _LATER = (
     "backfill",
     "most_promises",
     "run_time_per_cent",
+    "promise_alone_after_us",
     "hold_after_us",
     "hold_us",
     "consolidate_win_us",
+    "consolidate_pods_per_day",
+    "consolidate_gpus_per_pod",
     "gpu_sharing",
     "gpu_reservation_namespace",
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
-_UNSAID |= {"backfill": Backfill.OFF.value, "hold_after_us": 0}
+_UNSAID |= {"backfill": Backfill.OFF.value, "promise_alone_after_us": 0, "hold_after_us": 0}
 
 #: Former names of settings: they are still read, and they are the names in the log.
 _FORMER = {

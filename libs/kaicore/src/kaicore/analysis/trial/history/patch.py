@@ -15,6 +15,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, current_names
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.spelling import did_you_mean
+from kaicore.yaml_text import load_yaml
 
 Settings = Mapping[str, object]
 
@@ -29,7 +30,7 @@ def read_setting(text: str) -> tuple[str, object]:
     if not equals or not key.strip():
         raise ConfigurationError(f"--set {text}: is no KEY=VALUE, such as numa=false")
     try:
-        return key.strip(), yaml.safe_load(value)
+        return key.strip(), load_yaml(value)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"--set {text}: {value!r} is no YAML") from error
 
@@ -204,7 +205,7 @@ def patch_of(text: str, *, where: str, name: str) -> Patch:
         ConfigurationError: naming where, the field, and what is wrong.
     """
     try:
-        document = yaml.safe_load(text)
+        document = load_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{where}: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):
