@@ -25,7 +25,8 @@ ROOTS = [
     "V1ReplicationController", "V1ResourceClaimTemplate", "V1ResourceQuota", "V1ResourceSlice", "V1Role",
     "V1RoleBinding", "V1RuntimeClass", "V1Scale", "V1Secret", "V1SelfSubjectAccessReview", "V1SelfSubjectReview",
     "V1SelfSubjectRulesReview", "V1Service", "V1ServiceAccount", "V1StatefulSet", "V1StorageClass",
-    "V1SubjectAccessReview", "V1TokenReview", "V1VolumeAttachment", "V1ValidatingWebhookConfiguration",
+    "V1SubjectAccessReview", "V1TokenReview", "V1VolumeAttachment", "V1MutatingWebhookConfiguration",
+    "V1ValidatingWebhookConfiguration",
     "V1beta2DeviceTaintRule", "V2HorizontalPodAutoscaler",
 ]  # fmt: skip
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
-import yaml
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 ROOT = Path(__file__).resolve().parent.parent
 if str(ROOT) not in sys.path:
@@ -49,9 +49,6 @@ not here, or of another form. How it is installed: [deploy](../how-to/deploy.md)
 and `priorityClassName`.
 
 """
-
-#: Of libyaml where it is built in, ten times as fast.
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 Json = dict[str, Any]
 
@@ -88,7 +85,7 @@ def rendered(values: Json, *, name: str = "kai", namespace: str = NAMESPACE) -> 
 
 def documents(text: str) -> Iterator[Json]:
     """Return the objects of a text of YAML."""
-    yield from (document for document in yaml.load_all(text, Loader=_LOADER) if document)
+    yield from (document for document in load_yaml_all(text) if document)
 
 
 def objects(values: Json, *, namespace: str = NAMESPACE) -> list[Json]:
@@ -100,7 +97,7 @@ def objects(values: Json, *, namespace: str = NAMESPACE) -> list[Json]:
 
 def manifests() -> dict[Path, str]:
     """Return the files of deploy/k8s and deploy/hub that are made from the chart."""
-    values = yaml.safe_load((CHART / "ci/kustomize-values.yaml").read_text())
+    values = load_yaml((CHART / "ci/kustomize-values.yaml").read_text())
     return {
         SEVERAL_CLUSTERS.get(
             name := Path(path).name, MANIFESTS / name
@@ -170,7 +167,7 @@ def main() -> int:
     helm_python.disable_logging()
     about = CHART / "Chart.yaml"
     about.write_text(versions_written(about.read_text()))
-    everything = yaml.safe_load(EVERYTHING.read_text())
+    everything = load_yaml(EVERYTHING.read_text())
     WATCHED.write_text(watched())
     wrong = [*findings({}), *findings(everything)]
     for line in dict.fromkeys(wrong):

@@ -31,15 +31,23 @@ def problems_of(path: Path) -> Iterator[str]:
             f"{path}: {len(lines)} lines, more than {MODULE_LINES}: "
             f"if it is two ideas, make it two modules; else give a reason: `{REASON}...`"
         )
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            length = (node.end_lineno or node.lineno) - node.lineno + 1
-            signature = lines[node.lineno - 1 : node.body[0].lineno]
-            if length > FUNCTION_LINES and not any(REASON in line for line in signature):
-                yield (
-                    f"{path}:{node.lineno}: {node.name} has {length} lines, more than {FUNCTION_LINES}: "
-                    f"make it two, or give a reason: `{REASON}...`"
-                )
+    for node in functions_of(ast.parse(text)):
+        length = (node.end_lineno or node.lineno) - node.lineno + 1
+        signature = lines[node.lineno - 1 : node.body[0].lineno]
+        if length > FUNCTION_LINES and not any(REASON in line for line in signature):
+            yield (
+                f"{path}:{node.lineno}: {node.name} has {length} lines, more than {FUNCTION_LINES}: "
+                f"make it two, or give a reason: `{REASON}...`"
+            )
+
+
+def functions_of(parent: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Functions and methods, however deep; no expression has any, and these are most of a tree."""
+    for field in ("body", "orelse", "handlers", "finalbody", "cases"):
+        for node in getattr(parent, field, ()):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+            yield from functions_of(node)
 
 
 if __name__ == "__main__":

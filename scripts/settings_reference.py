@@ -7,8 +7,9 @@ from enum import Enum
 from kai_api.main import ApiSettings
 from kai_apiserver.main import ApiServerSettings
 from kai_binder.settings import BinderSettings
-from kai_exporter.settings import ExporterSettings
+from kai_exporter.main import ExporterSettings
 from kai_fleet.main import FleetSettings
+from kai_gpu_reservation.main import GpuReservationSettings
 from kai_hub.main import HubSettings
 from kai_ingest.main import IngestSettings
 from kai_operator.operator import OperatorSettings
@@ -26,6 +27,7 @@ PROGRAMS: dict[str, type[ServiceSettings] | type[AgentSettings]] = {
     "kai-watcher": WatcherSettings,
     "kai-ingest": IngestSettings,
     "kai-relay": RelaySettings,
+    "kai-gpu-reservation": GpuReservationSettings,
     "kai-hub": HubSettings,
     "kai-projector": ProjectorSettings,
     "kai-scheduler": SchedulerSettings,

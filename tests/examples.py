@@ -2,9 +2,9 @@
 
 import os
 
-#: Of what a test names; the gate's time is short, and it tries the same examples each time anyway.
-_FEW = bool(os.environ.get("CI")) and "KAI_TEST_LONG" not in os.environ
-_SHARE = float(os.environ.get("KAI_TEST_EXAMPLES", "0.1" if _FEW else "1"))
+#: The gate's time is short, and it tries the same examples each time anyway.
+FEW = bool(os.environ.get("CI")) and "KAI_TEST_LONG" not in os.environ
+_SHARE = float(os.environ.get("KAI_TEST_EXAMPLES", "0.1" if FEW else "1"))
 
 
 def examples(count: int) -> int:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import msgspec
-import yaml
 from kaicore.errors import Lost, unheard
 from kaicore.kube.kinds.table import group_kind
 from kaicore.kube.normalize.pod import normalize_pod
@@ -11,6 +10,7 @@ from kaicore.kube.wire.resources import PODS
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import Group, GroupSource, PodSet
 from kaicore.rules.model.pod import Owner, Pod, PriorityClass
+from kaicore.yaml_text import load_yaml_all
 
 from tests.factory import Cluster
 from tests.losses import refuse
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 def documents(text: str) -> list[Json]:
     """Objects as they come from an API server: with namespace and uid."""
     filled = []
-    for document in yaml.safe_load_all(text):
+    for document in load_yaml_all(text):
         metadata = {"namespace": "default", "uid": f"uid-{document['metadata']['name']}", "resourceVersion": "1"}
         filled.append({**document, "metadata": metadata | document["metadata"]})
     return filled

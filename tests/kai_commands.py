@@ -6,18 +6,26 @@ of it (`kaicore.runtime.fork_server`): with arguments, environment, folder and t
 and nothing of another in it. Commands of which the start itself is tested are started as they are by a user.
 """
 
+import asyncio
 import atexit
 import functools
 import os
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TextIO
 
 from kai_cli.running.stack import PROGRAMS
-from kaicore.runtime.fork_server import ForkedProcess, Program, request, serve
+from kaicore.runtime.fork_server import ForkedProcess, ForkServer, Program, request, serve
+
+#: Seconds between two looks whether a process has ended.
+_LOOK_S = 0.01
+#: What tests run besides.
+_PROGRAMS = ("kai_api.answer", "kai_exporter.main", "kai_operator.main", "tests.chaos.appender")
 
 _PROGRAM = """#!{python} -ISE
 import json, os, socket, sys
@@ -75,6 +83,108 @@ def forked(
         return request(connection, program, streams)
 
 
+def talking(
+    module: str, *arguments: str, environment: Mapping[str, str] | None = None, cwd: str | Path = "."
+) -> tuple[ForkedProcess, TextIO]:
+    """Start a program with an empty standard input; return it, and all that it says."""
+    reading, writing = os.pipe()
+    with Path(os.devnull).open("rb") as empty, os.fdopen(writing, "wb") as said:
+        streams = (empty.fileno(), said.fileno(), said.fileno())
+        process = forked(module, *arguments, streams=streams, environment=environment, cwd=cwd)
+    return process, os.fdopen(reading)
+
+
+class Spawned:
+    """A program forked for an event loop; it has what `asyncio.subprocess.Process` has of a process.
+
+    Attributes:
+        stdin: its standard input, where that is a pipe.
+        stdout: likewise.
+        stderr: likewise.
+    """
+
+    stdin: asyncio.StreamWriter | None = None
+    stdout: asyncio.StreamReader | None = None
+    stderr: asyncio.StreamReader | None = None
+
+    def __init__(self, process: ForkedProcess) -> None:
+        self._process = process
+        self.pid = process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        """Wait for its end; return its exit code."""
+        while (code := self.returncode) is None:  # noqa: ASYNC110  # another process reports it
+            await asyncio.sleep(_LOOK_S)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal; do nothing where it has ended."""
+        self._process.send_signal(number)
+
+    def kill(self) -> None:
+        """Kill it."""
+        self.send_signal(signal.SIGKILL)
+
+
+async def spawned(
+    module: str,
+    *arguments: str,
+    environment: Mapping[str, str] | None = None,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | None = None,
+    stderr: int | None = None,
+) -> Spawned:
+    """Start a program as `asyncio.create_subprocess_exec` does; a stream is ours, a pipe, or `/dev/null`.
+
+    Args:
+        module: its function `main` is run.
+        arguments: of the program.
+        environment: all of it; None for ours.
+        stdin: `subprocess.PIPE` or `subprocess.DEVNULL`.
+        stdout: likewise; None for ours.
+        stderr: likewise.
+    """
+    loop, pipes, given = asyncio.get_running_loop(), dict[int, int](), list[int]()
+    for number, stream in enumerate((stdin, stdout, stderr)):
+        if stream == subprocess.PIPE:
+            reading, writing = os.pipe()
+            pipes[number], its = (writing, reading) if number == 0 else (reading, writing)
+        else:
+            its = os.dup(number) if stream is None else os.open(os.devnull, os.O_RDWR)
+        given.append(its)
+    try:
+        process = Spawned(await asyncio.to_thread(forked, module, *arguments, streams=given, environment=environment))
+    finally:
+        for descriptor in given:
+            os.close(descriptor)
+    for number, pipe in pipes.items():
+        if number == 0:
+            transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, os.fdopen(pipe, "wb"))
+            process.stdin = asyncio.StreamWriter(transport, protocol, None, loop)
+        else:
+            reader = asyncio.StreamReader()
+            await loop.connect_read_pipe(
+                lambda reader=reader: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb")
+            )
+            setattr(process, "stdout" if number == 1 else "stderr", reader)
+    return process
+
+
+class Forks(ForkServer):
+    """The server of this worker, as a supervisor of services has one of its own."""
+
+    def __init__(self) -> None:
+        control = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        control.connect(str(server()))
+        super().__init__(control, os.getpid())
+        self._usable = True
+
+
 @functools.cache
 def server() -> Path:
     """Start the process that programs are forked from; the socket that it takes them at. It ends with this process."""
@@ -119,7 +229,7 @@ def _serve(address: str, control: int) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)
         listening.listen(64)
-        serve(socket.socket(fileno=control), [*commands, *PROGRAMS, "kai_exporter.main"], listening)
+        serve(socket.socket(fileno=control), [*commands, *PROGRAMS, *_PROGRAMS], listening)
     Path(address).unlink()
     Path(address).parent.rmdir()
 

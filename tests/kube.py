@@ -7,10 +7,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.yaml_text import load_yaml
 
 Json = dict[str, Any]
 
@@ -61,7 +61,7 @@ class Api:
 
     async def install_topologies(self, *versions: str) -> None:
         """Serve NodeResourceTopologies, by default in all versions."""
-        document = yaml.safe_load(_DEFINITION.read_text())
+        document = load_yaml(_DEFINITION.read_text())
         if versions:
             document["spec"]["versions"] = [
                 version | {"storage": version["name"] == versions[0]}
@@ -72,7 +72,7 @@ class Api:
 
     async def install_pod_groups(self, group: str, *, status: bool = True) -> str:
         """Serve PodGroups of an API group, with a status subresource or without; return where they are."""
-        document = yaml.safe_load((CRDS / f"podgroups/{group}.yaml").read_text())
+        document = load_yaml((CRDS / f"podgroups/{group}.yaml").read_text())
         (version,) = document["spec"]["versions"]
         if not status:
             del version["subresources"]
@@ -81,12 +81,12 @@ class Api:
 
     async def install_hyper_jobs(self) -> str:
         """Serve HyperJobs; return where they are."""
-        await self.client.post(DEFINITIONS, yaml.safe_load((CRDS / "jobs/topology.volcano.sh.yaml").read_text()))
+        await self.client.post(DEFINITIONS, load_yaml((CRDS / "jobs/topology.volcano.sh.yaml").read_text()))
         return "/apis/topology.volcano.sh/v1alpha1/namespaces/default/hyperjobs"
 
     async def install_queues(self) -> str:
         """Serve KAI's Queues; return where they are."""
-        await self.client.post(DEFINITIONS, yaml.safe_load((CRDS / "queues/scheduling.run.ai.yaml").read_text()))
+        await self.client.post(DEFINITIONS, load_yaml((CRDS / "queues/scheduling.run.ai.yaml").read_text()))
         return "/apis/scheduling.run.ai/v2/queues"
 
     async def install(self, group: str, version: str, kind: str, *, scope: str = "Namespaced") -> str:

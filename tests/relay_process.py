@@ -3,16 +3,14 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Self
 
 from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus import Bus, StreamState
 
-ROOT = Path(__file__).parents[1]
+from tests.kai_commands import Spawned, spawned
 
 #: Seconds that anything may take; nothing waits for them to pass.
 PATIENCE_S = 60.0
@@ -24,14 +22,12 @@ class RelayProcess:
     """A relay that can be killed."""
 
     def __init__(self, database_url: str, nats_url: str, *options: str) -> None:
-        self._command = ["-W", "error", "-m", "kai_relay.main", *options]
+        self._options = options
         self._environment = {"KAI_DATABASE_URL": database_url, "KAI_NATS_URL": nats_url}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Spawned | None = None
 
     async def start(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable, *self._command, cwd=ROOT, env=os.environ | self._environment
-        )
+        self._process = await spawned("kai_relay.main", *self._options, environment=os.environ | self._environment)
         return self
 
     def signal(self, number: signal.Signals) -> None:

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
@@ -13,6 +12,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
+from tests.kai_commands import Spawned, spawned
 from tests.kube import Api
 
 #: Seconds: long enough for any machine; only a test that fails takes as long.
@@ -59,14 +59,14 @@ class ServiceTask:
 @asynccontextmanager
 async def killed_process(
     service: str, api: Api, cluster: str, database_url: str, directory: Path, *flags: str
-) -> AsyncIterator[asyncio.subprocess.Process]:
+) -> AsyncIterator[Spawned]:
     """Run `kai-<service>` as a process on an API server; it is killed at the end."""
     kubeconfig = directory / "kubeconfig"
     api.server.write_http_kubeconfig(kubeconfig)
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", f"kai_{service}.main", "--cluster", cluster, "--database-url", database_url),
+    process = await spawned(
+        *(f"kai_{service}.main", "--cluster", cluster, "--database-url", database_url),
         *("--kubeconfig", str(kubeconfig), *flags),
-        env=os.environ | {"KAI_LOG_LEVEL": "error"},
+        environment=os.environ | {"KAI_LOG_LEVEL": "error"},
     )
     try:
         yield process

@@ -66,12 +66,12 @@ def observe(cluster: Workloads) -> None:
             cluster.record(f"pod/{entry.pod.uid}", payloads.PlacementObserved(*ids, observed))
 
 
-def timed(cluster: Workloads, *, runs: int = 3) -> tuple[list[float], Proposal]:
+def timed(cluster: Workloads, *, runs: int = 3, config: EngineConfig = _CONFIG) -> tuple[list[float], Proposal]:
     """Decide a few times on one state; milliseconds."""
     took = []
     for _ in range(runs):
         began = time.perf_counter()
-        proposal = decide(cluster.state, _CONFIG, shard="default", now=cluster.now, actor="bench")
+        proposal = decide(cluster.state, config, shard="default", now=cluster.now, actor="bench")
         took.append((time.perf_counter() - began) * 1e3)
     return took, proposal
 
@@ -128,6 +128,12 @@ def figures() -> Iterator[Figure]:
             f"{len(result.placements)} placed, {len(result.nominations)} nominated, {len(result.evictions)} evicted"
         )
         yield figure(f"engine: {name}: {outcome}", took, "ms")
+    for shape, setting, values in SETTINGS:
+        name, cluster = shape()
+        for value in values:
+            took, proposal = timed(cluster, config=msgspec.structs.replace(_CONFIG, **{setting: value}))
+            evicted = len(proposal.result.evictions)
+            yield figure(f"engine: {name}, {setting} {value}: {evicted} evicted", took, "ms")
     for count, size in ((750, 4), (1_500, 4), (2_250, 4), (3, 1_000), (9, 1_000)):
         took, proposal = timed(gangs(count, size))
         placed = len(proposal.result.placements)
@@ -256,6 +262,39 @@ def adversarial(count: int = 250) -> tuple[str, Workloads]:
         cluster.add_pod(type(one)(**(fields | {"labels": {SIGS_GROUP_LABEL: "large"}})))
     return f"adversarial NUMA preemption, {count} pods x 2 GPUs (KAI: 65 s)", cluster
 
+
+def stranded(count: int = 500) -> tuple[str, Workloads]:
+    """Half of the nodes have a GPU beside too few CPUs, the others CPUs beside no GPU; pods wait that fit on none."""
+    cluster, wanting = Workloads(), 32
+    start = cluster.now // 1_000_000 - 600
+    for number in range(count):
+        poor = number % 2
+        cluster.add_node(f"n{number:05}", cpu=40 if poor else 128, memory=512, gpu=8)
+        for index in range(8 - poor):
+            name = f"run-{number:05}-{index}"
+            owner = msgspec.structs.replace(OWNER, name=name, uid=f"uid-of-{name}")
+            spec: dict[str, Any] = {"cpu": 5 if poor else 2, "memory": 8, "gpu": 1, "owner": owner}
+            cluster.add_pod(pod(name, node_name=f"n{number:05}", phase="Running", start_time=start, **spec))
+    for number in range(wanting):
+        cluster.add_pod(pod(f"wants-{number}", cpu=8 + number % 3, memory=8, gpu=1))
+    return f"{wanting} pods that fit by exchanges on {count} full nodes", cluster
+
+
+def passed_over(count: int = 500) -> tuple[str, Workloads]:
+    """A pod of a whole node waits, with pods of one GPU each on all nodes that came later."""
+    cluster = nodes(count)
+    fill(cluster, gpu=1)
+    cluster.add_pod(pod("whole", cpu=96, memory=640, gpu=8, created_at=1))
+    return f"a pod of a whole node behind {count * 8} one-GPU jobs", cluster
+
+
+_HOUR_US = 3_600_000_000
+
+#: Clusters, and a setting of which several values are measured there.
+SETTINGS: tuple[tuple[Callable[[], tuple[str, Workloads]], str, tuple[int, ...]], ...] = (
+    (stranded, "consolidate_win_us", (0, _HOUR_US)),
+    (passed_over, "promise_alone_after_us", (0, 4 * _HOUR_US)),
+)
 
 #: What is measured; of so many nodes each.
 SHAPES: tuple[Callable[..., tuple[str, Workloads]], ...] = (

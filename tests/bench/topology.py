@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.bench.figures import Figure, figure
 from tests.rooms import room_of, tree_of
@@ -32,7 +32,7 @@ class _Case:
     request: int = 1
     constraint: LevelConstraint | None = None
     children: tuple[SetRequest, ...] = ()
-    strategy: Strategy = Strategy.BEST_FIT
+    strategy: TopologyStrategy = TopologyStrategy.BEST_FIT
     gang: int = 0
 
 
@@ -44,7 +44,9 @@ def _cases() -> Iterator[_Case]:
     rack, small = LevelConstraint(preferred=1), LevelConstraint(required=0)
     name = "2,304 pods of 8 CPUs, preferred rack, 2,500 nodes in racks of 16 and blocks of 256"
     yield _Case(f"{name} (Kueue: 26 to 38 ms)", _racks(2_500), 96, 2_304, 8, rack)
-    yield _Case(f"{name}, balanced (Kueue: 26 to 38 ms)", _racks(2_500), 96, 2_304, 8, rack, (), Strategy.BALANCED)
+    yield _Case(
+        f"{name}, balanced (Kueue: 26 to 38 ms)", _racks(2_500), 96, 2_304, 8, rack, (), TopologyStrategy.BALANCED
+    )
     paths = [(f"z{row // 128}", f"b{row // 16:02}", f"r{row // 2:03}") for row in range(512)]
     name = "512 pods of 2 GPUs, preferred rack, 512 nodes in 4x8x8x2 (KAI: 48.7 s end to end)"
     yield _Case(name, paths, 8, 512, 2, LevelConstraint(preferred=2))

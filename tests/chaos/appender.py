@@ -107,7 +107,7 @@ async def work(
                 await asyncio.wait_for(stopped.wait(), arguments.pause)
 
 
-async def main(arguments: argparse.Namespace) -> None:
+async def _append(arguments: argparse.Namespace) -> None:
     stopped = asyncio.Event()
     reader = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
@@ -128,7 +128,8 @@ async def main(arguments: argparse.Namespace) -> None:
         await asyncio.gather(*workers)
 
 
-if __name__ == "__main__":
+def main() -> None:
+    """Run with the process's arguments."""
     parser = argparse.ArgumentParser()
     parser.add_argument("url")
     parser.add_argument("cluster")
@@ -139,4 +140,4 @@ if __name__ == "__main__":
     parser.add_argument("--history", type=Path)
     parser.add_argument("--pause", type=float, default=0.0, help="seconds between two units of a worker")
     parser.add_argument("--cluster-s", type=float, default=0.0, help="seconds after which another cluster begins")
-    asyncio.run(main(parser.parse_args()))
+    asyncio.run(_append(parser.parse_args()))

@@ -1,17 +1,15 @@
 """A Postgres that tests may kill, and processes that append to it."""
 
 import asyncio
-import sys
+import subprocess
 from collections.abc import AsyncIterator, Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
 from kaicore.runtime.embedded import EmbeddedPostgres
 
+from tests.kai_commands import Spawned, spawned
 from tests.servers import lay_out_postgres, scratch_directory
-
-ROOT = Path(__file__).parents[2]
 
 
 class Appender:
@@ -21,7 +19,7 @@ class Appender:
         acknowledged: position by event id, as the log answered.
     """
 
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, process: Spawned) -> None:
         self.process = process
         self.acknowledged: dict[str, int] = {}
         self._units = 0
@@ -77,19 +75,10 @@ async def start(server: EmbeddedPostgres, cluster_name: str) -> AsyncIterator[St
     processes = []
 
     async def started(name: str, *options: str) -> Appender:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-W",
-            "error",
-            "-m",
-            "tests.chaos.appender",
-            server.url_of("kai_append"),
-            cluster_name,
-            name,
-            *options,
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=ROOT,
+        process = await spawned(
+            *("tests.chaos.appender", server.url_of("kai_append"), cluster_name, name, *options),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
         )
         processes.append(process)
         return Appender(process)

@@ -5,7 +5,6 @@ import json
 import random
 import re
 import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -34,6 +33,7 @@ from tests.chaos.rejections import rejections_of
 from tests.chaos.strikes import Step
 from tests.chaos.world import CLUSTER, World, WorldOptions
 from tests.invariants import differences
+from tests.kai_commands import Spawned, spawned
 
 ROOT = Path(__file__).parents[2]
 
@@ -180,20 +180,19 @@ async def run(  # long: a run from its start to its verdict, in order
     return outcome
 
 
-async def _appender(world: World, directory: Path, number: int) -> asyncio.subprocess.Process:
+async def _appender(world: World, directory: Path, number: int) -> Spawned:
     name = f"appender-{number}"
     options = ["--workers", str(_WORKERS), "--pause", str(_PAUSE_S), "--cluster-s", str(_HISTORY_S)]
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.chaos.appender", await world.to_log(name), "appends", name, *options),
+    return await spawned(
+        *("tests.chaos.appender", await world.to_log(name), "appends", name, *options),
         *("--history", str(directory / f"appends-{number}.jsonl")),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-        stderr=asyncio.subprocess.DEVNULL,
-        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )
 
 
-def _kill(process: asyncio.subprocess.Process) -> None:
+def _kill(process: Spawned) -> None:
     if process.returncode is None:
         process.kill()
 

@@ -31,6 +31,7 @@ from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from tests.chaos.clocks import Clock
 from tests.chaos.link import Link
 from tests.chaos.machines import Machine
+from tests.kai_commands import Forks
 from tests.servers import lay_out_postgres
 
 CLUSTER = "e2e"
@@ -122,6 +123,7 @@ class World:
         self._namespaces = ExitStack()
         self._guards: dict[str, KeptServer] = {}
         self._admin: AccessSource | None = None
+        self._forks: Forks | None = None
 
     # --- start and end --------------------------------------------------------------------------------------------
 
@@ -150,6 +152,8 @@ class World:
     async def _start(self) -> None:
         self.root.chmod(0o755)
         (self.root / "logs").mkdir()
+        # What goes by a clock of its own has it from its start.
+        self._forks = None if self.options.clocks else self._namespaces.enter_context(Forks())
         if self.options.clocks:
             self.clocks = {name: Clock(self.root / f"clock-{name}") for name in ("machine", "postgres")}
         if self.options.machines:
@@ -254,7 +258,9 @@ class World:
             environment={**environment, **clock, "KAI_LOG_LEVEL": "info"},
             listening=self._ports.listen(name),
         )
-        process = SupervisedProcess(spec, log_file=self.root / "logs" / f"{name}.log", report=self.said.append)
+        process = SupervisedProcess(
+            spec, log_file=self.root / "logs" / f"{name}.log", report=self.said.append, forks=self._forks
+        )
         self.processes[name] = process
         process.start()
         # The webhook speaks HTTPS, with a certificate that its supervisor does not know.

@@ -14,13 +14,13 @@ from tests.digest.engine import ENGINE_VERSION, Recorder
 
 #: How many stories there are of a family, and how many of them the gate tells.
 _RANDOM: dict[str, tuple[Callable[[Recorder, Random], None], int, int]] = {
-    "gangs": (stories.gangs, 60, 12),
-    "moving": (stories.moving, 40, 8),
+    "gangs": (stories.gangs, 60, 6),
+    "moving": (stories.moving, 40, 4),
     "fair": (stories.fair, 20, 4),
-    "zones": (zone_stories.zones, 60, 12),
-    "volumes": (zone_stories.volumes, 60, 12),
-    "shared": (zone_stories.shared_volumes, 220, 12),
-    "devices": (device_stories.devices, 40, 8),
+    "zones": (zone_stories.zones, 60, 6),
+    "volumes": (zone_stories.volumes, 60, 6),
+    "shared": (zone_stories.shared_volumes, 220, 8),
+    "devices": (device_stories.devices, 40, 4),
 }
 _BENCHMARKS = "benchmarks"
 FAMILIES = {**{name: count for name, (_, count, _) in _RANDOM.items()}, _BENCHMARKS: len(SCENES)}

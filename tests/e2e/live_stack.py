@@ -28,7 +28,7 @@ from kaicore.runtime.fork_server import ForkedProcess
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.invariants import differences
-from tests.kai_commands import forked, kai
+from tests.kai_commands import kai, talking
 from tests.servers import lay_out_postgres
 
 #: More GPUs than any node has.
@@ -98,12 +98,8 @@ class LiveStack:
         if not self.directory.postgres.exists():
             self.directory.claim()
             lay_out_postgres(self.directory.postgres)
-        reading, writing = os.pipe()
-        with Path(os.devnull).open("rb") as empty, os.fdopen(writing, "wb") as output:
-            streams = (empty.fileno(), output.fileno(), output.fileno())
-            command = ("up", "--data-dir", str(self.directory.root), *self._cluster, "--cluster", "e2e")
-            self._process = forked("kai_cli.main", *command, streams=streams)
-        self._output = os.fdopen(reading)
+        command = ("up", "--data-dir", str(self.directory.root), *self._cluster, "--cluster", "e2e")
+        self._process, self._output = talking("kai_cli.main", *command)
         self.said = []
         for line in self._output:
             self.said.append(line.rstrip("\n"))

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.live_stack import PATIENCE_S
-from tests.kai_commands import kai
+from tests.kai_commands import kai, talking
 from tests.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
@@ -32,16 +32,13 @@ def root() -> Iterator[Path]:
         yield root
 
 
-def demonstration(root: Path) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "kai_cli.main", "demo", "--once", "--examples", str(root / "examples")]
-    return subprocess.Popen(
-        [*command, "--data-dir", str(root / "data")],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env={key: value for key, value in os.environ.items() if not key.startswith("KAI_")}
-        | {"KAI_JOB_BACKOFF_S": "0.1"},
-    )
+def demonstration(root: Path) -> tuple[str, ...]:
+    return ("demo", "--once", "--examples", str(root / "examples"), "--data-dir", str(root / "data"))
+
+
+def environment() -> dict[str, str]:
+    own = {key: value for key, value in os.environ.items() if not key.startswith("KAI_")}
+    return own | {"KAI_JOB_BACKOFF_S": "0.1"}
 
 
 def row(report: str, name: str) -> list[str]:
@@ -51,9 +48,17 @@ def row(report: str, name: str) -> list[str]:
 
 
 def test_everything_that_can_run_does_and_the_report_says_so(root: Path) -> None:
-    with demonstration(root) as running:
-        output, _ = running.communicate(timeout=2 * PATIENCE_S)
-    assert running.returncode == 0, output
+    done = subprocess.run(
+        [sys.executable, "-m", "kai_cli.main", *demonstration(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+        timeout=2 * PATIENCE_S,
+        check=False,
+    )
+    output = done.stdout
+    assert done.returncode == 0, output
     _, _, report = output.partition("24 nodes, the same workload twice")
     figures = {
         name: [figure for figure in map(str.strip, row(report, name)) if figure]
@@ -92,13 +97,13 @@ def ask_what_the_readme_asks(data: Path) -> None:
 
 
 def test_a_run_that_is_interrupted_is_no_success(root: Path) -> None:
-    with demonstration(root) as running:
-        assert running.stdout is not None
-        for line in running.stdout:
+    process, said = talking("kai_cli.main", *demonstration(root), environment=environment())
+    with said:
+        for line in said:
             if line.startswith("Postgres and NATS are up"):
                 break
-        running.send_signal(signal.SIGTERM)
-        output = running.stdout.read()
-    assert running.returncode == 130
+        process.send_signal(signal.SIGTERM)
+        output = said.read()
+    assert process.wait(PATIENCE_S) == 130
     assert "there is no report" in output
     assert "checks" not in output

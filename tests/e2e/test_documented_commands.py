@@ -8,6 +8,7 @@ of them, and each choice that they offer, against the command line.
 import functools
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -25,7 +26,7 @@ from kai_cli.sources.paths import DataDirectory
 from kaicore.runtime.embedded import embedded_url_of
 
 from tests.e2e.live_stack import PATIENCE_S
-from tests.kai_commands import put_on_path
+from tests.kai_commands import put_on_path, talking
 from tests.servers import scratch_directory
 from tests.unit.cli.test_documented_commands import (
     PAGES,
@@ -279,31 +280,25 @@ class Shell:
         )
 
     @contextmanager
-    def running(self, line: str, *, until: str, ends: int = 0) -> Iterator[subprocess.Popen[str]]:
-        """Paste a line that goes on, wait until it says that it is ready; interrupt it in the end."""
-        process = subprocess.Popen(
-            ["bash", "-c", f"exec {line}"],
-            cwd=self.here,
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-        )
-        assert process.stdout is not None
+    def running(self, line: str, *, until: str, ends: int = 0, **environment: str) -> Iterator[None]:
+        """Run a line that goes on, wait until it says that it is ready; interrupt it in the end."""
+        program, *arguments = shlex.split(line)
+        module = "kai_cli.main" if (name := Path(program).name) == "kai" else f"{name.replace('-', '_')}.main"
+        process, said = talking(module, *arguments, environment=self.environment | environment, cwd=self.here)
         self.said = lines = []
-        try:
-            for printed in process.stdout:
-                lines.append(printed)
-                if until in printed:
-                    break
-            else:
-                pytest.fail(f"{line}: ended: {''.join(lines)}")
-            yield process
-        finally:
-            process.send_signal(signal.SIGINT)
-            rest, _ = process.communicate(timeout=PATIENCE_S)
-        assert process.returncode == ends, (line, "".join(lines), rest)
+        with said:
+            try:
+                for printed in said:
+                    lines.append(printed)
+                    if until in printed:
+                        break
+                else:
+                    pytest.fail(f"{line}: ended: {''.join(lines)}")
+                yield
+            finally:
+                process.send_signal(signal.SIGINT)
+                rest = said.read()
+            assert process.wait(PATIENCE_S) == ends, (line, "".join(lines), rest)
 
 
 @pytest.fixture(scope="module")
@@ -350,8 +345,12 @@ def demonstration() -> Iterator[Shell]:
 
 @pytest.fixture(scope="module")
 def tried(demonstration: Shell) -> list[str]:
-    """The lines that the demonstration has printed to be tried."""
-    return [line.strip() for line in demonstration.first_said if re.match(r"  \S*kai ", line)]
+    """The lines that the demonstration has printed to be tried; the program that they name is there."""
+    lines = [line.strip() for line in demonstration.first_said if re.match(r"  \S*kai ", line)]
+    program = Path(sys.executable).with_name("kai")
+    assert program.exists()
+    assert all(line.startswith(f"{program} ") for line in lines)
+    return [line.removeprefix(f"{program.parent}/") for line in lines]
 
 
 def test_documentation_shows_what_can_be_run() -> None:
@@ -445,9 +444,9 @@ def longer() -> list[tuple[str, str]]:
 def test_a_documented_command_that_goes_on_gets_ready_and_ends_well(beside: Shell, subtests: pytest.Subtests) -> None:
     for where, line in longer():
         name = next(start for start in GOES_ON if line.startswith(start))
-        own = "" if name != "kai up" else f"KAI_DATA_DIR={beside.here}/up "
-        with subtests.test(line, where=where), beside.running(f"env {own}{line}" if own else line, until=GOES_ON[name]):
+        own = {"KAI_DATA_DIR": f"{beside.here}/up"} if name == "kai up" else {}
+        with subtests.test(line, where=where), beside.running(line, until=GOES_ON[name], **own):
             if "trace" in line:
-                done = beside.run(f"{own}kai load trace/pods.json")
+                done = beside.run(f"KAI_DATA_DIR={beside.here}/up kai load trace/pods.json")
                 assert done.returncode == 0, done.stderr
         shutil.rmtree(beside.here / "up", ignore_errors=True)

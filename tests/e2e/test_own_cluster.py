@@ -8,8 +8,10 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kai_cli.sources.paths import try_lock
@@ -17,7 +19,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, bound, finished, ours, pod_manifest, running
-from tests.kai_commands import kai
+from tests.kai_commands import kai, put_on_path
 from tests.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
@@ -46,15 +48,21 @@ def stack() -> Iterator[LiveStack]:
             yield live
 
 
-def paste(command: str) -> subprocess.CompletedProcess[str]:
-    """Run a printed command in a shell of its own, from elsewhere."""
+def paste(command: str, programs: Path) -> subprocess.CompletedProcess[str]:
+    """Run a printed command in a shell of its own, from elsewhere; its `kai` is that of a folder."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
+    program = Path(sys.executable).with_name("kai")
+    assert program.exists()
+    assert command.startswith(f"{program} ")
+    command = command.replace(str(program), str(programs / "kai"))
     return subprocess.run(
         command, shell=True, cwd="/", env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_S
     )
 
 
-async def test_the_commands_that_are_printed_work_as_printed_and_lists_status_and_logs_tell(stack: LiveStack) -> None:
+async def test_the_commands_that_are_printed_work_as_printed_and_lists_status_and_logs_tell(
+    stack: LiveStack, tmp_path: Path
+) -> None:
     await stack.create(pod_manifest("runs", cpu="2", memory="2Gi"), pod_manifest("never", cpu="1", gpu="99"))
     await stack.until(lambda state: bound(1, "runs")(state) and bool(state.reasons.by_class))
 
@@ -64,8 +72,9 @@ async def test_the_commands_that_are_printed_work_as_printed_and_lists_status_an
     assert str(stack.cluster.kubeconfig) in kubectl
     hints = [line.strip() for line in stack.said[stack.said.index("try:") :] if line.startswith("  ")]
     assert len(hints) >= 6
+    put_on_path(tmp_path)
     for hint in hints:
-        done = paste(hint.replace(" --follow", ""))
+        done = paste(hint.replace(" --follow", ""), tmp_path)
         assert done.returncode == 0, (hint, done.stdout, done.stderr)
         assert done.stdout.strip(), hint
 

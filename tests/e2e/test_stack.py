@@ -100,8 +100,6 @@ async def test_pods_run_are_observed_explained_and_replayed_and_all_of_it_is_kep
     assert len(stack.secrets()) >= 4
     assert stack.leaks() + await stack.leaks_in_cluster() == []
     await stack.check()
-    assert stack.ask("replay")["differences"] == []
-    assert stack.ask("audit", "verify")["ok"]
     assert stack.database_roles() == _DATABASE_ROLES
 
     position = state.position

@@ -1,6 +1,6 @@
 """Gangs of five dialects on a fleet in racks and blocks; a rack fails. What the API server has is what counts.
 
-`KAI_TEST_TOPOLOGY_NODES` makes the fleet smaller or larger than 256 nodes.
+`KAI_TEST_TOPOLOGY_NODES` makes the fleet smaller or larger than 192 nodes.
 """
 
 import json
@@ -32,7 +32,7 @@ FLEET = f"""
 topologyLabels: {{{BLOCK}: 64, {RACK}: 16}}
 groups:
   - name: node
-    count: {os.environ.get("KAI_TEST_TOPOLOGY_NODES", "256")}
+    count: {os.environ.get("KAI_TEST_TOPOLOGY_NODES", "192")}
     zones: 1
     perZone: {{cpus: 8, memory: 32Gi}}
     nrt: {{publisher: none}}

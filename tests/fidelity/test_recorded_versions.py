@@ -15,7 +15,7 @@ from tests.fidelity.kubelet_recorder import RECORDED
 from tests.fidelity.vectors import read_vectors
 
 #: Scenarios of each version that the gate judges; all of them with KAI_TEST_LONG=1.
-_SOME = 40
+_SOME = 24
 
 #: Least agreement, per cent: what a best-effort node takes where nothing is aligned is not always predicted, nor what a
 #: pod leaves behind that is rejected after its first containers drew memory of several zones (docs/reliability.md).
@@ -29,7 +29,7 @@ def test_a_version_decides_as_its_model(file: Path) -> None:
     for scenario in islice(read_vectors(file), None if os.environ.get("KAI_TEST_LONG") else _SOME):
         assert scenario["node"]["kubelet"] in file.name
         judge.run(scenario)
-    assert judge.total().admits > 100
+    assert judge.total().admits > 60
     assert shortfalls(judge, _LEAST) == [], "\n".join(judge.disagreements)
 
 

@@ -19,7 +19,7 @@ from tests.fidelity.vectors import read_vectors
 from tests.shared_data import require_shared
 
 #: Of the recorded scenarios, each so manieth is judged by other rules too; all of them with KAI_TEST_LONG=1.
-SOME = 1 if "KAI_TEST_LONG" in os.environ else 4
+SOME = 1 if "KAI_TEST_LONG" in os.environ else 6
 COUNTING = Knowledge(evaluator=Evaluator.COUNTING, reconstruct=False)
 MINI = "data/kubelet/mini.jsonl.gz"
 

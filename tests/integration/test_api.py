@@ -23,7 +23,7 @@ from tests.factory import amounts, node, pod
 from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, seen, shadowing
-from tests.kai_commands import kai
+from tests.kai_commands import Forks, kai
 
 
 class Api:
@@ -54,9 +54,10 @@ async def api(postgres_log: EventLog, database_url: str, cluster_name: str) -> A
         await placed(postgres_log, cluster_name, 2)
     health = Health("log")
     health.met("log")
-    app = make_app(Inquiry(postgres_log), health, LongAnswers(database_url, at_once=1, most_s=300))
-    async with served_app(app) as url, aiohttp.ClientSession() as session:
-        yield Api(url, session)
+    with Forks() as forks:
+        app = make_app(Inquiry(postgres_log), health, LongAnswers(database_url, at_once=1, most_s=300, forks=forks))
+        async with served_app(app) as url, aiohttp.ClientSession() as session:
+            yield Api(url, session)
 
 
 async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_name: str) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import os
 import pty
 import subprocess
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.kai_commands import kai as ended
-from tests.kai_commands import put_on_path
+from tests.kai_commands import put_on_path, spawned
 
 PATIENCE_S = 60.0
 
@@ -62,9 +61,7 @@ async def test_a_spoilt_snapshot_is_a_warning_and_the_answer_is_sound(
 @asynccontextmanager
 async def kai(*arguments: str) -> AsyncIterator[asyncio.StreamReader]:
     """A `kai` command that goes on; its output."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-u", "-m", "kai_cli.main", *arguments), stdout=asyncio.subprocess.PIPE
-    )
+    process = await spawned("kai_cli.main", *arguments, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
         yield process.stdout

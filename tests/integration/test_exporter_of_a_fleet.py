@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kai_exporter.main import export
-from kai_exporter.settings import ExporterSettings
+from kai_exporter.main import ExporterSettings, export
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.log.postgres import PostgresLog

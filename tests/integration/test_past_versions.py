@@ -90,7 +90,7 @@ import asyncio, sys, uuid
 import kaicore
 from kaicore.analysis.inquiry.replay import replay_log
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.seals.audit import verify
+from kaicore.ledger.log.audit import verify
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import NewEvent, Unit

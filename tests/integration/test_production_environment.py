@@ -14,6 +14,7 @@ SERVICES = (
     "kai-api",
     "kai-binder",
     "kai-exporter",
+    "kai-gpu-reservation",
     "kai-hub",
     "kai-ingest",
     "kai-operator",

@@ -10,8 +10,6 @@ import pytest
 import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.kubelet import decode_allocatable
-from kai_exporter.publishing.api_server import ApiServer as ApiClient
-from kai_exporter.publishing.api_server import PodApiServer
 from kai_exporter.publishing.node_topology import (
     KubeletConfig,
     Machine,
@@ -29,6 +27,8 @@ from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet.settings import infer_settings
 from kaicore.rules.numa.kubelet.versions import PodLevel
+from kaicore.runtime.agent.api_server import ApiServer as ApiClient
+from kaicore.runtime.agent.api_server import PodApiServer
 
 from tests.factory import node
 from tests.podresources import GPU, container, decoded, devices, numa, pod
@@ -163,7 +163,7 @@ async def pod_api_server(
     address = urlsplit(server.https_url)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
     monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
-    async with PodApiServer() as one:
+    async with PodApiServer(user_agent="kai-exporter") as one:
         yield one
 
 
@@ -175,7 +175,7 @@ async def test_a_pod_reaches_the_api_server_by_its_account(
     token = tmp_path / "account/token"
     good = token.read_text()
     token.write_text("expired")
-    async with PodApiServer() as late:
+    async with PodApiServer(user_agent="kai-exporter") as late:
         with pytest.raises(ApiStatus, match="401"):
             await late.get("/api/v1/nodes/n1")
         token.write_text(good)

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import signal
-import sys
+import subprocess
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -18,6 +18,7 @@ from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from tests.factory import pod
 from tests.integration.scheduling import Facts, placed
 from tests.integration.test_scheduler import check_replay
+from tests.kai_commands import spawned
 
 GANG = 3
 
@@ -35,13 +36,11 @@ async def replicas(database_url: str, nats_url: str, cluster: str, *names: str) 
         "KAI_PERIOD_MS": "20",
     }
     processes = {
-        name: await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
+        name: await spawned(
             "kai_scheduler.main",
-            env={**environment, "KAI_REPLICA": name},
-            stderr=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.DEVNULL,
+            environment={**environment, "KAI_REPLICA": name},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
         )
         for name in names
     }

@@ -141,7 +141,7 @@ async def test_credentials_of_callers_stand_in_no_answer_log_or_event_of_any_ser
     apps = {
         "api": (api(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access), ("/v1/clusters", "/login")),
         "hub": (hub(HubLog(log), access, Health()), ("/v1/work", "/v1/dispatches/x")),
-        "webhook": (webhook(lambda: None, Health(), scheduler_name="kai-ledger"), ("/validate",)),
+        "webhook": (webhook(lambda: None, Health(), scheduler_name="kai-ledger"), ("/validate", "/mutate")),
     }
     for app, paths in apps.values():
         async with served_app(app) as url:

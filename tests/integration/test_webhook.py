@@ -10,7 +10,12 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from kai_cli.upkeep.webhook_certificates import certificates, configuration, make_certificate
+from kai_cli.upkeep.webhook_certificates import (
+    certificates,
+    configuration,
+    make_certificate,
+    sharing_configuration,
+)
 from kai_webhook.main import WebhookSettings, serve
 from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.ledger.log.postgres import PostgresLog
@@ -22,10 +27,11 @@ from kaicore.runtime.service.log_access import LOG
 from kaicore.runtime.service.settings import read_settings
 
 from tests.integration.scheduling import Facts
-from tests.kube import DEFINITIONS, Api, simulated
+from tests.kube import DEFINITIONS, PODS, Api, simulated
 
 CRDS = Path(__file__).parents[2] / "deploy/k8s/crds"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 HYPER_NODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"
 PATIENCE_S = 60
 
@@ -234,3 +240,35 @@ def test_certificates_are_written_as_manifests_and_the_authority_before_stays_tr
 def test_a_cluster_without_a_log_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--cluster and --database-url go together"):
         read_settings(WebhookSettings, ["--tls-cert-file", "a", "--tls-key-file", "b", "--cluster", "c"])
+
+
+@pytest.mark.parametrize("webhook", [{"gpu_sharing": True}], indirect=True)
+async def test_pod_with_a_share_is_completed_or_refused_as_it_is_made(api: Api, webhook: Webhook) -> None:
+    authority = (webhook.directory / "ca.crt").read_bytes()
+    document = sharing_configuration(namespace="n", service="s", authorities=authority)
+    (entry,) = document["webhooks"]
+    assert (entry["clientConfig"]["service"]["path"], entry["failurePolicy"]) == ("/mutate", "Fail")
+    entry["clientConfig"] = {"url": f"{webhook.url}/mutate", "caBundle": base64.b64encode(authority).decode()}
+    await api.client.post(MUTATING, document)
+
+    def pod(name: str, fraction: str) -> Json:
+        spec = {"schedulerName": "kai-ledger", "containers": [{"name": "main", "image": "x"}]}
+        return {"metadata": {"name": name, "annotations": {"gpu-fraction": fraction}}, "spec": spec}
+
+    made = await api.post(PODS, pod("half", "0.5"))
+    prefix = made["metadata"]["annotations"]["runai/shared-gpu-configmap"]
+    assert made["spec"]["volumes"] == [
+        {"name": f"{prefix}-0-vol", "configMap": {"name": f"{prefix}-0", "defaultMode": 420}}
+    ]
+    with pytest.raises(ApiStatus, match=r"gpu-fraction\]: is no number between 0 and 1: '2'"):
+        await api.post(PODS, pod("double", "2"))
+    whole = await api.pod("whole")
+    assert "volumes" not in whole["spec"]
+
+
+def test_certificates_have_pods_completed_only_where_shares_are_enabled(capsys: pytest.CaptureFixture[str]) -> None:
+    certificates(gpu_sharing=True)
+    kinds = [one["kind"] for one in yaml.safe_load_all(capsys.readouterr().out)]
+    assert kinds == ["Secret", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"]
+    certificates()
+    assert [one["kind"] for one in yaml.safe_load_all(capsys.readouterr().out)] == kinds[:2]

@@ -31,7 +31,9 @@ class _Live:
     Attributes:
         pods: by name.
         placed: when and on which row, by name of pod.
-        left: how long it still has to run, seconds.
+        left: how long it still has to run, seconds: as of its last checkpoint before it began.
+        began: when all of its pods were on nodes last; None while they are not.
+        checkpoint: when it wrote the last checkpoint that the pods say, seconds.
         turn: how often they began to; the end that an earlier turn would have had does not come.
     """
 
@@ -39,6 +41,8 @@ class _Live:
     pods: dict[str, Pod] = field(default_factory=dict)
     placed: dict[str, tuple[int, int]] = field(default_factory=dict)
     left: int = 0
+    began: int | None = None
+    checkpoint: int = 0
     turn: int = 0
 
 
@@ -62,6 +66,8 @@ class EngineRun:
         self._epoch_s = self.cluster.now // _SECOND_US + 1
         self._live: dict[str, _Live] = {}
         self._ending: list[tuple[int, str, int]] = []
+        #: Successors of evicted pods that are yet to come, by when and by name.
+        self._returning: list[tuple[int, str, Pod]] = []
 
     def records(self) -> list[Record]:
         """Return what becomes of each job."""
@@ -76,13 +82,19 @@ class EngineRun:
                 _, name, turn = heappop(self._ending)
                 if name in self._live and self._live[name].turn == turn:
                     self._end(name, now)
+            while self._returning and self._returning[0][0] <= now:
+                _, name, again = heappop(self._returning)
+                name = name.rpartition("-")[0]
+                self._live[name].pods[again.name] = self.cluster.add_pod(again)
+            self._write_checkpoints(now)
             for _ in range(_MOST_ROUNDS):
                 # A cycle that decides something is followed by another one, as the scheduler does.
                 result = self.cluster.cycle(self._config)
                 if not result.placements and not result.evictions:
                     break
                 self._carry_out(result, now)
-            times = [one[0] for one in self._ending[:1]] + [record.job.arrives for record in coming[-1:]]
+            times = [one[0] for one in (*self._ending[:1], *self._returning[:1])]
+            times += [record.job.arrives for record in coming[-1:]]
             if not times:
                 break
             now = max(min(times), now + 1)
@@ -111,6 +123,18 @@ class EngineRun:
             pods = self.cluster.gang(name, job.pods, group=group, topology=near, **spec)
         live.pods = {one.name: one for one in pods}
 
+    def _write_checkpoints(self, now: int) -> None:
+        """Running pods say when their jobs last wrote a checkpoint, where the next cycle could ask."""
+        every = self._given.checkpoint_s
+        if not (every and self._seen and any(live.began is None for live in self._live.values())):
+            return
+        for live in self._live.values():
+            at = now - (now - live.began) % every if live.began is not None else 0
+            if live.began is not None and at > max(live.began, live.checkpoint):
+                live.checkpoint = at
+                for one in live.pods.values():
+                    self.cluster.see(one, checkpoint_at=self._epoch_s + at)
+
     def _carry_out(self, result: CycleResult, now: int) -> None:
         for eviction in result.evictions:
             name = eviction.name.rpartition("-")[0]
@@ -124,32 +148,42 @@ class EngineRun:
             live.placed[decision.name] = now, int(decision.node.removeprefix("n"))
             if self._seen:
                 self.cluster.run(live.pods[decision.name])
-            if len(live.placed) == len(live.pods):
+            if len(live.placed) == live.record.job.pods:
                 live.turn += 1
+                live.began = now
                 heappush(self._ending, (now + live.left, name, live.turn))
                 if live.record.started is None:
                     live.record.started = now
                     live.record.rows = tuple(row for _, row in live.placed.values())
 
     def _again(self, live: _Live, name: str, now: int) -> None:
-        """A pod was evicted: its controller makes another one, and the job begins anew, as without checkpoints."""
+        """A pod was evicted: its controller makes another one, and the job goes on from its last checkpoint."""
         live.turn += 1
+        if live.began is not None:
+            every = self._given.checkpoint_s
+            live.left -= (now - live.began) // every * every if every else 0
+            live.began = None
         self._off(live, name, now)
         del live.placed[name]
         before = live.pods.pop(name)
         self.cluster.delete_pod(before)
+        comes = now + self._given.away_s
         again = msgspec.structs.replace(
             before,
             uid=f"{before.uid}+",
             name=f"{before.name}+",
             node_name="",
             phase="Pending",
-            created_at=self.cluster.now // _SECOND_US,
+            created_at=max(self.cluster.now // _SECOND_US, self._epoch_s + comes),
         )
-        live.pods[again.name] = self.cluster.add_pod(again)
+        if self._given.away_s:
+            heappush(self._returning, (comes, again.name, again))
+        else:
+            live.pods[again.name] = self.cluster.add_pod(again)
 
     def _end(self, name: str, now: int) -> None:
         live = self._live.pop(name)
+        live.record.ended = now
         for one in live.pods.values():
             self._off(live, one.name, now)
             self.cluster.delete_pod(one)

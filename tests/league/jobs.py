@@ -60,12 +60,16 @@ class Setting(NamedTuple):
         domains: by row, the access switch; none where no network is known.
         jobs: in order of arrival.
         until: seconds, when the run ends.
+        checkpoint_s: a running job writes checkpoints so many seconds apart, from which it goes on; 0 for never.
+        away_s: the successor of an evicted pod comes after so many seconds.
     """
 
     nodes: Nodes
     domains: tuple[str, ...]
     jobs: tuple[Job, ...]
     until: int
+    checkpoint_s: int = 0
+    away_s: int = 0
 
 
 def setting(name: str, *, size: int, days: float, load: float, seed: int) -> Setting:

@@ -2,7 +2,8 @@
 
 `python -m tests.league over-time [--inputs gangs openb] [--nodes 64] [--days 1] [--load 1.05] [--seeds 1 2 3]`.
 
-Baselines only start. The engine does what its settings say: what it evicts runs anew.
+Baselines only start. The engine does what its settings say. What it evicts comes again after a while (`--away`), and
+goes on from its last checkpoint (`--checkpoints`).
 """
 
 import argparse
@@ -38,6 +39,7 @@ def _ours(config: EngineConfig, *, limits: bool = True, seen: bool = True) -> Ru
 
 _STARTS = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.OFF)
 _EASY = replace(_STARTS, backfill=Backfill.EASY)
+_HOUR_US = 3_600_000_000
 _PACKED = _always(baselines.best_fit)
 
 #: Runs by name: placement policies that start all that fits, orders of starting with best fit, and the engine's.
@@ -53,10 +55,17 @@ POLICIES: dict[str, Run] = {
     "easy-limits": _baseline(_PACKED, Order.EASY),
     "conservative": _baseline(_PACKED, Order.CONSERVATIVE),
     "ours": _ours(EngineConfig()),
+    "ours-still": _ours(EngineConfig(consolidate_groups=0)),
+    "ours-win-10m": _ours(EngineConfig(consolidate_win_us=_HOUR_US // 6)),
+    "ours-win-30m": _ours(EngineConfig(consolidate_win_us=_HOUR_US // 2)),
+    "ours-win-1h": _ours(EngineConfig(consolidate_win_us=_HOUR_US)),
+    "ours-win-4h": _ours(EngineConfig(consolidate_win_us=4 * _HOUR_US)),
     "ours-off": _ours(_STARTS, seen=False),
     "ours-easy": _ours(_EASY, seen=False),
     "ours-conservative": _ours(replace(_EASY, backfill=Backfill.CONSERVATIVE), seen=False),
     "ours-hold": _ours(_EASY, limits=False, seen=False),
+    "ours-hold-2h": _ours(replace(_EASY, hold_after_us=2 * _HOUR_US), limits=False, seen=False),
+    "ours-hold-3h": _ours(replace(_EASY, hold_after_us=3 * _HOUR_US), limits=False, seen=False),
     "ours-runs": _ours(replace(_EASY, run_time_per_cent=75), limits=False),
 }
 _USUAL = (
@@ -72,7 +81,7 @@ _USUAL = (
 )
 _HEAD = (
     "policy                GAR %         SOR %       GFR %    wait h: mean          p50         p99   slowdown"
-    "   worst of largest   never  evicted  lost GPU-h  JTTED nodes, switches   s a run"
+    "   worst of largest   never  evicted  % of pods  lost GPU-h  useful %  JTTED nodes, switches   s a run"
 )
 
 
@@ -101,8 +110,9 @@ def _row(name: str, found: Sequence[Figures], seconds: float) -> Iterator[str]:
     text = "".join(f"{_spread(found, value):>{width}}" for width, value in columns)
     never, evicted = sum(one.never for one in found), sum(one.evicted for one in found)
     lost = sum(one.lost_h for one in found)
+    moved, useful = mean(one.moved for one in found), mean(one.useful for one in found)
     near = f"{_known(one.jtted_nodes for one in found):>9} {_known(one.jtted_domains for one in found):>5}"
-    yield f"{name:17}{text}{never:8}{evicted:9}{lost:12.0f}{near}{seconds:18.1f}"
+    yield f"{name:17}{text}{never:8}{evicted:9}{moved:11.2f}{lost:12.0f}{useful:10.2f}{near}{seconds:18.1f}"
     sizes = sorted({size for one in found for size in one.by_size}, key=lambda size: int(size.split("-")[0].strip("+")))
     waits = (f"{size}: {mean(one.by_size[size] for one in found if size in one.by_size):.2f}" for size in sizes)
     yield f"{'':17}  mean wait h by GPUs  {'  '.join(waits)}"
@@ -119,11 +129,16 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument(
         "--policies", nargs="+", choices=list(POLICIES), default=[*_USUAL, "ours-off", "ours-easy", "ours"]
     )
+    parser.add_argument("--checkpoints", type=int, default=3_600, help="seconds between those of running jobs; 0: none")
+    parser.add_argument("--away", type=int, default=300, help="seconds until an evicted pod's successor comes")
     parser.add_argument("--plot", type=Path, help="also write plots of waits, FOLDER/league-INPUT.svg")
     given = parser.parse_args(arguments)
     for name in given.inputs:
         settings = [
-            setting(name, size=given.nodes, days=given.days, load=given.load, seed=seed) for seed in given.seeds
+            setting(name, size=given.nodes, days=given.days, load=given.load, seed=seed)._replace(
+                checkpoint_s=given.checkpoints, away_s=given.away
+            )
+            for seed in given.seeds
         ]
         nodes, jobs = len(settings[0].nodes.gpus), [len(one.jobs) for one in settings]
         print(f"{name}: {nodes} nodes, {given.days:g} days, load {given.load:g}, {jobs} jobs by seed\n{_HEAD}")

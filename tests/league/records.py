@@ -41,6 +41,7 @@ class Record:
         stints: of all of its pods.
         evicted: how many of its pods were.
         lost_gpu_s: the work that they lost, GPU-seconds.
+        ended: when it had run to its end, seconds; None if it had not.
     """
 
     job: Job
@@ -49,6 +50,7 @@ class Record:
     stints: list[Stint] = field(default_factory=list)
     evicted: int = 0
     lost_gpu_s: int = 0
+    ended: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,9 +63,11 @@ class Figures:
         gfr: nodes of which some GPUs are held and some are not, per cent, after the time to warm up.
         mean_h, p50_h, p99_h: waits (JWTD), hours.
         by_size: mean waits by GPUs, hours.
-        slowdown: mean of wait and run, divided by the run.
+        slowdown: mean of wait and run, divided by the run; of a job that was evicted, until it ended in the end.
         evicted: pods.
+        moved: those in per cent of the pods that started.
         lost_h: GPU-hours of work that evictions cost.
+        useful: GPU-hours held less those, of those there were, per cent.
         jtted_nodes, jtted_domains: nodes and access switches of jobs of several pods, by the fewest; None of none.
         worst_h: the worst wait of jobs of at least a quarter of the largest, hours.
         never: jobs that arrived early enough and never started.
@@ -78,7 +82,9 @@ class Figures:
     by_size: dict[str, float]
     slowdown: float
     evicted: int
+    moved: float
     lost_h: float
+    useful: float
     jtted_nodes: float | None
     jtted_domains: float | None
     worst_h: float
@@ -99,19 +105,21 @@ def figures(records: Sequence[Record], given: Setting) -> Figures:
     end = until * _SECOND_US
     p50, p99 = (results.quantile(waits, share) or 0.0 for share in (0.5, 0.99))
     by_nodes, by_domains = _jtted(records, given)
+    evicted = sum(record.evicted for record in records)
+    occupied, lost_gpu_s = results.occupancy(every, end=end), sum(record.lost_gpu_s for record in records)
     return Figures(
         gar=100 * results.mean(warm, results.allocation_rate, end=end),
-        sor=100 * results.occupancy(every, end=end),
+        sor=100 * occupied,
         gfr=100 * results.mean(warm, results.fragmentation, end=end),
         mean_h=mean(waits) / HOUR_S,
         p50_h=p50 / HOUR_S,
         p99_h=p99 / HOUR_S,
         by_size={name: mean(of_size) / HOUR_S for name, of_size in sizes.items()},
-        slowdown=mean(
-            (wait + one.job.runs) / max(one.job.runs, _SHORTEST_S) for one, wait in zip(early, waits, strict=True)
-        ),
-        evicted=sum(record.evicted for record in records),
-        lost_h=sum(record.lost_gpu_s for record in records) / HOUR_S,
+        slowdown=mean(_slowdown(record, until) for record in early),
+        evicted=evicted,
+        moved=100 * evicted / max(sum(one.job.pods for one in records if one.started is not None), 1),
+        lost_h=lost_gpu_s / HOUR_S,
+        useful=100 * (occupied - lost_gpu_s / (until * int(given.nodes.gpus.sum()))),
         jtted_nodes=by_nodes,
         jtted_domains=by_domains,
         worst_h=max(w for one, w in zip(early, waits, strict=True) if one.job.gpus * 4 >= largest) / HOUR_S,
@@ -121,6 +129,14 @@ def figures(records: Sequence[Record], given: Setting) -> Figures:
 
 def _wait(record: Record, until: int) -> int:
     return (until if record.started is None else record.started) - record.job.arrives
+
+
+def _slowdown(record: Record, until: int) -> float:
+    """Return wait and run, divided by the run; a moved job's wait goes on until its work is done."""
+    runs, waits = record.job.runs, _wait(record, until)
+    if record.evicted:
+        waits = (until if record.ended is None else record.ended) - record.job.arrives - runs
+    return (max(waits, 0) + runs) / max(runs, _SHORTEST_S)
 
 
 def _samples(records: Iterable[Record], given: Setting) -> Iterable[Sample]:

@@ -29,7 +29,7 @@ from kaicore.rules.state.pods.agreement import Agreement, compare
 from tests.examples import examples
 from tests.recorded import read_log, recorded_logs
 from tests.shared_data import require_shared, shared_path
-from tests.unit.inquiry.test_audits import inquiry_into
+from tests.unit.ask.test_audits import inquiry_into
 
 #: Recorded by the demonstration, and on real kubelets.
 LOGS = ("demo", "demo-blind", "run-2")
@@ -65,8 +65,8 @@ class Raw:
         state, positions = ClusterState(self.cluster), []
         for event in self.events:
             state.fold(event)
-            # One in ten is enough to choose from: to look at all pods at every event takes seconds.
-            if event.position % 10 == 0 and any(one.alternatives for one in state.pods.values() if one.charged):
+            # One in forty is enough to choose from: to look at all pods at every event takes seconds.
+            if event.position % 40 == 0 and any(one.alternatives for one in state.pods.values() if one.charged):
                 positions.append(event.position)
         return positions
 

@@ -1,6 +1,6 @@
 """Random gangs with honest limits over time: promises are kept, all start, and what was recorded replays."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -13,6 +13,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from msgspec.structs import replace
 
 from tests.examples import examples
+from tests.factory import pod
 from tests.workloads import Workloads
 
 _MINUTE_US = 60_000_000
@@ -20,6 +21,7 @@ _MINUTE_US = 60_000_000
 _LATE_US = 1_000_000
 _CONFIG = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 _CONSERVATIVE = replace(_CONFIG, backfill=Backfill.CONSERVATIVE, most_promises=3)
+_ALONE_TOO = replace(_CONFIG, promise_alone_after_us=5 * _MINUTE_US)
 
 
 class Job(NamedTuple):
@@ -119,7 +121,7 @@ _BOTH_NOW = [
 
 @settings(max_examples=examples(20), deadline=None)
 @example(2, _BOTH_NOW, False, _CONSERVATIVE)
-@given(st.integers(1, 3), jobs, st.booleans(), st.sampled_from((_CONFIG, _CONSERVATIVE)))
+@given(st.integers(1, 3), jobs, st.booleans(), st.sampled_from((_CONFIG, _CONSERVATIVE, _ALONE_TOO)))
 def test_story_with_promises_replays_without_differences(
     nodes: int, coming: list[Job], limits: bool, config: EngineConfig
 ) -> None:
@@ -130,3 +132,65 @@ def test_story_with_promises_replays_without_differences(
     for event in events:
         replay.take(event)
     assert replay.finish().differences == []
+
+
+class Small(NamedTuple):
+    """Small pods of a stream: when one comes after the one before, and how long it runs, in minutes."""
+
+    after: int
+    gpu: int
+    runs: int
+
+
+#: A pod of a whole node is promised a start after so many minutes; pods of the stream run for at most so many.
+_AFTER, _LONGEST = 60, 40
+#: Two pods at a time, each of which ends in the middle of the other one's run: the node is never empty.
+_RELAY = [Small(15, 1, 30)] * 40
+
+
+def _wait_behind(stream: list[Small], *, limits: bool, config: EngineConfig) -> int | None:
+    """Return for how many minutes a pod of a whole node waits behind a stream of small ones; None if to its end."""
+    cluster = Workloads()
+    cluster.add_node("n0", cpu=64, memory=256, gpu=8)
+    began, at = cluster.now, 0
+    ends: list[tuple[int, Pod]] = []
+    for number, small in enumerate([Small(0, 1, _LONGEST), *stream]):
+        at += small.after
+        cluster.now = max(cluster.now, began + at * _MINUTE_US)
+        for _, one in [end for end in ends if end[0] <= at]:
+            cluster.delete_pod(one)
+        ends = [end for end in ends if end[0] > at]
+        spec: dict[str, Any] = {"cpu": 1, "memory": 1, "created_at": cluster.now // 1_000_000}
+        limit = (small.runs + 1) * 60 if limits else 0
+        one = cluster.add_pod(pod(f"small-{number}", gpu=small.gpu, active_deadline_s=limit, **spec))
+        if number == 1:
+            cluster.add_pod(pod("whole", gpu=8, **spec))
+        started = cluster.placed(cluster.cycle(config))
+        if "whole" in started:
+            return at
+        if one.name in started:
+            ends.append((at + small.runs, one))
+        else:
+            cluster.delete_pod(one)
+    return None
+
+
+@settings(max_examples=examples(30), deadline=None)
+@example(_RELAY, True)
+@example(_RELAY, False)
+@given(
+    st.lists(st.builds(Small, st.integers(1, 20), st.integers(1, 4), st.integers(1, _LONGEST)), min_size=1),
+    st.booleans(),
+)
+def test_pod_alone_does_not_starve_behind_a_stream_of_smaller_ones(stream: list[Small], limits: bool) -> None:
+    config = replace(_CONFIG, promise_alone_after_us=_AFTER * _MINUTE_US)
+    waited = _wait_behind([*stream, *_RELAY], limits=limits, config=config)
+    # It starts with the first arrival after the last of those ended that ran when it was promised its start.
+    assert waited is not None
+    assert waited <= stream[0].after + _AFTER + 20 + _LONGEST + 20
+
+
+def test_pod_alone_starves_behind_a_stream_of_smaller_ones_where_nothing_is_promised() -> None:
+    for config in (_CONFIG, replace(_CONFIG, backfill=Backfill.OFF)):
+        never = replace(config, promise_alone_after_us=0)
+        assert _wait_behind(_RELAY, limits=True, config=never) is None

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_apiserver.kinds.metadata import validate_metadata
@@ -14,6 +13,7 @@ from kai_apiserver.resources.types import Mismatch, decode
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.simulation import Located, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.yaml_text import load_yaml_all
 
 from tests.examples import examples
 from tests.simulating import node, pod, record
@@ -72,7 +72,7 @@ EXCLUSIVE = {
     "LeaderWorkerSet": "leaderworkerset.sigs.k8s.io/exclusive-topology",
 }
 OBJECTS: list[dict[str, Any]] = list(
-    yaml.safe_load_all(
+    load_yaml_all(
         node()
         + node("n2", policy="restricted")
         + pod("a", spec="nodeName: n1", status="{phase: Running}", metadata=record("observed", node_0="cpu: 1"))

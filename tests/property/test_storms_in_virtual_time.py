@@ -6,7 +6,7 @@ from tests.chaos.profile import PROFILE
 from tests.virtual_storm import PROFILES, VirtualStorm, blow
 
 #: How long pods come; `make storm` has hours.
-SECONDS = 100 if "KAI_TEST_LONG" in os.environ else 25
+SECONDS = 100 if "KAI_TEST_LONG" in os.environ else 15
 
 
 def test_no_kubelet_rejects_what_was_decided_though_it_is_ahead_of_the_api() -> None:

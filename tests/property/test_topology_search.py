@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Placed, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import POLICIES, Strategy
+from kaicore.rules.topology.placing.strategies import POLICIES, TopologyStrategy
 
 from tests.rooms import MemoryRoom, room_of, tree_of
 
@@ -49,7 +49,7 @@ def fits_somewhere(paths: Sequence[Path], free: Sequence[int], pods: int, constr
     required=st.integers(-1, 1),
     preferred=st.integers(-1, 1),
     size=st.sampled_from((0, 1, 2, 3)),
-    strategy=st.sampled_from(list(Strategy)),
+    strategy=st.sampled_from(list(TopologyStrategy)),
 )
 def test_pods_of_one_class_are_placed_if_and_only_if_they_fit(
     *,
@@ -59,7 +59,7 @@ def test_pods_of_one_class_are_placed_if_and_only_if_they_fit(
     required: int,
     preferred: int,
     size: int,
-    strategy: Strategy,
+    strategy: TopologyStrategy,
 ) -> None:
     free = data.draw(st.lists(st.integers(0, 3), min_size=len(paths), max_size=len(paths)))
     slices = (Slices(size, required=max(required, data.draw(st.integers(0, 1)))),) if size else ()
@@ -141,10 +141,10 @@ def _brute(request: SetRequest, paths: Sequence[Path], room: MemoryRoom) -> bool
     paths=st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy")), min_size=1, max_size=5),
     data=st.data(),
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=3),
-    strategy=st.sampled_from(list(Strategy)),
+    strategy=st.sampled_from(list(TopologyStrategy)),
 )
 def test_sets_in_a_set_are_placed_if_and_only_if_they_fit(
-    *, paths: list[Path], data: st.DataObject, sizes: list[int], strategy: Strategy
+    *, paths: list[Path], data: st.DataObject, sizes: list[int], strategy: TopologyStrategy
 ) -> None:
     free = data.draw(st.lists(st.integers(0, 3), min_size=len(paths), max_size=len(paths)))
     outer = data.draw(st.sampled_from((NO_LEVEL, 0, 1)))
@@ -182,10 +182,10 @@ def test_sets_in_a_set_are_placed_if_and_only_if_they_fit(
     data=st.data(),
     pods=st.lists(st.integers(0, 1), min_size=1, max_size=6),
     required=st.integers(-1, 1),
-    strategy=st.sampled_from(list(Strategy)),
+    strategy=st.sampled_from(list(TopologyStrategy)),
 )
 def test_pods_of_two_classes_are_placed_if_and_only_if_they_fit(
-    *, paths: list[Path], data: st.DataObject, pods: list[int], required: int, strategy: Strategy
+    *, paths: list[Path], data: st.DataObject, pods: list[int], required: int, strategy: TopologyStrategy
 ) -> None:
     free = data.draw(
         st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=len(paths), max_size=len(paths))
@@ -246,10 +246,10 @@ def test_a_preferred_level_has_no_more_domains_than_needed(
     data=st.data(),
     pods=st.integers(1, 8),
     preferred=st.integers(-1, 1),
-    strategy=st.sampled_from(list(Strategy)),
+    strategy=st.sampled_from(list(TopologyStrategy)),
 )
 def test_nodes_in_another_order_get_the_same_pods(
-    *, paths: list[Path], data: st.DataObject, pods: int, preferred: int, strategy: Strategy
+    *, paths: list[Path], data: st.DataObject, pods: int, preferred: int, strategy: TopologyStrategy
 ) -> None:
     """By name, whatever rows the nodes have; and pods of one class take places in the order of the tree."""
     count = len(paths)
@@ -279,10 +279,10 @@ def test_nodes_in_another_order_get_the_same_pods(
     data=st.data(),
     slices=st.integers(1, 3),
     required=st.booleans(),
-    strategy=st.sampled_from(list(Strategy)),
+    strategy=st.sampled_from(list(TopologyStrategy)),
 )
 def test_slices_in_two_layers_are_placed_if_and_only_if_they_fit(
-    *, paths: list[Path], data: st.DataObject, slices: int, required: bool, strategy: Strategy
+    *, paths: list[Path], data: st.DataObject, slices: int, required: bool, strategy: TopologyStrategy
 ) -> None:
     free = data.draw(st.lists(st.integers(0, 5), min_size=len(paths), max_size=len(paths)))
     spares = data.draw(st.integers(0, 1))

@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import msgspec
-import yaml
 from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
 from kai_apiserver.controllers.garbage import GarbageCollector
@@ -36,6 +35,7 @@ from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClie
 from kaicore.kube.api.failures import error_of
 from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.runtime.service.http_limits import CONNECTION
+from kaicore.yaml_text import load_yaml_all
 
 from tests.simulation.http import Response, Stream, answered, scope_of
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
@@ -58,7 +58,7 @@ _DEFINITIONS = (
 @cache
 def _definitions() -> list[dict[str, Any]]:
     texts = shipped_crds().values()
-    every = [one for text in texts if any(name in text for name in _DEFINITIONS) for one in yaml.safe_load_all(text)]
+    every = [one for text in texts if any(name in text for name in _DEFINITIONS) for one in load_yaml_all(text)]
     return [one for one in every if one["metadata"]["name"] in _DEFINITIONS]
 
 

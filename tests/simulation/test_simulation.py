@@ -52,9 +52,9 @@ def test_readers_that_are_killed_at_any_await_hold_every_invariant(role: str) ->
 
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
-    plan = plan_of(8, seconds=2.0)
+    plan = plan_of(8, seconds=_SECONDS)
     first = run(plan)
-    command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--seconds", "2"]
+    command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--seconds", str(_SECONDS)]
     other = subprocess.run(
         command, cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True
     )
@@ -78,7 +78,7 @@ def test_a_plan_is_read_as_it_was_written() -> None:
 
 
 def test_a_plan_that_fails_is_shrunk_to_what_makes_it_fail() -> None:
-    plan: Plan = plan_of(11, seconds=3.0, plant="early-outcomes")
+    plan: Plan = plan_of(11, seconds=2.0, plant="early-outcomes")
     assert run(plan).violations
     small = shrunk(plan)
     assert run(small).violations

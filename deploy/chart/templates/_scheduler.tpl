@@ -18,7 +18,11 @@ automountServiceAccountToken: false
 {{- $name := include "kai.schedulerName" (list . $shard) }}
 {{- $id := eq $cluster .Values.cluster | ternary $shard.name (printf "%s.%s" $cluster $shard.name) }}
 {{- $selector := dict "app.kubernetes.io/name" "kai-scheduler" "kai.scheduler/shard" $id }}
-{{- with $shard.config }}
+{{- $config := $shard.config | default dict }}
+{{- if and .Values.spoke.enabled .Values.spoke.gpuSharing.enabled }}
+{{- $config = merge (dict) $config (dict "gpu_sharing" true "gpu_reservation_namespace" (include "kai.clusterWide" (list . .Values.spoke.gpuSharing.namespace))) }}
+{{- end }}
+{{- with $config }}
 ---
 # Settings of the shard (docs/reference/scheduler-settings.md).
 apiVersion: v1
@@ -54,7 +58,7 @@ spec:
         {{- include "kai.podLabels" (list . "kai-scheduler" "hub") | nindent 8 }}
         kai.scheduler/shard: {{ $id }}
       annotations:
-        {{- with $shard.config }}
+        {{- with $config }}
         kai.scheduler/config: {{ toYaml . | sha256sum }}
         {{- end }}
         {{- include "kai.podAnnotations" . | nindent 8 }}
@@ -99,7 +103,7 @@ spec:
             - name: KAI_REPLICA
               valueFrom: {fieldRef: {fieldPath: metadata.name}}
             {{- end }}
-            {{- if $shard.config }}
+            {{- if $config }}
             - {name: KAI_SCHEDULER_CONFIG, value: /etc/kai/config/scheduler.yaml}
             {{- end }}
             {{- include "kai.bus" (list . "scheduler") | nindent 12 }}
@@ -111,16 +115,16 @@ spec:
           resources: {{- toYaml .Values.hub.scheduler.resources | nindent 12 }}
           securityContext: {{- include "kai.restricted" . | nindent 12 }}
           {{- $mounts := include "kai.mounts" (list . "scheduler" "scheduler") }}
-          {{- if or $shard.config $mounts }}
+          {{- if or $config $mounts }}
           volumeMounts:
-            {{- if $shard.config }}
+            {{- if $config }}
             - {name: config, mountPath: /etc/kai/config, readOnly: true}
             {{- end }}
             {{- with $mounts }}
             {{- trim . | nindent 12 }}
             {{- end }}
       volumes:
-        {{- if $shard.config }}
+        {{- if $config }}
         - name: config
           configMap: {name: {{ $name }}}
         {{- end }}

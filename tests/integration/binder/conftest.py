@@ -37,9 +37,16 @@ class RunningBinder(ServiceTask):
     """A binder in this process."""
 
     def __init__(
-        self, api: Api, log: EventLog, cluster: str, *, share: WorkShare | None = None, **options: Any
+        self,
+        api: Api,
+        log: EventLog,
+        cluster: str,
+        *,
+        share: WorkShare | None = None,
+        client: KubeClient | None = None,
+        **options: Any,
     ) -> None:
-        client = KubeClient(api.access(), user_agent="kai-binder", timeout_s=PATIENCE_S)
+        client = client or KubeClient(api.access(), user_agent="kai-binder", timeout_s=PATIENCE_S)
         self.health = Health(LOG, API)
         super().__init__("binder", cluster, client, self.health)
         self._binder = Binder(

@@ -1,10 +1,9 @@
 """Two operators as processes, each with nothing but the rights of operator.yaml."""
 
-import asyncio
 import json
 import os
 import signal
-import sys
+import subprocess
 from pathlib import Path
 
 import yaml
@@ -14,24 +13,25 @@ from kaicore.ledger.bus.leases import Lease
 
 from tests.e2e.rights import rights_of
 from tests.integration.operator.conftest import CONFIGS, MANIFEST, NAMESPACE, SHARDS, Site, documents
+from tests.kai_commands import Spawned, spawned
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kai-operator"
 BUDGET = "PodDisruptionBudget"
 USER = f"system:serviceaccount:{NAMESPACE}:kai-operator"
 
 
-async def start(site: Site, root: Path, *arguments: str) -> asyncio.subprocess.Process:
+async def start(site: Site, root: Path, *arguments: str) -> Spawned:
     kubeconfig = root / "kubeconfig"
     cluster = {"name": "one", "cluster": {"server": site.api.server.http_url}}
     context = {"name": "one", "context": {"cluster": "one", "user": "operator"}}
     user = {"name": "operator", "user": {"token": site.token}}
     document = {"clusters": [cluster], "contexts": [context], "users": [user], "current-context": "one"}
     kubeconfig.write_text(yaml.safe_dump(document))
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kai_operator.main", "--kubeconfig", str(kubeconfig), "--lease-ms", "1500"),
+    return await spawned(
+        *("kai_operator.main", "--kubeconfig", str(kubeconfig), "--lease-ms", "1500"),
         *("--pod-name", "kai-operator-0", *arguments),
-        env={**os.environ, "KAI_PARENT_PID": str(os.getpid())},
-        stderr=asyncio.subprocess.PIPE,
+        environment={**os.environ, "KAI_PARENT_PID": str(os.getpid())},
+        stderr=subprocess.PIPE,
     )
 
 
@@ -74,7 +74,7 @@ async def test_a_second_operator_takes_over_from_one_that_was_killed_and_every_r
             await site.until(site.operands, lambda operands, kind=kind: f"{kind} kai-scheduler-red" in operands)
         await site.until_operands(*red - {f"{BUDGET} kai-scheduler-red"})
         assert await site.until(lambda: holder(site), lambda other: other not in ("", leader))
-        await api.merge(f"{SHARDS}/red", {"spec": {"settings": {"heal": 3}}})
+        await api.merge(f"{SHARDS}/red", {"spec": {"settings": {"repair": 3}}})
         await site.until_condition(f"{SHARDS}/red", "Degraded", "True", "InvalidSpec")
 
         counted = await api.get("/simulator/rights")
@@ -89,7 +89,9 @@ async def test_a_second_operator_takes_over_from_one_that_was_killed_and_every_r
         assert granted - used == set()
 
         second.send_signal(signal.SIGTERM)
-        _, output = await second.communicate()
+        assert second.stderr is not None
+        output = await second.stderr.read()
+        await second.wait()
         assert (second.returncode, b"Traceback" in output) == (0, False), output.decode()
         assert await holder(site) == "", "the next one need not wait"
     finally:

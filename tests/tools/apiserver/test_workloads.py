@@ -7,8 +7,8 @@ from importlib import resources
 from typing import Any
 
 import pytest
-import yaml
 from kai_apiserver.controllers.running import ControllerOptions
+from kaicore.yaml_text import load_yaml
 
 from tests.tools.apiserver.client import PODS, Client
 from tests.tools.apiserver.conftest import ServerFactory
@@ -31,7 +31,7 @@ PLURALS = {
 def example(name: str, **spec: Any) -> Json:
     """A manifest of the demonstration's teams, with fields of its spec replaced."""
     text = (resources.files("kai_cli.demonstration") / "teams" / "work" / f"{name}.yaml").read_text()
-    manifest: Json = yaml.safe_load(text)
+    manifest: Json = load_yaml(text)
     manifest["metadata"]["namespace"] = "default"
     manifest["spec"] |= spec
     return manifest

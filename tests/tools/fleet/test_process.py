@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-import os
 import re
 import resource
 import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +18,7 @@ from kai_apiserver.server import ApiServer
 from kai_fleet.main import SERVICE
 from kai_fleet.node.nrt import pods_fingerprint
 
+from tests.kai_commands import Spawned, spawned
 from tests.tools.fleet.cluster import NODES, NRT, PATIENCE_S, PODS, Cluster, fingerprint
 from tests.tools.fleet.objects import GROUP, NO_LAG
 
@@ -27,7 +28,7 @@ PROFILE = "groups:" + GROUP.format(
 
 
 class FleetProcess:
-    def __init__(self, process: asyncio.subprocess.Process, port: int, *, token: str) -> None:
+    def __init__(self, process: Spawned, port: int, *, token: str) -> None:
         self.process = process
         self._session = aiohttp.ClientSession(f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {token}"})
 
@@ -56,16 +57,12 @@ async def fleet_process(server: ApiServer, directory: Path) -> AsyncIterator[Fle
     """Start kai-fleet and wait until all nodes have joined."""
     server.write_http_kubeconfig(directory / "kubeconfig")
     (directory / "profile.yaml").write_text(PROFILE)
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "kai_fleet.main",
-        *("--kubeconfig", str(directory / "kubeconfig")),
+    process = await spawned(
+        *("kai_fleet.main", "--kubeconfig", str(directory / "kubeconfig")),
         *("--profile", str(directory / "profile.yaml")),
         *("--data-dir", str(directory / "data")),
         "--install-crds",
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+        stderr=subprocess.PIPE,
     )
     assert process.stderr is not None
     port = 0
@@ -241,16 +238,14 @@ def test_settings_that_cannot_work_are_said_in_one_line(
 OPERATIONS = Path(__file__).parents[3] / "docs/how-to/run-on-one-machine.md"
 
 
-async def test_the_documented_line_joins_a_fleet(server: ApiServer, tmp_path: Path) -> None:
+async def test_the_documented_line_joins_a_fleet(
+    server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """`kai fleet` as the guide has it, on an API server that knows nothing of NodeResourceTopologies."""
     (line,) = [line for line in OPERATIONS.read_text().splitlines() if line.startswith("kai fleet ")]
     server.write_http_kubeconfig(tmp_path / "FILE")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "kai_cli.main", *line.partition("#")[0].split()[1:]),
-        cwd=tmp_path,
-        stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-    )
+    monkeypatch.chdir(tmp_path)
+    process = await spawned("kai_cli.main", *line.partition("#")[0].split()[1:], stderr=subprocess.PIPE)
     text, pipe = "", process.stderr
     assert pipe is not None
     while "all nodes have joined" not in text:

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from pathlib import Path
 
 from cyclopts import CycloptsError, MissingArgumentError
@@ -206,15 +205,19 @@ def hinted() -> Iterator[tuple[str, str]]:
 
 
 def variants(command: str) -> Iterator[list[str]]:
-    """A command with each choice of what it offers: `[--optional]`, `one|other`."""
+    """A command without what is optional, with each of it alone, and with all of it; each of `one|other` once."""
     for word, thing in PLACEHOLDERS.items():
         command = re.sub(rf"(?<![A-Z]){word}(?![A-Z])", thing, command)
     pieces = re.split(r"(\[[^\]]*\])", command)
-    choices = [["", piece[1:-1]] if piece.startswith("[") else [piece] for piece in pieces]
-    for chosen in product(*choices):
+    optional = [index for index, piece in enumerate(pieces) if piece.startswith("[")]
+    for given in [[], *([index] for index in optional), optional][: 1 + len(optional) + (len(optional) > 1)]:
+        chosen = [
+            piece.strip("[]") if index in given else "" if index in optional else piece
+            for index, piece in enumerate(pieces)
+        ]
         words = [word.split("|") for word in shlex.split(" ".join(chosen))]
-        for several in product(*words):
-            yield list(several)
+        for number in range(max(map(len, words), default=1)):
+            yield [word[number % len(word)] for word in words]
 
 
 #: Command lines of our other programs in the documentation.

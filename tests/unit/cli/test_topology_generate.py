@@ -10,6 +10,7 @@ from kai_cli.topology.generate import generate, parse_fabric, tiers
 from kai_cli.topology.manifests import Dialect
 from kai_cli.topology.objects import read_topologies
 from kaicore.errors import ConfigurationError
+from kaicore.yaml_text import load_yaml_all
 
 DIALECTS: tuple[Dialect, ...] = get_args(Dialect)
 #: Racks of the same name in two blocks, names that no object can have, and a node without any label.
@@ -71,7 +72,7 @@ def fabric(tmp_path: Path) -> Path:
 
 
 def written(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
-    return list(yaml.safe_load_all(capsys.readouterr().out))
+    return list(load_yaml_all(capsys.readouterr().out))
 
 
 def domains(path: Path) -> list[set[frozenset[str]]]:

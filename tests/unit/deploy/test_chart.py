@@ -82,7 +82,7 @@ def test_releases_of_two_namespaces_share_no_name_and_bind_their_own_accounts() 
         for binding in (one for one in rendered if one["kind"].endswith("RoleBinding")):
             role, place = binding["roleRef"], binding["metadata"].get("namespace")
             assert (role["kind"], place if role["kind"] == "Role" else None, role["name"]) in names[-1]
-            assert {subject["namespace"] for subject in binding["subjects"]} == {namespace}
+            assert {subject["namespace"] for subject in binding["subjects"]} <= {namespace, place}
     assert names[0] & names[1] == set()
 
 
@@ -264,7 +264,8 @@ def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own
             assert [selector.items() <= labels.items() for selector in selectors].index(True) == number
             assert sum(selector.items() <= labels.items() for selector in selectors) == 1
     config = yaml.safe_load(objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"])
-    assert config == {"node_pool": "red", "placement_strategy": "spread"}
+    sharing = {"gpu_sharing": True, "gpu_reservation_namespace": "kai-resource-reservation"}
+    assert config == {"node_pool": "red", "placement_strategy": "spread", **sharing}
     assert objects["Deployment", "kai-scheduler-red"]["spec"]["replicas"] == 3
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from kai_cli.main import app
-from kai_exporter.settings import ExporterSettings
+from kai_exporter.main import ExporterSettings
 from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings, settings_of
 from kaicore.runtime.service import Service, ServiceSettings

@@ -47,7 +47,7 @@ def kai_flags() -> Iterator[tuple[str, bool, list[str]]]:
 
 
 def test_there_is_a_program_for_each_service() -> None:
-    assert len(PROGRAMS) == 13
+    assert len(PROGRAMS) == 14
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

@@ -53,6 +53,7 @@ def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(installed:
         "kai_binder",
         "kai_cli",
         "kai_exporter",
+        "kai_gpu_reservation",
         "kai_hub",
         "kai_ingest",
         "kai_operator",
@@ -82,7 +83,7 @@ def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(in
         manifest = (ROOT / "deploy" / "k8s" / name).read_text()
         assert (installed / "kai_operator" / "_templates" / name).read_text() == manifest
     where = (
-        "from kai_cli.demonstration.demo import example_manifests; from kai_fleet import profile; "
+        "from kai_cli.demonstration.demo import example_manifests; from kai_fleet.profiles import profile; "
         "import kai_apiserver.main; print(profile.__file__); print(kai_apiserver.main.__file__); "
         "print(example_manifests())"
     )
@@ -95,10 +96,17 @@ def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(in
 def test_extras_are_what_one_service_alone_needs_and_who_misses_one_is_told_its_name(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    assert set(extras["all"]) == {*extras["operator"], *extras["otel"]}
+    assert set(extras["all"]) == {*extras["gpu-reservation"], *extras["operator"], *extras["otel"]}
     assert not set(extras["all"]) & set(project["dependencies"])
-    without = "import sys; sys.modules.update(dict.fromkeys(('kopf', 'opentelemetry', 'opentelemetry.proto')));"
+    without = (
+        "import sys; sys.modules.update(dict.fromkeys(('kopf', 'opentelemetry', 'opentelemetry.proto', 'pynvml')));"
+    )
     for program, words, message in (
+        (
+            "kai_gpu_reservation.main",
+            ("--pod-name", "a", "--pod-namespace", "b"),
+            "nvidia-ml-py is not installed: pip install 'kai-ledger[gpu-reservation]'",
+        ),
         ("kai_operator.main", (), "kopf is not installed: pip install 'kai-ledger[operator]'"),
         (
             "kai_projector.main",

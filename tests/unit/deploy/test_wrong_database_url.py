@@ -11,7 +11,7 @@ from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.runtime.service import process
 
 #: Programs that are given no log: the command line says it by itself, one reads a kubelet, one an API server.
-WITHOUT_LOG = {"kai", "kubectl-kai", "kai-exporter", "kai-operator"}
+WITHOUT_LOG = {"kai", "kubectl-kai", "kai-exporter", "kai-gpu-reservation", "kai-operator"}
 SERVICES = sorted(
     script.name
     for script in distribution("kai-ledger").entry_points

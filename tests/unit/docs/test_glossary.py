@@ -4,6 +4,7 @@ import ast
 import re
 import sys
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[3]
@@ -18,8 +19,13 @@ _NOUN = re.compile(r"^- \*\*([a-z][a-z ]*)\*\*: ", re.MULTILINE)
 NOUNS = _NOUN.findall((ROOT / "docs" / "glossary.md").read_text().partition("\n## Classes")[0])
 
 
+@cache
+def public_classes() -> tuple[tuple[str, str, str], ...]:
+    return tuple(docs_hooks.public_classes())
+
+
 def test_no_two_classes_share_a_name() -> None:
-    names = Counter(name for _, name, _ in docs_hooks.public_classes())
+    names = Counter(name for _, name, _ in public_classes())
     upstream = {
         node.name
         for pattern in docs_hooks.UPSTREAM
@@ -32,9 +38,7 @@ def test_no_two_classes_share_a_name() -> None:
 
 
 def test_each_class_has_a_line_that_says_what_it_is() -> None:
-    silent = [
-        f"{module}: {name}" for module, name, meaning in docs_hooks.public_classes() if re.match(r"$|See |As ", meaning)
-    ]
+    silent = [f"{module}: {name}" for module, name, meaning in public_classes() if re.match(r"$|See |As ", meaning)]
     assert silent == []
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import tomllib
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -15,15 +16,17 @@ import settings_reference  # noqa: E402
 from kai_cli.main import app  # noqa: E402
 from kaicore.rules.events import codec  # noqa: E402
 
+page = cache(reference.page)
+
 
 @pytest.mark.parametrize("name", reference.PAGES)
 def test_reference_page_is_what_the_code_says(name: str) -> None:
     checked_in = (reference.REFERENCE / f"{name}.md").read_text()
-    assert checked_in == reference.page(name), "run: make reference"
+    assert checked_in == page(name), "run: make reference"
 
 
 def test_reference_has_every_event_type_command_and_program() -> None:
-    events, kinds, commands, settings = (reference.page(name) for name in ("events", "kinds", "commands", "settings"))
+    events, kinds, commands, settings = (page(name) for name in ("events", "kinds", "commands", "settings"))
     assert all(f"`{name}`" in events + kinds for name in codec.event_types())
     assert all(f"\n- `kai {name}" in commands for name in app if not name.startswith("-"))
     packages = [ROOT / "pyproject.toml", *(ROOT / "tools").glob("*/pyproject.toml")]

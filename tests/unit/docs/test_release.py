@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-import yaml
+from kaicore.yaml_text import load_yaml
 
 ROOT = Path(__file__).parents[3]
 
@@ -16,14 +16,14 @@ def test_version_is_the_same_in_package_images_chart_plugin_and_changelog() -> N
     manifests.append(ROOT / "deploy/k8s/README.md")
     images = {tag for path in manifests for tag in re.findall(r"kai-ledger:(\d[\w.]*)", path.read_text())}
     assert images == {version}
-    chart = yaml.safe_load((ROOT / "deploy/chart/Chart.yaml").read_text())
+    chart = load_yaml((ROOT / "deploy/chart/Chart.yaml").read_text())
     plugin = json.loads((ROOT / "deploy/headlamp/package.json").read_text())
     assert {chart["version"], chart["appVersion"], plugin["version"]} == {version}
     assert f"\n## [{version}]" in (ROOT / "CHANGELOG.md").read_text()
 
 
 def test_pre_commit_runs_the_tools_of_the_environment_and_fetches_none() -> None:
-    config = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text())
+    config = load_yaml((ROOT / ".pre-commit-config.yaml").read_text())
     assert {repository["repo"] for repository in config["repos"]} == {"local"}
     hooks = [hook for repository in config["repos"] for hook in repository["hooks"]]
     assert {hook["language"] for hook in hooks} == {"system"}

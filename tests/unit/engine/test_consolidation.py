@@ -308,3 +308,41 @@ def test_moved_pods_come_first_among_equals_when_they_come_again() -> None:
         cluster.add_pod(pod(f"earlier-{number}", cpu=4, gpu=1, created_at=1))
     placed = {one.name: one.node for one in cluster.cycle(HALF_AN_HOUR).placements}
     assert placed == {"wants": "n0", "heavy-2": "n1", "light-2": "n0"}
+
+
+def test_a_day_has_so_many_moves_and_a_snapshot_keeps_count() -> None:
+    config = msgspec.structs.replace(HALF_AN_HOUR, consolidate_pods_per_day=3, consolidate_cooldown_us=0)
+    cluster = Workloads()
+    stranded(cluster)
+    assert len(cluster.cycle(config).evictions) == 2
+    second = Workloads("test")
+    second.events, second.state, second.now = cluster.events, decode_state(encode_state(cluster.state)), cluster.now
+    assert second.state.moved_pods == cluster.state.moved_pods
+    for name in ("heavy", "light", "wants"):
+        second.delete_pod(second.state.pods[f"uid-{name}"].pod)
+    second.add_node("n2", cpu=20, gpu=2)
+    again = {"owner": OWNER, "phase": "Running", "start_time": second.now // 1_000_000 - 600}
+    second.add_pod(pod("heavy-2", cpu=16, gpu=1, node_name="n0", **again))
+    second.add_pod(pod("light-2", cpu=6, gpu=1, node_name="n1", **again))
+    second.add_pod(pod("heavy-3", cpu=16, gpu=2, node_name="n2", **again))
+    second.add_pod(pod("wants-2", cpu=8, gpu=1))
+    assert not second.cycle(config).evictions, "two more would be four"
+    second.now += 25 * 60 * MINUTE
+    more = msgspec.structs.replace(config, consolidate_win_us=60 * 60 * MINUTE)
+    assert len(second.cycle(more).evictions) == 2
+
+
+@pytest.mark.parametrize(("least", "goes"), [(1, set()), (0, {"heavy", "light"})])
+def test_pods_are_moved_only_for_so_many_gpus_each(least: int, goes: set[str]) -> None:
+    cluster = Workloads()
+    stranded(cluster)
+    result = cluster.cycle(msgspec.structs.replace(HALF_AN_HOUR, consolidate_gpus_per_pod=least))
+    assert moved(cluster, result) == goes
+
+
+def test_moves_that_are_used_up_are_said() -> None:
+    cluster = nodes(2)
+    halves(cluster, start_time=cluster.now // 1_000_000 - 60)
+    few = msgspec.structs.replace(HALF_AN_HOUR, consolidate_gpus_per_pod=16)
+    assert not cluster.cycle(few).evictions
+    assert str(reasons_for(cluster, "whole")["TooManyToMove"]).endswith("1 group would have to be, 0 may be")

@@ -1,14 +1,29 @@
-"""Cycles decide as when the digests were last renewed; `tests/digest` says how to look at a difference."""
+"""Cycles decide as when the digests were last renewed; `tests/digest` says how to look at a difference.
+
+Nor do they leave anything that only Python's garbage collector finds: it would stop a scheduler at any moment.
+"""
+
+import gc
+from functools import cache
+from typing import Any
 
 import pytest
+from kaicore.rules.deciding import cycle_run
+from kaicore.rules.engine.decisions import CycleResult
 
 from tests.digest.engine import ENGINE_VERSION
-from tests.digest.families import IN_THE_GATE, expected, run_story
+from tests.digest.families import IN_THE_GATE, StoryRun, expected, run_story
+from tests.garbage import collector_as_before
+
+
+@cache
+def stories_of(family: str) -> list[StoryRun]:
+    return [run_story(family, number) for number in range(IN_THE_GATE[family])]
 
 
 @pytest.mark.parametrize("family", IN_THE_GATE)
 def test_cycles_of_a_known_engine_version_decide_as_recorded(family: str) -> None:
-    stories = [run_story(family, number) for number in range(IN_THE_GATE[family])]
+    stories = stories_of(family)
     before = expected().stories[family]
     assert [f"{family}/{number}" for number, one in enumerate(stories) if one.digest != before[number]] == []
     assert sum(one.decisions for one in stories) > 2 * sum(one.cycles for one in stories), "next to nothing is decided"
@@ -16,3 +31,26 @@ def test_cycles_of_a_known_engine_version_decide_as_recorded(family: str) -> Non
 
 def test_digests_are_of_this_engine_version() -> None:
     assert expected().engine_version == ENGINE_VERSION
+
+
+@pytest.mark.parametrize("family", IN_THE_GATE)
+def test_a_cycle_leaves_nothing_that_only_the_collector_finds(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_cycle, left = cycle_run.run_cycle, list[int]()
+
+    def watched(*args: Any, **options: Any) -> CycleResult:
+        gc.collect()
+        gc.freeze()
+        gc.disable()
+        try:
+            result = run_cycle(*args, **options)
+            left.append(gc.collect())
+        finally:
+            gc.enable()
+        return result
+
+    stories_of(family)  # What is made once is made now.
+    monkeypatch.setattr(cycle_run, "run_cycle", watched)
+    with collector_as_before():
+        run_story(family, 0)
+    assert left
+    assert not any(left)

@@ -190,14 +190,22 @@ def test_end_of_a_hold_is_waited_for_only_if_a_group_that_fits_is_held_back() ->
     assert rooms.cycle(_ALLOCATE).due == since + _ALLOCATE.hold_us
 
 
-def test_pod_alone_is_promised_nothing() -> None:
+def test_pod_alone_is_promised_a_start_once_it_has_waited_for_long() -> None:
     rooms = Rooms("a")
-    rooms.pods("small", gpu=2, hours=1)
+    rooms.pods("small", gpu=2, hours=9)
     rooms.cycle(_ALLOCATE)
     rooms.pods("whole")
-    assert not any(isinstance(one, RoomPromised) for one in reasons(rooms.cycle(_ALLOCATE), "whole"))
-    rooms.pods("other", gpu=2, hours=2)
+    rooms.pods("younger", created_at=rooms.now // 1_000_000 + 60)
+    rooms.now += _ALLOCATE.promise_alone_after_us
+    result = rooms.cycle(_ALLOCATE)
+    assert not any(isinstance(one, RoomPromised) for one in reasons(result, "whole")), "nothing has passed it over"
+    rooms.pods("other", gpu=2, hours=9)
     assert rooms.starts() == ["other"]
+    result = rooms.cycle(_ALLOCATE)
+    assert (promised(result, "whole").names, promised(result, "whole").unlimited) == ("a", 0)
+    assert not any(isinstance(one, RoomPromised) for one in reasons(result, "younger")), "one at a time"
+    rooms.pods("last", gpu=2, hours=9)
+    assert not rooms.starts()
 
 
 def test_recorded_configuration_that_says_nothing_of_promises_makes_none() -> None:

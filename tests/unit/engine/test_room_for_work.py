@@ -69,6 +69,15 @@ def test_pod_goes_where_it_leaves_no_gpu_without_the_cpus_that_recent_work_asks_
     assert _node_for(cluster, cpu=8, gpu=1) == "b"
 
 
+def test_pod_of_few_cpus_goes_where_they_do_not_suffice_for_all_gpus() -> None:
+    cluster = Cluster()
+    cluster.add_node("a-many", cpu=64, memory=64, gpu=8)
+    cluster.add_node("b-few", cpu=32, memory=64, gpu=8)
+    _saw(cluster, LEAST_PODS, cpu=8)
+    # Every other GPU of b is without CPUs for such work, whatever comes there; on a each has its eight.
+    assert _node_for(cluster, cpu=1, gpu=1) == "b-few"
+
+
 def test_recent_work_is_the_same_after_a_snapshot() -> None:
     cluster = _models()
     _saw(cluster, LEAST_PODS, models=("scarce",))
@@ -96,6 +105,15 @@ def test_long_runs_outweigh_many_short_ones_until_they_are_days_ago() -> None:
     assert (first.pod_class, first.weight) == (long, 200 * 3600)
     assert (second.pod_class, second.weight) == (short, LEAST_PODS * 3600)
     assert work.mix(days=3, now_us=9 * DAY_US) == ()
+
+
+def test_pod_counts_alike_however_many_devices_it_has() -> None:
+    work = RecentWork()
+    for _ in range(LEAST_PODS):
+        work.came(_class(1), claimed=0, at_us=0)
+    work.came(_class(8, gpu=8), claimed=0, at_us=0)
+    work.came(_class(1, gpu=None), claimed=4, at_us=0)
+    assert [one.weight for one in work.mix(days=1, now_us=0)] == [LEAST_PODS * 3600, 3600, 3600]
 
 
 def test_no_more_classes_are_kept_than_the_bound_and_the_heaviest_stay() -> None:

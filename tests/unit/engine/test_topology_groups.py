@@ -9,7 +9,7 @@ from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import PodRules, PreferredNodes
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.racks import INDEX, Racks, asks
 
@@ -174,7 +174,7 @@ PREFERS = PodRules(preferred_nodes=(PreferredNodes(1, (Requirement("good", "In",
 
 
 @pytest.mark.parametrize("soft", ["affinity", "taint"])
-@pytest.mark.parametrize("strategy", [Strategy.BEST_FIT, Strategy.SPREAD])
+@pytest.mark.parametrize("strategy", [TopologyStrategy.BEST_FIT, TopologyStrategy.SPREAD])
 @pytest.mark.parametrize(
     ("constraint", "good", "expected"),
     [
@@ -187,7 +187,7 @@ PREFERS = PodRules(preferred_nodes=(PreferredNodes(1, (Requirement("good", "In",
     ids=["node", "nodes", "domain", "preferred-domain", "slice"],
 )
 def test_preferred_nodes_come_first_within_a_domain_and_between_equal_ones(
-    soft: str, strategy: Strategy, constraint: TopologyConstraint, good: set[int], expected: set[str]
+    soft: str, strategy: TopologyStrategy, constraint: TopologyConstraint, good: set[int], expected: set[str]
 ) -> None:
     cluster = Racks(8)
     for number in range(8):
@@ -208,8 +208,8 @@ def test_preferred_nodes_attract_no_pods_to_a_domain_with_more_room_than_needed(
     assert cluster.placed(cluster.cycle()) == {"g-0": "n1"}, "one place is left in r0, two in r1"
 
 
-@pytest.mark.parametrize(("strategy", "rack"), [(Strategy.BEST_FIT, "r0"), (Strategy.SPREAD, "r1")])
-def test_the_strategy_chooses_among_domains(strategy: Strategy, rack: str) -> None:
+@pytest.mark.parametrize(("strategy", "rack"), [(TopologyStrategy.BEST_FIT, "r0"), (TopologyStrategy.SPREAD, "r1")])
+def test_the_strategy_chooses_among_domains(strategy: TopologyStrategy, rack: str) -> None:
     cluster = Racks(4)
     config = EngineConfig(topology_strategy=strategy)
     result = cluster.cycle(config)
@@ -222,6 +222,6 @@ def test_the_strategy_chooses_among_domains(strategy: Strategy, rack: str) -> No
 
 def test_another_topology_strategy_has_another_digest_and_the_default_none_of_its_own() -> None:
     assert "topology_strategy" not in EngineConfig().document()
-    other = EngineConfig(topology_strategy=Strategy.SPREAD)
+    other = EngineConfig(topology_strategy=TopologyStrategy.SPREAD)
     assert other.digest() != EngineConfig().digest()
-    assert msgspec.convert(other.document(), EngineConfig) == other
+    assert EngineConfig.recorded(other.document()) == other

@@ -27,10 +27,10 @@ def calibration_of(cluster: PastRuns, *, most: int, after: int = 0) -> Calibrati
 
 
 def test_forecasts_of_a_cluster_whose_work_comes_in_order_come_true_as_often_as_they_say() -> None:
-    cluster = busy_cluster(nodes=4, jobs=160, mean_s=1800, load=0.95, seed=3)
-    calibration = calibration_of(cluster, most=60, after=len(cluster.events) // 4)
+    cluster = busy_cluster(nodes=4, jobs=110, mean_s=1800, load=0.95, seed=3)
+    calibration = calibration_of(cluster, most=36, after=len(cluster.events) // 4)
     assert calibration.suffices
-    assert calibration.p50_groups >= 50
+    assert calibration.p50_groups >= 30
     # Waits of one queue depend on each other, so that the bounds are wide.
     assert 0.35 < calibration.before_p50 / calibration.p50_groups < 0.65
     assert 0.8 < calibration.before_p90 / calibration.p90_groups < 0.99

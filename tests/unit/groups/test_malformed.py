@@ -150,6 +150,11 @@ kind: RayCluster
 metadata: {name: g}
 spec: {workerGroupSpecs: [{groupName: a, replicas: 2, minReplicas: 1, numOfHosts: 2, suspend: false}]}
 ---
+apiVersion: kueue.x-k8s.io/v1beta1
+kind: Workload
+metadata: {name: g, ownerReferences: [{apiVersion: batch/v1, kind: Job, name: g, uid: u, controller: true}]}
+spec: {maximumExecutionTimeSeconds: 60}
+---
 apiVersion: ray.io/v1
 kind: RayJob
 metadata: {name: g}

@@ -9,7 +9,6 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from kaicore.errors import InvalidObject
 from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.kinds.facts import Facts
@@ -17,6 +16,7 @@ from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import TOPOLOGY_KINDS, subject_of_fact, topology_kind
 from kaicore.rules.model.network_topology import HyperNodeMember, TopologyLevel
 from kaicore.rules.model.selector import Requirement
+from kaicore.yaml_text import load_yaml
 
 from tests.losses import refuse
 
@@ -25,7 +25,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 def read(text: str, lost: Any = refuse) -> Any:
     """Normalize the only object of a manifest."""
-    document = yaml.safe_load(text)
+    document = load_yaml(text)
     kind = topology_kind(document["apiVersion"], document["kind"])
     assert kind is not None
     version = document["apiVersion"].rpartition("/")[2]

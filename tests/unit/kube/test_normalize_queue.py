@@ -4,7 +4,6 @@ import json
 from typing import Any
 
 import pytest
-import yaml
 from kaicore.errors import InvalidObject
 from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.kinds.facts import Facts
@@ -12,6 +11,7 @@ from kaicore.kube.kinds.table import queue_kind, subject_of_fact
 from kaicore.rules.events.payloads import QueueDeleted, QueueObserved
 from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
+from kaicore.yaml_text import load_yaml
 
 from tests.losses import refuse
 
@@ -20,7 +20,7 @@ GI = 2**30
 
 def read(text: str) -> Any:
     """Normalize the only object of a manifest."""
-    document = yaml.safe_load(text)
+    document = load_yaml(text)
     kind = queue_kind(document["apiVersion"], document["kind"])
     assert kind is not None
     version = document["apiVersion"].rpartition("/")[2]
@@ -226,7 +226,7 @@ def test_a_flavor_keeps_its_node_labels_and_its_topology() -> None:
     ],
 )
 def test_what_is_impossible_is_named(text: str, field: str) -> None:
-    document = yaml.safe_load(text)
+    document = load_yaml(text)
     group = "scheduling.run.ai/v2" if document["kind"] == "Queue" else "kueue.x-k8s.io/v1beta1"
     document |= {"apiVersion": group, "metadata": {"name": "a"}}
     with pytest.raises(InvalidObject) as refused:

@@ -7,7 +7,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import Pod, QosClass
-from kaicore.rules.numa.own_policy import malformed_annotations, wants_healing
+from kaicore.rules.numa.own_policy import malformed_annotations, wants_repair
 
 from tests.factory import GPU, NIC, Cluster, amounts, container, pod
 
@@ -173,13 +173,28 @@ def test_pod_with_a_malformed_policy_waits(annotations: dict[str, str], message:
     assert message in str(reason)
 
 
-def test_a_malformed_wish_to_be_healed_is_none() -> None:
-    one = pod("p", cpu=1, annotations={"kai.scheduler/numa-heal": "yes"})
+def test_a_malformed_request_for_repair_is_none() -> None:
+    one = pod("p", cpu=1, annotations={"kai.scheduler/numa-repair": "yes"})
     (problem,) = malformed_annotations(one)
     assert "must be true or false: 'yes'" in str(problem)
-    assert not wants_healing(one)
-    assert wants_healing(pod("q", cpu=1, annotations={"kai.scheduler/numa-heal": "true"}))
+    assert not wants_repair(one)
+    assert wants_repair(pod("q", cpu=1, annotations={"kai.scheduler/numa-repair": "true"}))
     assert not list(malformed_annotations(pod("r", cpu=1, qos=QosClass.BURSTABLE)))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "asks"),
+    [
+        ({"numa-heal": "true"}, True),
+        ({"numa-heal": "true", "numa-repair": "false"}, False),
+        ({"numa-heal": "false", "numa-repair": "true"}, True),
+    ],
+)
+def test_request_for_repair_under_its_former_name_counts_where_the_current_one_is_missing(
+    annotations: dict[str, str], asks: bool
+) -> None:
+    written = {f"kai.scheduler/{name}": value for name, value in annotations.items()}
+    assert wants_repair(pod("p", cpu=1, annotations=written)) is asks
 
 
 def test_a_policy_reads_as_it_is_written() -> None:

@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kaicore.kube.operands.conditions import status_of
 from kaicore.kube.operands.names import MANAGED_BY, OPERATOR, Object, key_of, title_of
 from kaicore.kube.operands.plan import Given, Part, PresentObjects, lacks, plan
 from kaicore.kube.operands.shard_spec import read_shard
 from kaicore.kube.operands.templates import read_templates
+from kaicore.yaml_text import load_yaml
 
 DEPLOY = Path(__file__).parents[3] / "deploy" / "k8s"
 EXPORTER, SCHEDULER = (read_templates((DEPLOY / f"{name}.yaml").read_text()) for name in ("exporter", "scheduler"))
@@ -88,8 +88,8 @@ def test_exporter_is_wanted_by_its_three_states(
             {"node_pool": "", "numa": True, "ignore_list": ["memory", "cpu"]},
         ),
         (
-            {"kValue": 2, "settings": {"fair_share": {"window_hours": 24}, "heal": False}},
-            {"node_pool": "", "numa": False, "fair_share": {"k_milli": 2000, "window_hours": 24}, "heal": False},
+            {"kValue": 2, "settings": {"fair_share": {"window_hours": 24}, "repair": False}},
+            {"node_pool": "", "numa": False, "fair_share": {"k_milli": 2000, "window_hours": 24}, "repair": False},
         ),
     ],
 )
@@ -110,8 +110,8 @@ def test_kais_fields_are_settings_of_the_scheduler_and_its_own_win(spec: Any, se
             {"plugins": {"numa": {"arguments": {"ignoreLists": "cpu"}}}},
             "spec.plugins.numa.arguments.ignoreLists: no such argument; did you mean 'ignoreList'?: 'cpu'",
         ),
-        ({"settings": {"heel": True}}, "spec.settings.heel: no such setting; did you mean 'heal'?: True"),
-        ({"settings": {"heal": 1}}, "spec.settings.heal: Expected `bool`, got `int`: 1"),
+        ({"settings": {"repare": True}}, "spec.settings.repare: no such setting; did you mean 'repair'?: True"),
+        ({"settings": {"repair": 1}}, "spec.settings.repair: Expected `bool`, got `int`: 1"),
         (
             {"settings": {"fair_share": {"window_hours": 0}}},
             "spec.settings: fair share: window_hours: must be 1 to 672: 0",
@@ -196,7 +196,7 @@ def test_operands_are_the_manifests_with_what_config_and_shard_say() -> None:
     assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
     assert wanted["Service"]["spec"]["selector"].items() <= labels.items()
     assert labels["kai.scheduler/shard"] == "red"
-    assert yaml.safe_load(wanted["ConfigMap"]["data"]["scheduler.yaml"]) == {"node_pool": "", "numa": False}
+    assert load_yaml(wanted["ConfigMap"]["data"]["scheduler.yaml"]) == {"node_pool": "", "numa": False}
     for operand in wanted.values():
         assert operand["metadata"]["ownerReferences"][0]["uid"] == "uid-red"
 

@@ -8,8 +8,10 @@ from kaicore.kube.kinds.table import group_kind
 from kaicore.rules.deciding.limits import limit_us
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.dialects.jobset import JOBSET_NAME_LABEL
+from kaicore.rules.groups.kueue import KUEUE_GROUP_LABEL, TOTAL_COUNT
 from kaicore.rules.groups.labels import KUEUE_LIMIT_LABEL, VOLCANO_LIMIT_ANNOTATION
 from kaicore.rules.model.pod import Owner
+from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import Cluster, pod
 
@@ -78,3 +80,40 @@ def test_limits_on_the_pod_itself_count_too() -> None:
     cluster.add_pod(pod("b", **_RUNS))
     limits = [limit_us(cluster.state, cluster.state.pods[f"uid-{name}"]) for name in "ab"]
     assert limits == [60_000_000, 90_000_000]
+
+
+def _kueue_workload(seconds: int, *, past: int = 0, owner: Owner | None = None) -> dict[str, Any]:
+    reference = None
+    if owner is not None:
+        reference = {"apiVersion": owner.api_version, "kind": owner.kind, "name": owner.name, "uid": owner.uid}
+    return {
+        "apiVersion": "kueue.x-k8s.io/v1beta2",
+        "kind": "Workload",
+        "metadata": {"ownerReferences": [{**reference, "controller": True}]} if reference else {},
+        "spec": {"maximumExecutionTimeSeconds": seconds},
+        "status": {"accumulatedPastExecutionTimeSeconds": past},
+    }
+
+
+def _see_workload(cluster: Cluster, name: str, given: dict[str, Any]) -> Owner:
+    metadata = given.pop("metadata")
+    return observe(cluster, given, **metadata, name=name, uid=f"uid-{name}")
+
+
+def test_maximum_execution_time_of_a_workload_of_kueue_holds_for_what_it_stands_for() -> None:
+    cluster = Cluster()
+    job = observe(cluster, _JOB)
+    alone = Owner("Pod", "alone", "uid-alone", "v1")
+    group = {"labels": {KUEUE_GROUP_LABEL: "g"}, "annotations": {TOTAL_COUNT: "1"}}
+    for one in (pod("of-job", owner=job), pod("alone"), pod("of-group", **group), pod("other")):
+        cluster.add_pod(one)
+    _see_workload(cluster, "job-x-1", _kueue_workload(600, past=200, owner=job))
+    _see_workload(cluster, "pod-alone-2", _kueue_workload(60, owner=alone))
+    _see_workload(cluster, "g", _kueue_workload(50, past=70))
+    state = decode_state(encode_state(cluster.state))
+    for one in (cluster.state, state):
+        limits = [limit_us(one, one.pods[f"uid-{name}"]) for name in ("of-job", "alone", "of-group", "other")]
+        assert limits == [400_000_000, 60_000_000, 1_000_000, -1]
+    cluster.record("group/Workload", payloads.GroupSourceDeleted("Workload.kueue.x-k8s.io", "uid-g", "default", "g"))
+    _see_workload(cluster, "job-x-1", _kueue_workload(0, owner=job))
+    assert [limit_us(cluster.state, cluster.state.pods[f"uid-of-{name}"]) for name in ("job", "group")] == [-1, -1]

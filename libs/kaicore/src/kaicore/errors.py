@@ -209,9 +209,3 @@ Lost = Callable[[InvalidObject], None]
 
 def unheard(_: InvalidObject) -> None:
     """Say nothing: for those who know it already."""
-
-
-def place_of_fault(error: Exception) -> str:
-    """Return at which line and column a text is no YAML; nothing of the text, which PyYAML's own words have."""
-    mark = getattr(error, "problem_mark", None)
-    return "is no YAML" if mark is None else f"is no YAML at line {mark.line + 1}, column {mark.column + 1}"

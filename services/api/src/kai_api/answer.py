@@ -7,6 +7,7 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping
+from typing import NoReturn
 
 import msgspec
 from kaicore.analysis.replay.audit import audit_answer, audit_log, replay_answer
@@ -90,10 +91,10 @@ async def _shadow(log: EventLog, cluster: str, options: Mapping[str, str]) -> Sh
     )
 
 
-def main() -> int:
-    """Answer the question on the command line."""
+def main() -> NoReturn:
+    """Answer the question on the command line, and exit."""
     if not bound_to_parent():
-        return 1
+        sys.exit(1)
     os.nice(_NICENESS)
     code = 0
     _, question, cluster, *options = sys.argv
@@ -102,7 +103,7 @@ def main() -> int:
     except KaiError as error:
         answer, code = Failure(str(error), status_of(error)), 1
     sys.stdout.buffer.write(msgspec.json.encode(answer))
-    return code
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -9,14 +9,10 @@ The annotation is the route's schema in `/openapi.json`: made by msgspec, so no 
 Errors are raised as the library raises them; `error_statuses` has their HTTP statuses. A caller may see some
 namespaces only: then names from the others are taken out of the answer.
 
-HTTP statuses of the errors that the library raises.
-
-Removes the names of objects in other namespaces from texts.
-
-A pod's reasons and story name others: the holder of a node, or the group for which the pod was evicted. Our texts
-write an object of a namespace as `namespace/name` or `Kind/namespace/name`. Everything of that form is replaced unless
-the caller may see its namespace: rather too much than too little. Names of resources and labels have a dot before the
-slash, which no namespace has.
+A pod's reasons and story name objects of other namespaces: the holder of a node, or the group for which the pod was
+evicted. Our texts write an object of a namespace as `namespace/name` or `Kind/namespace/name`. Everything of that form
+is replaced unless the caller may see its namespace: rather too much than too little. Names of resources and labels have
+a dot before the slash, which no namespace has.
 """
 
 import re

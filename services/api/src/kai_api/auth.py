@@ -7,10 +7,9 @@ A cluster of which a caller may see nothing does not exist for him: the answer i
 does not exist. His scopes alone decide whether a namespace is open to him (403), so the answer does not show whether
 the namespace exists.
 
-Logging in with a browser: `/login`, `/logout`, and tokens for addresses that log in by themselves.
-
-`kai up` and `kai dashboard` print `http://…/login#TOKEN`. What is behind `#` is sent to nobody; the page puts it into
-its form, and gets a cookie for it (HttpOnly, SameSite=Lax), once. A key can be pasted into the same form.
+A browser logs in at `/login`. `kai up` and `kai dashboard` print `http://…/login#TOKEN`. What is behind `#` is sent to
+nobody; the page puts it into its form, and gets a cookie for it (HttpOnly, SameSite=Lax), once. A key can be pasted
+into the same form.
 """
 
 import html

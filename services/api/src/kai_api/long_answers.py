@@ -12,8 +12,8 @@ import logging
 import os
 import sys
 from collections.abc import Awaitable, Mapping
-from contextlib import suppress
 from enum import StrEnum
+from typing import IO
 
 import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer
@@ -21,8 +21,12 @@ from kaicore.analysis.trial.submission.calibrations import kept_calibration
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.runtime.fork_server import ForkServer
+from kaicore.runtime.supervision import Child
 from prometheus_client import Counter
 
+#: The program that answers.
+ANSWERS = "kai_api.answer"
 #: Bytes of an answer read at a time; it is kept as a whole.
 _MOST_BYTES = 64 << 20
 
@@ -74,12 +78,14 @@ class NoAnswer(KaiError):
 class LongAnswers:
     """Asks, some questions at a time."""
 
-    def __init__(self, database_url: str, *, at_once: int, most_s: float) -> None:
+    def __init__(self, database_url: str, *, at_once: int, most_s: float, forks: ForkServer | None = None) -> None:
         """Args:
         database_url: of the log.
         at_once: questions answered at the same time; more are `Busy`.
         most_s: seconds that an answer may take.
+        forks: has imported `ANSWERS`, so that an answer begins at once and not after a second of imports.
         """
+        self._forks = forks
         self._environment = {"KAI_DATABASE_URL": database_url, "KAI_PARENT_PID": str(os.getpid())}
         self._at_once = at_once
         self._most_s = most_s
@@ -116,32 +122,43 @@ class LongAnswers:
         self, question: Question, cluster: str, options: Mapping[str, str | None], gone: Awaitable[None]
     ) -> bytes:
         given = [f"{name}={value}" for name, value in options.items() if value is not None]
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "kai_api.answer", question, cluster, *given),
-            env={**os.environ, **self._environment},
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            limit=_MOST_BYTES,
-        )
-        answer = asyncio.ensure_future(process.communicate())
-        leaving = asyncio.ensure_future(gone)
-        try:
-            await asyncio.wait({answer, leaving}, timeout=self._most_s, return_when=asyncio.FIRST_COMPLETED)
-            if not answer.done():
-                if leaving.done():
-                    raise ClientGone(f"cluster {cluster}: {question}: the client has gone")
-                raise TookTooLong(f"cluster {cluster}: {question}: took more than {self._most_s:.0f} s")
-            body, _ = answer.result()
-        finally:
-            leaving.cancel()
-            with suppress(ProcessLookupError):
-                if process.returncode is None:
-                    process.kill()
-            await asyncio.wait({answer, leaving})
-        if process.returncode != 0:
-            raise NoAnswer(_failure(body, f"cluster {cluster}: {question}: ended with code {process.returncode}"))
+        reading, writing = os.pipe()
+        with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb") as output:
+            process = Child(
+                (sys.executable, "-m", ANSWERS, question, cluster, *given),
+                environment={**os.environ, **self._environment},
+                stdout=output,
+                forks=self._forks,
+            )
+            output.close()
+            answer = asyncio.ensure_future(_all_of(pipe))
+            leaving = asyncio.ensure_future(gone)
+            try:
+                await asyncio.wait({answer, leaving}, timeout=self._most_s, return_when=asyncio.FIRST_COMPLETED)
+                if not answer.done():
+                    if leaving.done():
+                        raise ClientGone(f"cluster {cluster}: {question}: the client has gone")
+                    raise TookTooLong(f"cluster {cluster}: {question}: took more than {self._most_s:.0f} s")
+            finally:
+                leaving.cancel()
+                if not answer.done():
+                    await process.kill()
+                await asyncio.wait({answer, leaving})
+            body, code = answer.result(), await process.ended()
+        if code != 0:
+            raise NoAnswer(_failure(body, f"cluster {cluster}: {question}: ended with code {code}"))
         return body
+
+
+async def _all_of(pipe: IO[bytes]) -> bytes:
+    reader = asyncio.StreamReader(limit=_MOST_BYTES)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), pipe
+    )
+    try:
+        return await reader.read()
+    finally:
+        transport.close()
 
 
 def _failure(body: bytes, otherwise: str) -> Failure:

@@ -1,6 +1,6 @@
 """`kai-api`: the API as a process.
 
-Metric of the log position that each kept state has reached.
+A metric has the log position that each kept state has reached.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from pydantic import Field
 
 from kai_api.app import make_app
 from kai_api.live import LiveLog
-from kai_api.long_answers import LongAnswers, keep_replaying
+from kai_api.long_answers import ANSWERS, LongAnswers, keep_replaying
 
 
 class KeptStates(Collector):
@@ -120,9 +120,13 @@ async def _answer(
             return
         inquiry = Inquiry(log)
         REGISTRY.register(KeptStates(inquiry))
-        long_answers = LongAnswers(settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s)
+        long_answers = LongAnswers(
+            settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s, forks=context.forks
+        )
         live = LiveLog(log)
         beside = [asyncio.create_task(_end_streams(context, live))]
+        if context.forks is not None:
+            beside.append(asyncio.create_task(context.forks.imported()))
         late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
         if settings.replay_every_s:
             replaying = keep_replaying(log, long_answers, every_s=settings.replay_every_s)
@@ -146,7 +150,7 @@ async def _end_streams(context: ServiceContext, live: LiveLog) -> None:
     live.close()
 
 
-SERVICE = Service("api", ApiSettings, serve, conditions=(LOG, STATES), serve_health=False)
+SERVICE = Service("api", ApiSettings, serve, conditions=(LOG, STATES), serve_health=False, starts=(ANSWERS,))
 main = SERVICE.main
 
 if __name__ == "__main__":

@@ -1,16 +1,6 @@
-"""Routes of audits: placements, nodes, groups (`kaicore.analysis.ask.audits.audit_answers`).
+"""Routes of the API's answers: from kept states, read models, audits, questions that take long, and trials.
 
 `from` and `to` are moments, as `at` is elsewhere: a position, a time, or a time before the log's end.
-
-Routes of the read models: pods of all times, and figures over time.
-
-Routes of the questions that take long (`kai_api.long_answers`).
-
-Questions about history as they come over HTTP, and answers as pages.
-
-Routes of the questions that are answered from a kept state (`kaicore.analysis.ask`).
-
-The route that predicts what becomes of manifests that are submitted.
 """
 
 import re

@@ -49,6 +49,7 @@ from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_an
 
 from kai_binder.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
 from kai_binder.claims import Claims, uses_devices
+from kai_binder.gpu_shares import GpuCloser, GpuShares
 from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
 from kai_binder.lanes import Carrier, Lanes, bring_about
 from kai_binder.metrics import BinderMetrics
@@ -270,6 +271,23 @@ class Binder:
         self._evicting = self._new_worker(Evicting, self._options.evict_give_up_s)
         self._provisioning = self._new_worker(ProvisioningWriter, self._options.give_up_s)
         self._claims = Claims(client, patience_s=self._options.volumes_give_up_s, is_open=self._is_open)
+        self._shares = GpuShares(
+            client,
+            settings=self._options.reservations,
+            cdi=self._options.gpu_cdi,
+            patience_s=self._options.gpu_give_up_s,
+            groups=lambda: self._projection.gpus,
+            is_open=self._is_open,
+        )
+        self._closer = GpuCloser(
+            client,
+            log,
+            cluster,
+            projection=lambda: self._projection,
+            has=self._share.has,
+            clock=clock,
+            logger=context.log,
+        )
         rate, busy = self._options.side_writes_per_s, lambda: len(self._lanes) > 0
         self._side_writes = SideWrites(client, rate=rate, busy=busy, observer=metrics)
         self._hub_side = HubSide(
@@ -317,6 +335,7 @@ class Binder:
         self._metrics.binders(max(1, len(self._share.live)))
         self._take_all(lambda _: True)
         self._write_statuses()
+        self._closer.look()
         await self._recorder.run_with(
             self._follow(),
             self._share.keep(self._redistribute),
@@ -324,6 +343,7 @@ class Binder:
             self._hub_side.run(),
             self._provisioning.work(),
             self._claims.clear(),
+            self._closer.run(),
             *(self._evicting.work() for _ in range(_EVICTIONS)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
@@ -370,6 +390,7 @@ class Binder:
                 self._tell_refused()
                 self._hub_side.pods_ended(self._projection.terms.ended())
                 self._write_statuses()
+                self._closer.look()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:
@@ -422,6 +443,7 @@ class Binder:
             statuses.again()
         projection.waiting.again(lambda uid: not earlier.has(f"pod/{uid}"))
         self._write_statuses()
+        self._closer.look()
         self._metrics.binders(len(self._share.live))
         self._context.log.info("binders of the cluster", live=self._share.live, before=before)
 
@@ -481,10 +503,12 @@ class Binder:
             await self._outbox.put([outcome_unit(binding, outcome, now=now)])
 
     async def _prepared(self, binding: PodBinding) -> BindFailed | None:
-        """Have the claims of a decision's pod bound; None when it can be bound itself."""
+        """Have the claims of a decision's pod bound, and its GPUs reserved; None when it can be bound itself."""
         decision = binding.decision
         waits = decision.claims or decision.volumes or uses_devices(binding)
         failed = await self._claims.prepare(binding) if waits else None
+        if failed is None and decision.gpus:
+            failed = await self._shares.prepare(binding)
         if failed is not None:
             self._metrics.bind("failed")
             self._context.log.info(

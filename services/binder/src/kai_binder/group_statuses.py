@@ -19,9 +19,9 @@ import msgspec
 from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.eviction import PreemptionDelayNotElapsed
 from kaicore.rules.events.reasons.queue import NonPreemptibleOverQuota, OverLimit, QueueDoesNotExist
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP, POD_GROUPS, VOLCANO_JOB
 from kaicore.rules.groups.membership import named_membership
 from kaicore.rules.groups.status import (
@@ -55,7 +55,7 @@ _REQUESTED = {
 }
 
 
-def explanations(reasons: Iterable[Reason]) -> list[Document]:
+def explanations(reasons: Iterable[CodedReason]) -> list[Document]:
     """Return reasons as KAI explains them: each of its own kinds once by queue, then all others as one."""
     requested: dict[tuple[str, str], Amounts] = {}
     messages: dict[tuple[str, str], list[str]] = {}
@@ -97,7 +97,7 @@ EVENT_TYPES = (
     "PodPlaced",
 )
 
-ReasonsOf = Callable[[str], list[Reason]]
+ReasonsOf = Callable[[str], list[CodedReason]]
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 

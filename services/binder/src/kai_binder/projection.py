@@ -17,12 +17,13 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.quarantine import folding, is_passed_over
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.model.placement import encode_annotation
 from kaicore.rules.topology.book import EVENT_TYPES as TOPOLOGY_EVENTS
 
-from kai_binder import group_statuses, topology_statuses, waiting_pods
+from kai_binder import gpu_groups, group_statuses, topology_statuses, waiting_pods
+from kai_binder.gpu_groups import GpuGroups, GpuGroupsRecord
 from kai_binder.group_statuses import GroupStatuses
 from kai_binder.topology_statuses import QueueStatuses, TopologyStatuses, TopologyStatusesRecord
 from kai_binder.waiting_pods import WaitingPods
@@ -77,13 +78,14 @@ class PodTerms:
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-18"
+SNAPSHOT_SCHEMA = "binder-19"
 
 #: What a scheduler decides in a cycle and the binder carries out.
 _DECISIONS = (
     payloads.PodPlaced,
     payloads.EvictionDecided,
     payloads.HealRequested,
+    payloads.GpuOpened,
     payloads.PodNominated,
     payloads.NominationCleared,
     payloads.ProvisioningRequested,
@@ -120,6 +122,7 @@ EVENT_TYPES = tuple(
             "ProvisioningRequestRemoved",
             "ProvisioningRequested",
             "ProvisioningWithdrawn",
+            *gpu_groups.EVENT_TYPES,
             *group_statuses.EVENT_TYPES,
             *topology_statuses.EVENT_TYPES,
             *TOPOLOGY_EVENTS,
@@ -231,6 +234,7 @@ class _Record(msgspec.Struct):
     waiting: waiting_pods.WaitingPodsRecord
     topologies: TopologyStatusesRecord
     terms: dict[str, str]
+    gpus: GpuGroupsRecord
     cycle: DecidedCycle | None
 
 
@@ -259,6 +263,8 @@ class BinderProjection:
         self.nominations: dict[str, NominatedNode] = {}
         #: Of which dispatches pods are.
         self.terms = PodTerms()
+        #: The GPUs that are opened for shares.
+        self.gpus = GpuGroups()
         #: The cycle that was recorded last.
         self.cycle: DecidedCycle | None = None
         #: Decisions that no recorded cycle made; they are not carried out. Whoever reads them takes them away.
@@ -290,6 +296,7 @@ class BinderProjection:
         if event.type in topology_statuses.EVENT_TYPES:
             self.queues.fold(payload)
         self.terms.fold(payload)
+        self.gpus.fold(payload)
         if event.type in TOPOLOGY_EVENTS:
             self.topologies.fold(payload, recorded_at=event.recorded_at)
         match payload:
@@ -367,7 +374,7 @@ class BinderProjection:
         elif self.is_last(written):
             del self.observations[written.uid]
 
-    def _reasons_of_group(self, group: str) -> list[Reason]:
+    def _reasons_of_group(self, group: str) -> list[CodedReason]:
         return self.waiting.reasons_of_group(group)
 
     def _tasks_of(self, kind: type[D_co]) -> list[Task[D_co]]:
@@ -388,6 +395,7 @@ class BinderProjection:
             waiting=self.waiting.record(),
             topologies=self.topologies.record(),
             terms=self.terms.record(),
+            gpus=self.gpus.record(),
             cycle=self.cycle,
         )
         return Snapshot(SNAPSHOT_NAME, self.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
@@ -418,6 +426,7 @@ class BinderProjection:
         projection.topologies = TopologyStatuses.restored(record.topologies)
         projection.nominations = {nomination.uid: nomination for nomination in record.nominations}
         projection.terms = PodTerms(record.terms)
+        projection.gpus = GpuGroups(record.gpus)
         projection.cycle = record.cycle
         projection.position = snapshot.position
         return projection

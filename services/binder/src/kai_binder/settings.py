@@ -2,8 +2,9 @@
 
 from typing import Literal
 
+from kaicore.kube.gpu_shares import ReservationSettings
 from kaicore.runtime.service.settings import FeedSettings, KubeSettings
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 #: Whether statuses of topologies are written: always, never, or where no other controller has written them.
 TopologyStatusesMode = Literal["auto", "on", "off"]
@@ -16,6 +17,11 @@ class BinderOptions(BaseModel):
     give_up_s: float = Field(60.0, gt=0, description="how long a binding is tried before the pod is given back")
     evict_give_up_s: float = Field(120.0, gt=0, description="how long an eviction is tried, budgets that forbid it too")
     volumes_give_up_s: float = Field(120.0, gt=0, description="how long a pod's claims may take to be bound")
+    gpu_sharing: bool = Field(False, description="carry out shares of GPUs; as gpu_sharing in the scheduler's settings")
+    gpu_reservation_image: str = Field("", description="image of the pods that hold GPUs for shares")
+    gpu_reservation_runtime_class: str = Field("", description="their RuntimeClass; by default the node's own runtime")
+    gpu_cdi: bool = Field(False, description="the device plugin names GPUs by CDI")
+    gpu_give_up_s: float = Field(60.0, gt=0, description="how long it may take until a pod's GPUs are reserved")
     annotations: bool = Field(True, description="write observed placements on pods")
     group_statuses: bool = Field(True, description="write into PodGroups how they fare")
     queue_statuses: bool = Field(True, description="write into Queues how they stand")
@@ -39,6 +45,19 @@ class BinderOptions(BaseModel):
     hub_lease_s: float = Field(
         30.0, gt=0, description="how long the lease lasts on which the binder acts for the hub; renewed thrice as often"
     )
+
+    @model_validator(mode="after")
+    def _an_image_for_shares(self) -> "BinderOptions":
+        if self.gpu_sharing and not self.gpu_reservation_image:
+            raise ValueError("gpu_sharing is on, and gpu_reservation_image names no image")
+        return self
+
+    @property
+    def reservations(self) -> ReservationSettings | None:
+        """Settings of reservation pods; None where shares are not carried out."""
+        if not self.gpu_sharing:
+            return None
+        return ReservationSettings(self.gpu_reservation_image, runtime_class=self.gpu_reservation_runtime_class)
 
 
 class BinderSettings(FeedSettings, KubeSettings, BinderOptions):

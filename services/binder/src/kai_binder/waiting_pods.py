@@ -17,7 +17,7 @@ from kaicore.rules.engine.explain.waiting_reasons import (
 )
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import ClassPending, GroupPending, Payload, WaitingPod
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.model.replicas import replica_shard, split_shard
 
 #: The events that matter here.
@@ -168,20 +168,20 @@ class WaitingPods:
         if standing is not None:
             standing.event = condition.event_digest
 
-    def reasons_of_group(self, group: str) -> list[Reason]:
+    def reasons_of_group(self, group: str) -> list[CodedReason]:
         """Return why the waiting pods of a group wait: what keeps it as a whole first, then its classes in order."""
         kinds = {}
         for uid in self._of_group.get(group, ()):
             pod = self._pods[uid].pod
             kinds[pod.pod_class, pod.alone, pod.queue, pod.priority] = pod
-        reasons: list[Reason] = []
+        reasons: list[CodedReason] = []
         for kind in sorted(kinds):
             reasons += [reason for reason in self._reasons(kinds[kind]) if reason not in reasons]
         return reasons
 
     # Inside.
 
-    def _reasons(self, pod: WaitingPod) -> list[Reason]:
+    def _reasons(self, pod: WaitingPod) -> list[CodedReason]:
         if pod.problem is not None:
             return [pod.problem]
         of_group, of_class = self._groups.get(pod.group), self._classes.get(pod.pod_class)

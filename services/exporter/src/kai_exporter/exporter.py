@@ -1,15 +1,14 @@
-"""Polls kubelets and reports what changed; for one node as for a thousand.
+"""The exporter: polls kubelets and reports what changed; for one node as for a thousand.
 
 Each node has a task that asks its kubelet. All nodes share one sender, so that reports that are due together travel
 together. A kubelet or an ingest that does not answer is left alone for longer and longer, and nothing is lost: what was
 not accepted stays due.
 
-Tells cheaply, and at once, whether a kubelet may have given or taken anything since it was last asked.
-
-A kubelet keeps what its resource managers have given in files, and writes them with each change: `cpu_manager_state`,
+State files tell cheaply, and at once, whether a kubelet may have given or taken anything since it was last asked. A
+kubelet keeps in them what its resource managers have given, and writes them with each change: `cpu_manager_state`,
 `memory_manager_state`, and the device manager's `kubelet_internal_checkpoint`. Looking at their times costs a few
-microseconds, asking over gRPC a hundred times that. A file that is written before the pod is listed must not
-mislead, so after a change the kubelet is asked more than once.
+microseconds, asking over gRPC a hundred times that. A file that is written before the pod is listed must not mislead,
+so after a change the kubelet is asked more than once.
 
 Linux reports a change within a millisecond by inotify. Three calls of libc do, by ctypes, which takes 0.3 MB of the 30
 that an exporter may take; watchdog takes 3.7 and threads (decision 0630).

@@ -16,10 +16,6 @@ Rules, for podresources v1 as kubelets up to 1.36 serve it (`pkg/kubelet/apis/po
 What ordinary init containers keep is in the kubelet's state files only (`kai_exporter.checkpoints`).
 
 Zones are named as NodeResourceTopology names them, `node-<NUMA node id>`.
-
-A container's CPUs and devices, one by one, as podresources or a state file shows them.
-
-The report as ingest reads it, and ingest's answer; `docs/explanation/exporter.md` describes the format.
 """
 
 from collections import Counter

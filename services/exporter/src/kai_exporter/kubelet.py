@@ -2,10 +2,8 @@
 
 gRPC is spoken by `grpclib`, which is Python on asyncio: it takes 3 MB where the C core takes 20 (decision 0500).
 
-Cut an answer of podresources `List` into its pods' messages without decoding them.
-
-A kubelet answers with all its pods whenever it is asked, and next to none of them has changed since. The bytes of a pod
-that were seen before need not be decoded again.
+A kubelet answers with all its pods whenever it is asked, and next to none of them has changed since. So an answer of
+`List` is cut into its pods' messages, and bytes that were seen before are not decoded again.
 """
 
 from typing import Any

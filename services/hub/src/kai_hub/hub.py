@@ -3,7 +3,7 @@
 Everything that excludes something else is conditional in the log, so any number of hubs may run: of two that decide
 the same, one is late, folds what the other one appended, and goes on.
 
-The states of the hub's clusters, each folded from its own log as events come.
+The clusters' states are folded from their own logs as events come.
 """
 
 import asyncio

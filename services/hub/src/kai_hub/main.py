@@ -1,7 +1,4 @@
-"""`kai-hub`: gives dispatches to clusters, as a process.
-
-Settings of `kai-hub`.
-"""
+"""`kai-hub`, which gives dispatches to clusters, as a process, with its settings."""
 
 import time
 from pathlib import Path

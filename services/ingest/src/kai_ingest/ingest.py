@@ -1,8 +1,7 @@
-"""Judges reports and annotations, and appends what is new as `PlacementObserved`.
+"""Ingest of one cluster: judges reports and annotations, and appends what is new as `PlacementObserved`.
 
-Remembers what was said in the log lines, so that a report that is wrong every minute is one line and not a flood.
-
-The exporter of each node, and its last report: so that an old report does not undo a newer one.
+It remembers each node's exporter and its last report, so that an old report does not undo a newer one. A report that is
+wrong every minute is one log line and not a flood.
 """
 
 import asyncio

@@ -1,9 +1,8 @@
-"""Judges what is said of pods: what is new, what is not as predicted, what is to be read again.
-
-Tells the second of two equal reads of a pod from the first, so that no half of an admission is taken for the whole.
+"""Judgement of what is said of pods: what is new, what is not as predicted, what is to be read again.
 
 podresources read in the middle of an admission shows what was given so far: CPUs without memory, say, and the whole a
-moment later. What two looks of an exporter at its kubelet have in common lasts.
+moment later. So only the second of two equal reads of a pod counts. What two looks of an exporter at its kubelet have
+in common lasts.
 """
 
 from collections import OrderedDict

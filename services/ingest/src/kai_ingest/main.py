@@ -1,7 +1,4 @@
-"""`kai-ingest`: one cluster's ingest as a process.
-
-Settings of ingest, each a flag and a `KAI_…` variable of the same name.
-"""
+"""`kai-ingest`: one cluster's ingest as a process, with its settings."""
 
 import time
 from collections.abc import AsyncIterator

@@ -1,9 +1,7 @@
-"""The report of an exporter, checked; `docs/explanation/exporter.md` describes the format.
+"""Reports of exporters, checked, and ingest's answers; `docs/explanation/exporter.md` describes the format.
 
 A report that is not of the format is refused as a whole, with each field and value that is wrong. Of a report that is,
 every pod is checked by itself, so that one impossible pod does not keep the others from being recorded.
-
-Answers of ingest to reports.
 """
 
 from typing import Annotated, Any, Literal, Self

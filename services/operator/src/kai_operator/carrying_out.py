@@ -1,6 +1,6 @@
-"""Reads the objects that exist, and carries a plan out, one request after the other.
+"""Carrying out of a plan: reads the objects that exist, and sends one request after the other.
 
-Metrics of the operator.
+The operator's metrics count these requests.
 """
 
 import asyncio

@@ -1,10 +1,9 @@
 """The operator's work: to look at everything whenever something has changed, and to mend what is not as it is to be.
 
-Watches of everything that the operator acts on, by kopf: each change calls for a look at the whole.
-
-The content of an event is not used: the objects are read from the API server when the operator looks at them. So
-nothing depends on the order of events, nor on their number. kopf takes every task of its event loop for its own, so it
-has a loop and a thread to itself. Its handlers of events write nothing: it leaves no mark on any object.
+kopf watches everything that the operator acts on. The content of an event is not used: the objects are read from the
+API server when the operator looks at them. So nothing depends on the order of events, nor on their number. kopf takes
+every task of its event loop for its own, so it has a loop and a thread to itself. Its handlers of events write nothing:
+it leaves no mark on any object.
 """
 
 import asyncio

@@ -1,7 +1,4 @@
-"""`kai-relay`: the only publisher on the bus, as a process.
-
-Settings of `kai-relay`.
-"""
+"""`kai-relay`: the only publisher on the bus, as a process, with its settings."""
 
 import asyncio
 import gc

@@ -1,6 +1,6 @@
 """The relay of all clusters of a log: one task for each, begun as the log gets to know it.
 
-Publishes one cluster's events on the bus, in the order of the log, each at the sequence that is its position.
+A task publishes one cluster's events on the bus, in the order of the log, each at the sequence that is its position.
 
 The position to begin at is read from the stream itself, so there is no checkpoint that could be wrong. Before anything
 is published, the stream's last message is compared with the log's event at that position. Hashes are chained, so if

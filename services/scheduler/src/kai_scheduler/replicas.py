@@ -1,17 +1,13 @@
-"""One replica among those of a shard: is it listed, and when is the list in the log to be another one.
+"""Replicas of a shard: which of them the log lists, which schedulers are live, and which one decides.
 
-A scheduler announces itself and sees who else is live, in a thread of its own.
+A scheduler announces itself and sees who else is live, in a thread of its own. A cycle may take seconds, in which the
+event loop of the scheduler does nothing else: the others must not take it for dead meanwhile. A scheduler that has not
+come back to its loop for much longer does not announce itself any more.
 
-A cycle may take seconds, in which the event loop of the scheduler does nothing else: the others must not take it for
-dead meanwhile. A scheduler that has not come back to its loop for much longer does not announce itself any more.
-
-Several schedulers of one shard, or of one replica: one decides, and the others fold along and stand by.
-
-Of the live schedulers, the one that announced itself first decides. When it withdraws, the next one takes over at
-once; when it dies, after `lease_ms` without an announcement. The bus shows the live schedulers
-(`kai_scheduler.replicas`). While the bus does not answer, or without one, a scheduler leaves the shard to another
-one until no cycle of that one was recorded for a while. Both are hints: a cycle is appended only if no other cycle of
-the shard came before it.
+Of the live schedulers of one replica, the one that announced itself first decides; the others fold along and stand by.
+When it withdraws, the next one takes over at once; when it dies, after `lease_ms` without an announcement. While the
+bus does not answer, or without one, a scheduler leaves the shard to another one until no cycle of that one was recorded
+for a while. All this is a hint: a cycle is appended only if no other cycle of the shard came before it.
 """
 
 import asyncio

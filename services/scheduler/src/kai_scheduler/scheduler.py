@@ -1,4 +1,4 @@
-"""Follow a cluster's log, and decide whenever something happened that can change what is decided.
+"""A scheduler: follows a cluster's log, and decides whenever something happened that can change what is decided.
 
 The rules are in `kaicore`; this is the loop around them: fold what comes, run a cycle, append it, fold one's own
 decisions before the next one. Of several schedulers of one shard one decides; the others fold and stand by
@@ -8,12 +8,9 @@ A shard may have replicas, each with a name, which share its groups (`kaicore.ru
 once the log lists it, and about its own groups only; it keeps the list as `kai_scheduler.replicas` says. When units of
 its cycle were stale, other replicas were at the same nodes: it waits a moment before it decides about them again.
 
-The time by the clock that the log is recorded with.
-
-Settings of Python's garbage collector for a scheduler, which holds millions of objects and makes no cycles.
-
-The objects that remain after a cycle are the state: they are set aside (`gc.freeze`), which takes no time, and not
-looked at again. So the collector sees only what one cycle makes. An error, or a task that was given up, may leave
+Time is the clock's that the log is recorded with. Python's garbage collector is set for millions of objects and no
+cycles: the objects that remain after a cycle are the state. They are set aside (`gc.freeze`), which takes no time, and
+not looked at again. So the collector sees only what one cycle makes. An error, or a task that was given up, may leave
 objects that only the collector finds: once an hour, in an idle moment, it looks at all.
 """
 

@@ -1,7 +1,4 @@
-"""`kai-watcher`: one cluster's watcher as a process.
-
-Settings of `kai-watcher`.
-"""
+"""`kai-watcher`: one cluster's watcher as a process, with its settings."""
 
 import asyncio
 import os

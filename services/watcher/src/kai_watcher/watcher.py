@@ -6,30 +6,23 @@ A watcher claims its cluster, and reads from the log what is known of every obje
 first list on; its facts wait in an outbox until the log has them. So whatever ends a watcher, the next one finds from
 the log and a list what is still to be recorded. `docs/explanation/watcher.md` has all of it.
 
-Pods that wait for a node are recorded after everything else of the first lists.
+Pods that wait for a node are recorded after everything else of the first lists. Otherwise a scheduler that follows a
+new log would see waiting pods and empty nodes. It would place pods on nodes with running pods that the log does not
+have yet.
 
-Otherwise a scheduler that follows a new log would see waiting pods and empty nodes. It would place pods on nodes with
-running pods that the log does not have yet.
+The log is the watcher's memory: the last fact of every object. A snapshot only spares reading it from the beginning,
+and can be deleted at any time.
 
-A watcher's memory at its start: the last fact of every object, read from the log.
+Pods that come to nodes without a decision of the log charge the node on which they are seen. A decision is in the log
+before its pod is bound, and the pod is bound before a watch shows it on its node. So when a pod is first seen on a
+node, the log already has every decision about it.
 
-The log is the memory; a snapshot only spares reading it from the beginning, and can be deleted at any time.
+A cluster has one watcher: the one that claims last, and all others are refused. Facts of two watchers at once could
+reach the log in the wrong order, an older state of an object after a newer one. So a watcher begins with an event on a
+stream of its own, and makes every append conditional on that stream's version.
 
-Check of pods that come to nodes: those that the log did not decide charge the node on which they are seen.
-
-A decision is in the log before its pod is bound, and the pod is bound before a watch shows it on its node. So when a
-pod is first seen on a node, the log already has every decision about it.
-
-One watcher per cluster, enforced by the log: the watcher that claims last is the one, and all others are refused.
-
-Facts of two watchers at once could reach the log in the wrong order, an older state of an object after a newer one. So
-a watcher begins with an event on a stream of its own, and makes every append conditional on that stream's version.
-
-Findings in watched objects: invalid parts, reported once for each object, and the age of topologies.
-
-Lines that were already logged about each object: a line is logged again only when it differs.
-
-Resources that a cluster may have in one version or another, not at all, or only from tomorrow on.
+An invalid part of an object is reported once, and again only when it differs. A cluster may have a resource in one
+version or another, not at all, or only from tomorrow on.
 """
 
 import asyncio

@@ -4,8 +4,11 @@ An object is judged by the rules with which the watcher and the scheduler read i
 project denies it as well, or when it cannot be meant for pods of ours.
 Everything else that will not work is a warning: the named object may be created later, or another scheduler may be
 meant.
+
+A pod that asks for a share of a GPU is completed (`kai_webhook.gpu_shares`) or denied.
 """
 
+from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,6 +17,7 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.errors import InvalidObject, OverlappingDomains
+from kaicore.kube.gpu_shares import Document
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
 from kaicore.rules.events.reasons.topology import TopologyConstraintInvalid
@@ -29,6 +33,8 @@ from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers
 from msgspec.structs import replace
 from prometheus_client import Counter
+
+from kai_webhook.gpu_shares import admitted
 
 #: Nodes of one HyperNode of which it is looked whether they are in others too, and such nodes that are shown.
 _MOST_NODES, _MOST_OVERLAPS = 500, 3
@@ -163,6 +169,7 @@ def denials_and_warnings(judgement: Judgement, before: Judgement) -> tuple[str, 
 
 
 _API_VERSION, _KIND = "admission.k8s.io/v1", "AdmissionReview"
+_POD = ("v1", "Pod")
 
 #: Longest warning, and most of them; what is longer is cut by API servers, and where there are more, all are.
 _LONGEST_WARNING, _MOST_WARNINGS = 256, 10
@@ -189,6 +196,7 @@ class AdmissionRequest(Wire):
     uid: str
     kind: ObjectKind
     operation: str = ""
+    namespace: str = ""
     sub_resource: str = ""
     object: msgspec.Raw = msgspec.Raw()
     old_object: msgspec.Raw = msgspec.Raw()
@@ -220,19 +228,24 @@ def read_review(body: bytes) -> AdmissionRequest:
     return review.request
 
 
-def answer_review(uid: str, denial: str, warnings: Sequence[str]) -> dict[str, Any]:
+def answer_review(
+    uid: str, denial: str, warnings: Sequence[str] = (), *, patch: Sequence[Document] = ()
+) -> dict[str, Any]:
     """Return the answer to a question.
 
     Args:
         uid: of the question.
         denial: why the object is refused; empty if it is not.
         warnings: what its author should know.
+        patch: the object's changes, as a JSON Patch.
     """
     response: dict[str, Any] = {"uid": uid, "allowed": not denial}
     if denial:
         response["status"] = {"code": _FORBIDDEN, "reason": "Forbidden", "message": denial}
     if warnings:
         response["warnings"] = [_cut(text) for text in warnings[:_MOST_WARNINGS]]
+    if patch:
+        response |= {"patchType": "JSONPatch", "patch": b64encode(msgspec.json.encode(patch)).decode()}
     return {"apiVersion": _API_VERSION, "kind": _KIND, "response": response}
 
 
@@ -240,19 +253,22 @@ def _cut(text: str) -> str:
     return text if len(text) <= _LONGEST_WARNING else f"{text[: _LONGEST_WARNING - 1]}…"
 
 
-_REVIEWS = Counter("kai_webhook_reviews", "Objects judged: allowed, warned, denied", ["kind", "result"])
+_REVIEWS = Counter("kai_webhook_reviews", "Objects judged: allowed, warned, denied, completed", ["kind", "result"])
 
 #: What API servers send most: an object of 1.5 MiB, the largest that etcd takes, as it was and as it is to be.
 MOST_BYTES = 4 << 20
 
 
-def make_app(topologies: Callable[[], TopologyBook | None], health: Health, *, scheduler_name: str) -> Asgi:
+def make_app(
+    topologies: Callable[[], TopologyBook | None], health: Health, *, scheduler_name: str, gpu_sharing: bool = False
+) -> Asgi:
     """Make the application that judges objects.
 
     Args:
         topologies: returns those that there are; None where that is not known.
         health: of the service.
         scheduler_name: of the pods that are ours.
+        gpu_sharing: pods with a share of a GPU are completed.
     """
     app = FastAPI(title="kai-webhook", docs_url=None, redoc_url=None)
     add_error_handlers(app)
@@ -276,6 +292,27 @@ def make_app(topologies: Callable[[], TopologyBook | None], health: Health, *, s
         result = "denied" if denial else "warned" if warnings else "allowed"
         _REVIEWS.labels(request.kind.kind, result).inc()
         return _json(answer_review(request.uid, denial, warnings))
+
+    @app.post("/mutate")
+    async def mutate(http: Request) -> Response:
+        try:
+            request = read_review(await http.body())
+        except InvalidObject as error:
+            raise HTTPException(400, str(error)) from error
+        denial, patch = "", list[Document]()
+        if gpu_sharing and request.operation == "CREATE" and (request.kind.api_version, request.kind.kind) == _POD:
+            try:
+                patch = admitted(
+                    bytes(request.object),
+                    namespace=request.namespace,
+                    request_uid=request.uid,
+                    scheduler_name=scheduler_name,
+                )
+            except InvalidObject as error:
+                denial = str(error)
+        result = "denied" if denial else "completed" if patch else "allowed"
+        _REVIEWS.labels(request.kind.kind, result).inc()
+        return _json(answer_review(request.uid, denial, patch=patch))
 
     return with_health(health, app=app)
 

@@ -1,8 +1,6 @@
-"""`kai-webhook`: the admission webhook as a process.
+"""`kai-webhook`: the admission webhook as a process, with its settings and the topologies of its cluster.
 
-Settings of `kai-webhook`.
-
-The topologies of a cluster, followed in the log.
+The topologies are followed in the log.
 """
 
 from collections.abc import Coroutine
@@ -33,6 +31,9 @@ class WebhookSettings(TlsSettings):
     scheduler_name: str = Field("kai-ledger", description="spec.schedulerName of pods that are ours")
     cluster: str = Field("", description="the cluster, as the log calls it; without a log names are not looked up")
     database_url: str = Field("", description="postgresql://… of the event log, to know which topologies there are")
+    gpu_sharing: bool = Field(
+        False, description="complete pods that ask for a share of a GPU; as gpu_sharing in the scheduler's settings"
+    )
     reload_s: float = Field(10.0, gt=0, description="seconds between two looks whether the certificate has changed")
 
     @model_validator(mode="after")
@@ -101,7 +102,7 @@ async def serve(context: ServiceContext, settings: WebhookSettings) -> None:
     def topologies() -> TopologyBook | None:
         return known_topologies[0].book if known_topologies else None
 
-    app = make_app(topologies, context.health, scheduler_name=settings.scheduler_name)
+    app = make_app(topologies, context.health, scheduler_name=settings.scheduler_name, gpu_sharing=settings.gpu_sharing)
     server = listen(context, settings, app, limits=HttpLimits(body_bytes=MOST_BYTES))
     bodies: list[Coroutine[Any, Any, None]] = [_keep_certificate(context, settings, server)]
     if settings.database_url:

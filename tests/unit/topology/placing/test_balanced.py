@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.rooms import room_of, tree_of
 
@@ -18,7 +18,7 @@ def balanced(blocks: Sequence[Sequence[int]], pods: int, constraint: LevelConstr
     paths = [(f"b{block}", f"r{rack}") for block, racks in enumerate(blocks) for rack in range(len(racks))]
     free = [room for racks in blocks for room in racks]
     request = SetRequest("set", tuple(range(pods)), constraint=constraint)
-    found = search(request, tree_of(paths), room_of(free, pods), Strategy.BALANCED)
+    found = search(request, tree_of(paths), room_of(free, pods), TopologyStrategy.BALANCED)
     assert isinstance(found, Placed)
     on = Counter(paths[row] for row in found.rows.values())
     return [[on[f"b{block}", f"r{rack}"] for rack in range(len(racks))] for block, racks in enumerate(blocks)]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from kaicore.rules.topology.placing.request import LevelConstraint, Placed, Refused, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.rooms import room_of, tree_of
 
@@ -20,7 +20,7 @@ def counts_on(
     racks: Sequence[tuple[str, str, Sequence[int]]],
     pods: int,
     constraint: LevelConstraint,
-    strategy: Strategy = Strategy.BEST_FIT,
+    strategy: TopologyStrategy = TopologyStrategy.BEST_FIT,
 ) -> list[int] | Refused:
     """Pods on each node, of racks given as block, rack and what each node takes."""
     paths = [(block, rack) for block, rack, nodes in racks for _ in nodes]
@@ -91,7 +91,7 @@ def test_a_required_zone_with_a_preferred_rack_is_filled_as_in_kais_documentatio
     racks += [("b", f"r{number}", (2,)) for number in range(3)]
     constraint = LevelConstraint(required=0, preferred=1)
 
-    for strategy in (Strategy.BEST_FIT, Strategy.BIN_PACK):
+    for strategy in (TopologyStrategy.BEST_FIT, TopologyStrategy.BIN_PACK):
         assert counts_on(racks, 3, constraint, strategy) == [2, 1, 0, 0, 0, 0, 0]
 
 
@@ -113,7 +113,7 @@ def test_offered_slots_are_taken_as_by_koordinator(
 ) -> None:
     tree = tree_of(SPINE_PATHS, [f"node-{number}" for number in range(1, 9)])
     request = SetRequest("set", tuple(range(pods)), constraint=constraint)
-    found = search(request, tree, room_of([16] * 8, pods, cpus), Strategy.OFFER_SLOTS)
+    found = search(request, tree, room_of([16] * 8, pods, cpus), TopologyStrategy.OFFER_SLOTS)
 
     assert isinstance(found, Placed)
     assert [found.rows[pod] + 1 for pod in range(pods)] == nodes
@@ -134,7 +134,7 @@ def test_offered_slots_are_taken_as_by_koordinator(
 def test_blocks_are_neighbours_as_in_slurm(free: tuple[int, ...], pods: int, blocks: dict[int, int]) -> None:
     tree = tree_of([(f"b{number}",) for number in range(5)])
     request = SetRequest("set", tuple(range(pods)), constraint=LevelConstraint(preferred=0))
-    placed = search(request, tree, room_of(free, pods), Strategy.CONTIGUOUS)
+    placed = search(request, tree, room_of(free, pods), TopologyStrategy.CONTIGUOUS)
 
     assert isinstance(placed, Placed)
     assert Counter(placed.rows.values()) == blocks
@@ -144,7 +144,7 @@ def test_a_late_pod_comes_to_the_lowest_common_tier_as_by_volcano() -> None:
     tree = tree_of([("t2-0", "t1-0"), ("t2-0", "t1-1"), ("t2-1", "t1-2"), ("t2-1", "t1-3")])
     held = np.array([0, 0, 0, 1])
     request = SetRequest("set", (0,), constraint=LevelConstraint(preferred=1), held=held)
-    found = search(request, tree, room_of((1, 1, 5, 0), 1), Strategy.LOWEST_TIER)
+    found = search(request, tree, room_of((1, 1, 5, 0), 1), TopologyStrategy.LOWEST_TIER)
 
     assert isinstance(found, Placed)
     assert found.rows == {0: 2}

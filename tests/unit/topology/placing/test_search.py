@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kaicore.rules.topology.placing.request import LevelConstraint, Placed, Refused, SetRequest, Slices
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.rooms import MemoryRoom, room_of, tree_of
 
@@ -25,7 +25,7 @@ def placed(
     request: SetRequest,
     free: Sequence[int],
     paths: Sequence[Sequence[str]] = BLOCKS,
-    strategy: Strategy = Strategy.BEST_FIT,
+    strategy: TopologyStrategy = TopologyStrategy.BEST_FIT,
     pods: int = 32,
 ) -> list[int]:
     return rows_of(search(request, tree_of(paths), room_of(free, pods), strategy))
@@ -225,8 +225,11 @@ def test_a_domain_that_two_classes_overfill_comes_last() -> None:
     assert rows_of(search(SetRequest("set", (0, 1), constraint=REQUIRED_RACK), tree_of(paths), room)) == [2, 2]
 
 
-@pytest.mark.parametrize(("strategy", "row"), [(Strategy.BEST_FIT, 4), (Strategy.OFFER_SLOTS, 4), (Strategy.SPREAD, 0)])
-def test_of_equal_racks_the_one_in_the_block_with_less_room_comes_first(strategy: Strategy, row: int) -> None:
+@pytest.mark.parametrize(
+    ("strategy", "row"),
+    [(TopologyStrategy.BEST_FIT, 4), (TopologyStrategy.OFFER_SLOTS, 4), (TopologyStrategy.SPREAD, 0)],
+)
+def test_of_equal_racks_the_one_in_the_block_with_less_room_comes_first(strategy: TopologyStrategy, row: int) -> None:
     request = SetRequest("set", (0, 1), constraint=REQUIRED_RACK)
     assert set(placed(request, [2, 0, 2, 0, 2, 0], strategy=strategy)) == {row}
 
@@ -262,7 +265,9 @@ def test_a_refusal_names_the_set_in_a_set_that_found_no_place() -> None:
 
 def test_spreading_evens_pods_out_over_the_nodes_of_the_emptiest_rack() -> None:
     assert placed(
-        SetRequest("set", tuple(range(4)), constraint=REQUIRED_RACK), [4, 4, 5, 5, 3, 3], strategy=Strategy.SPREAD
+        SetRequest("set", tuple(range(4)), constraint=REQUIRED_RACK),
+        [4, 4, 5, 5, 3, 3],
+        strategy=TopologyStrategy.SPREAD,
     ) == [2, 2, 3, 3]
 
 

@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 from typing import Any, Self
 
-import yaml
 from kaicore.errors import KaiError
 from kaicore.runtime.supervision import Child, ProcessOutput, RotatedFile
+from kaicore.yaml_text import load_yaml
 
 _STARTED = b"API server listening"
 _START_S = 120.0
@@ -59,7 +59,7 @@ class ApiServerProcess:
     @property
     def admin_token(self) -> str:
         """The administrator's bearer token."""
-        return str(yaml.safe_load(self.http_kubeconfig.read_text())["users"][0]["user"]["token"])
+        return str(load_yaml(self.http_kubeconfig.read_text())["users"][0]["user"]["token"])
 
     @property
     def pid(self) -> int:

@@ -31,6 +31,7 @@ from kaicore.kube.wire.devices import RESOURCE_CLAIMS, ResourceClaimObject
 from kaicore.runtime.service import get_logger
 from prometheus_client import CollectorRegistry
 
+from kai_fleet.gpu_reservations import GpuReservations
 from kai_fleet.metrics import Metrics
 from kai_fleet.node.agent import Complaint, Decided, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
 from kai_fleet.node.checkpoint import Journal, restore
@@ -168,11 +169,15 @@ class PodFollower:
         #: Pods by node until the first list is complete.
         self._first: dict[str, list[PodObject]] | None = {name: [] for name in nodes}
         self._claims = PreparedClaims(client, hand_over=self._prepared)
+        self._reservations = GpuReservations(client)
         self._reflector = Reflector(client, BOUND_PODS, self._take, observer=_Observer())
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        await self._reflector.run()
+        try:
+            await self._reflector.run()
+        finally:
+            await self._reservations.stop()
 
     async def _take(self, changes: list[Change[PodObject]]) -> None:
         for change in changes:
@@ -181,6 +186,7 @@ class PodFollower:
                 get_logger().warning("malformed pod ignored", error=str(change.error))
             elif isinstance(change, ObjectGone):
                 self._claims.forget(change.uid)
+                self._reservations.forget(change.uid)
                 node = self._node_of.pop(change.uid, None)
                 if node is not None:
                     with _contained(node):
@@ -199,6 +205,7 @@ class PodFollower:
         if node is None:
             return
         self._node_of[pod.metadata.uid] = node
+        self._reservations.seen(pod, lambda: node.agent.kubelet)
         if self._first is not None:
             self._first[pod.spec.node_name].append(pod)
             return

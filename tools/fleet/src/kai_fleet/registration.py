@@ -4,11 +4,11 @@ import random
 from typing import Any
 
 import msgspec
-import yaml
 from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.kube.api.client import MERGE_PATCH, KubeClient
 from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.runtime.service import get_logger
+from kaicore.yaml_text import load_yaml
 
 from kai_fleet.node import objects as node_objects
 from kai_fleet.node.nrt import PATH as NRT_PATH
@@ -196,7 +196,7 @@ async def ensure_crd(client: KubeClient, *, install: bool) -> None:
             return
     if not install:
         raise ConfigurationError("the API server does not know NodeResourceTopology: install its CRD (--install-crds)")
-    await _create(client, _CRDS, yaml.safe_load(shipped_crds()[_CRD_FILE]))
+    await _create(client, _CRDS, load_yaml(shipped_crds()[_CRD_FILE]))
     get_logger().info("installed the CRD of NodeResourceTopology")
 
 
@@ -206,7 +206,7 @@ async def ensure_requests(client: KubeClient, *, install: bool) -> None:
         await client.get(_REQUEST_GROUP)
     except ApiStatus as error:
         if error.code == 404 and install:
-            await _create(client, _CRDS, yaml.safe_load(shipped_crds()[_REQUEST_CRD_FILE]))
+            await _create(client, _CRDS, load_yaml(shipped_crds()[_REQUEST_CRD_FILE]))
 
 
 async def _create(client: KubeClient, path: str, body: dict[str, Any]) -> None:

@@ -1,9 +1,7 @@
 """The JSON form of all answers: names in camelCase, hashes in hexadecimal, times in RFC 3339.
 
 The log itself has another form, because its bytes are hashed. Keys that people chose, such as names of labels and
-resources, are left unchanged.
-
-The base of all answers.
+resources, are left unchanged. `Answer` is the base of all answers.
 """
 
 import dataclasses

@@ -28,7 +28,7 @@ import socket
 import sys
 import traceback
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import IO, Any, NoReturn, Self
 
@@ -148,6 +148,16 @@ class ForkServer:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def forking(modules: Sequence[str]) -> AbstractContextManager[ForkServer | None]:
+    """Return a server that forks programs of these modules, for as long as it is entered; None where there is none.
+
+    To be called before there is an event loop or a thread. `KAI_FORK_SERVICES=no` has each program start by itself: its
+    command line and environment are its own then, in `/proc` as well.
+    """
+    forks = None if not modules or os.environ.get("KAI_FORK_SERVICES") == "no" else ForkServer.fork(modules)
+    return nullcontext() if forks is None else forks
 
 
 class ForkedProcess:

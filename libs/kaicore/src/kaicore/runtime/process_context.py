@@ -1,6 +1,6 @@
-"""The process context: the interaction of any process with its operating system, and the objects that its body gets.
+"""The process context: how any process interacts with its operating system, the objects that its body gets, its health.
 
-Conditions that a process must meet to be ready.
+A process is ready when it meets its conditions.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
-"""A rate limit: a burst, and then so many times a second. Time is an argument.
+"""A rate limit: a burst, and then so many times a second; log lines of all libraries are bounded by one.
 
-Bounds on the amount of log lines, for the lines of every library.
+Time is an argument.
 """
 
 import math

@@ -6,7 +6,8 @@ import msgspec
 import yaml
 
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.config import EngineConfig, current_names
+from kaicore.yaml_text import load_yaml
 
 
 def read_shard_settings(path: Path | None) -> EngineConfig:
@@ -18,8 +19,8 @@ def read_shard_settings(path: Path | None) -> EngineConfig:
     if path is None:
         return EngineConfig()
     try:
-        document = yaml.safe_load(path.read_text()) or {}
-        return msgspec.convert(document, EngineConfig)
+        document = load_yaml(path.read_text()) or {}
+        return msgspec.convert(current_names(document) if isinstance(document, dict) else document, EngineConfig)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(f"{path}: {problem}") from error

@@ -1,8 +1,6 @@
 """The page of queues: their tree, and what they held and deserved over time.
 
-The queues as a tree: what each deserves, holds and waits for of one resource.
-
-Charts of what queues held and deserved over time: small, and with one scale.
+The tree has what each queue deserves, holds and waits for of one resource. Charts are small, and have one scale.
 """
 
 from collections import Counter

@@ -1,8 +1,6 @@
 """Pages of HTML from templates: one environment, and the headers that keep a page to itself.
 
-Routes of pages: what goes wrong is a page too.
-
-Bars: parts of a whole, as percentages that templates draw.
+What goes wrong is a page too. Bars are parts of a whole, as percentages that templates draw.
 """
 
 import hashlib

@@ -1,9 +1,10 @@
 """`kai why` and `kai get`: questions that the API answers where one runs, and the log itself otherwise.
 
-Lists that go on: printed once, and then what is new, has changed or is gone, as kubectl does.
+With `--watch` a list goes on: printed once, and then what is new, has changed or is gone, as kubectl does.
 """
 
 import asyncio
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
@@ -72,6 +73,7 @@ def _print_changes(
             print_data(row, output)
         for row in gone:
             print_data({**msgspec.to_builtins(row), "gone": True}, output)
+        sys.stdout.flush()
         return
     if changed:
         text = rows_text(listing.kind, changed)

@@ -27,6 +27,7 @@ from kaicore.rules.model.quantity import parse_duration
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PRESENT, Stage
 from kaicore.rules.state.views import PodsView, WorkView
+from kaicore.runtime.fork_server import forking
 
 from kai_cli.demonstration.life import Life
 from kai_cli.demonstration.report import (
@@ -41,7 +42,7 @@ from kai_cli.demonstration.report import (
 from kai_cli.running.hints import how_to_ask, kai
 from kai_cli.running.load import Loader
 from kai_cli.running.registered_clusters import RegisteredClusters
-from kai_cli.running.stack import ClusterSpec, Stack, forking
+from kai_cli.running.stack import PROGRAMS, ClusterSpec, Stack
 from kai_cli.running.up import interruption, print_line
 from kai_cli.sources.manifests import Manifest, read_manifests
 from kai_cli.sources.paths import ONCE, DataDirectory, RunningCluster, data_directory
@@ -136,7 +137,7 @@ def demo(
     with directory.lock() as held:
         if once or fresh:
             directory.clear(named_by_us=own)
-        with forking() as forks:
+        with forking(PROGRAMS) as forks:
             stack = Stack(directory, lock=held, report=print_line, forks=forks)
             showing = _compare(stack, workload) if once else _show(stack, workload, clusters, life_s=life_s, seed=seed)
             return asyncio.run(_demo(stack, showing, once=once))

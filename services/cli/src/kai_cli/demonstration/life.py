@@ -18,10 +18,10 @@ from itertools import count
 from typing import Any, NamedTuple
 
 import msgspec
-import yaml
 from kaicore.errors import ApiStatus, ClusterUnavailable, KaiError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 from kai_cli.demonstration.report import listed_pods
 from kai_cli.running.load import Loader
@@ -89,14 +89,14 @@ def teams() -> Traversable:
 def shared_by_teams() -> list[Manifest]:
     """Return the teams' queues, that of work which names none, and the topology that some work names."""
     texts = ((teams() / name).read_text("utf-8") for name in ("queues.yaml", "topology.yaml"))
-    return [manifest for text in texts for manifest in yaml.safe_load_all(text)]
+    return [manifest for text in texts for manifest in load_yaml_all(text)]
 
 
 def team_work() -> dict[str, list[Manifest]]:
     """Return what each team may bring, by the name of its queue, in order of the files' names."""
     work: dict[str, list[Manifest]] = {}
     files = sorted((teams() / "work").iterdir(), key=lambda file: file.name)
-    for manifest in (yaml.safe_load(file.read_text("utf-8")) for file in files):
+    for manifest in (load_yaml(file.read_text("utf-8")) for file in files):
         work.setdefault(manifest["metadata"]["labels"][_QUEUE], []).append(manifest)
     return work
 

@@ -1,7 +1,4 @@
-"""`kai audit placements`, `kai audit node` and `kai audit group`: who decided what, and whether it came to be so.
-
-Audits as people read them in a terminal.
-"""
+"""`kai audit placements`, `kai audit node` and `kai audit group`: who decided what, and whether it came to be so."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -1,6 +1,6 @@
 """`kai replay`: a log, a range of it, or one cycle, run again.
 
-A replay in several processes: each takes a part of the range, from the nearest snapshot on.
+Several processes may share it: each takes a part of the range, from the nearest snapshot on.
 """
 
 import asyncio

@@ -5,7 +5,7 @@ import os
 import secrets
 import sys
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
 from kaicore.runtime.fork_server import ForkServer
+from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.running.hints import kubectl
@@ -59,14 +60,12 @@ class ClusterSpec:
     schedulers: int = 1
 
 
-def forking() -> AbstractContextManager[ForkServer | None]:
-    """Return a server that forks the processes of a stack, for as long as it runs; None where there is to be none.
-
-    To be called before there is an event loop or a thread. `KAI_FORK_SERVICES=no` has each process start by itself: its
-    command line and environment are its own then, in `/proc` as well.
-    """
-    forks = None if os.environ.get("KAI_FORK_SERVICES") == "no" else ForkServer.fork(PROGRAMS)
-    return nullcontext() if forks is None else forks
+def _sharing(scheduler_config: Path | None) -> dict[str, str]:
+    """Return the binder's settings for shares of GPUs, which the scheduler's own say."""
+    if not read_shard_settings(scheduler_config).gpu_sharing:
+        return {}
+    # Simulated kubelets pull no images.
+    return {"KAI_GPU_SHARING": "true", "KAI_GPU_RESERVATION_IMAGE": "kai-ledger"}
 
 
 class Stack:
@@ -268,7 +267,8 @@ class Stack:
                 named=spec.schedulers > 1,
                 count=spec.schedulers,
             )
-            specs += self._instances(f"{spec.name}-binder", "kai_binder.main", access("binder"), named=True)
+            binder = access("binder") | _sharing(spec.scheduler_config)
+            specs += self._instances(f"{spec.name}-binder", "kai_binder.main", binder, named=True)
         if spec.exporter:
             ingest = {"KAI_NODE_TOKEN_SECRET_FILE": str(node_secret)}
             if spec.kubeconfigs is not None and "ingest" in spec.kubeconfigs.own:

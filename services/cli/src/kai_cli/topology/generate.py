@@ -1,9 +1,8 @@
 """`kai topology generate`: a topology from labels or from a fabric, in any dialect.
 
-Output of `ibnetdiscover` about an InfiniBand fabric, and the nodes that the fabric puts close to each other.
-
-Its blocks are those of topograph's sample (NVIDIA/topograph, tests/output/ibnetdiscover/example.out): a `Switch` or a
-`Ca`, and a line for each of its ports that is connected.
+A fabric is given as the output of `ibnetdiscover` (InfiniBand). Its blocks are those of topograph's sample
+(NVIDIA/topograph, tests/output/ibnetdiscover/example.out): a `Switch` or a `Ca`, and a line for each of its ports that
+is connected.
 """
 
 import asyncio

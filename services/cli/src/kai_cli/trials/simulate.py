@@ -1,6 +1,6 @@
 """`kai simulate`: cycles over plain manifests, without a server and without a database (docs/reference/simulate.md).
 
-The outcome of a simulation for people: what is wrong stands last, where the eye is.
+In the outcome for people, what is wrong stands last, where the eye is.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 """`kai what-if --from A --to B`: a window of the log simulated again, as it was and as it might be.
 
-A what-if over history as text: the runs side by side, then who gains and who loses.
+The runs stand side by side, then who gains and who loses.
 """
 
 import asyncio

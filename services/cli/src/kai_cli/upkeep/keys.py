@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.errors import ConfigurationError, place_of_fault
+from kaicore.errors import ConfigurationError
 from kaicore.runtime.access.access_file import key_hash, new_key
+from kaicore.yaml_text import load_yaml, place_of_fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ def new(
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(file.read_text()) if file.exists() else {}
+        document = load_yaml(file.read_text()) if file.exists() else {}
     except OSError as error:
         raise ConfigurationError(f"{file}: {error.strerror}") from error
     except yaml.YAMLError as error:

@@ -16,6 +16,7 @@ from cryptography import x509
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
+from kaicore.kube.gpu_shares import SHARE_ANNOTATIONS
 from kaicore.kube.kinds.table import GROUP_KINDS, TOPOLOGY_KINDS
 from kaicore.runtime.certificates import make_server_certificate
 
@@ -36,6 +37,7 @@ def certificates(
     secret: str = _SECRET,
     days: Annotated[int, Parameter(validator=Number(gte=1, lte=3650))] = 365,
     previous: Annotated[Path | None, Parameter(allow_leading_hyphen=True)] = None,
+    gpu_sharing: bool = False,
 ) -> int:
     """Make the admission webhook's certificate, and write its Secret and who is to trust it as manifests.
 
@@ -45,6 +47,7 @@ def certificates(
         secret: that it reads its certificate from.
         days: how long the certificate is valid; make another one before they are over.
         previous: the Secret as it is now, or - for standard input: its authority stays trusted meanwhile.
+        gpu_sharing: have pods that ask for a share of a GPU completed, too.
     """
     trusted = [] if previous is None else [_authority_of(previous)]
     files = make_certificate([f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"], days=days)
@@ -55,6 +58,8 @@ def certificates(
         {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "kubernetes.io/tls", "data": data},
         configuration(namespace=namespace, service=service, authorities=b"".join(trusted)),
     ]
+    if gpu_sharing:
+        manifests.append(sharing_configuration(namespace=namespace, service=service, authorities=b"".join(trusted)))
     yaml.safe_dump_all(manifests, sys.stdout, sort_keys=False)
     return 0
 
@@ -82,15 +87,40 @@ def configuration(*, namespace: str, service: str, authorities: bytes) -> Manife
         "timeoutSeconds": 5,
         "matchPolicy": "Equivalent",
         "rules": rules,
-        "clientConfig": {
-            "service": {"namespace": namespace, "name": service, "path": "/validate", "port": 443},
-            "caBundle": base64.b64encode(authorities).decode(),
-        },
+        "clientConfig": _called(namespace, service, "/validate", authorities),
     }
+    return _configuration("ValidatingWebhookConfiguration", service, webhook)
+
+
+def sharing_configuration(*, namespace: str, service: str, authorities: bytes) -> Manifest:
+    """Return the MutatingWebhookConfiguration for pods that ask for a share of a GPU; see `configuration`."""
+    asks = " || ".join(f"'{name}' in object.metadata.annotations" for name in SHARE_ANNOTATIONS)
+    webhook = {
+        "name": "gpu-sharing.kai.scheduler",
+        "admissionReviewVersions": ["v1"],
+        "sideEffects": "None",
+        # Without what the webhook adds such a pod could never be bound; other pods do not get here.
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 5,
+        "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]}],
+        "matchConditions": [{"name": "share", "expression": f"has(object.metadata.annotations) && ({asks})"}],
+        "clientConfig": _called(namespace, service, "/mutate", authorities),
+    }
+    return _configuration("MutatingWebhookConfiguration", service, webhook)
+
+
+def _called(namespace: str, service: str, path: str, authorities: bytes) -> Manifest:
+    return {
+        "service": {"namespace": namespace, "name": service, "path": path, "port": 443},
+        "caBundle": base64.b64encode(authorities).decode(),
+    }
+
+
+def _configuration(kind: str, name: str, webhook: Manifest) -> Manifest:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": "ValidatingWebhookConfiguration",
-        "metadata": {"name": service, "labels": {"app.kubernetes.io/part-of": "kai-ledger"}},
+        "kind": kind,
+        "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "kai-ledger"}},
         "webhooks": [webhook],
     }
 

@@ -7,10 +7,9 @@ and the fingerprint is over pods with exclusive resources (`k8stopologyawaresche
 Attributes tell what else the kubelet is set to, by the convention that the watcher reads:
 `topologyManagerOption<Name>`, `cpuManagerOption<Name>`, `kubeletFeatureGate<Name>`.
 
-A kubelet's configuration file, as far as admission depends on it.
-
-Source: Kubernetes v1.37, `staging/src/k8s.io/kubelet/config/v1beta1/types.go`. Flags of the kubelet's command line go
-before the file and are not seen here.
+The kubelet's configuration file counts as far as admission depends on it (source: Kubernetes v1.37,
+`staging/src/k8s.io/kubelet/config/v1beta1/types.go`). Flags of the kubelet's command line go before the file and are
+not seen here.
 """
 
 import re
@@ -23,6 +22,7 @@ import msgspec
 import xxhash
 import yaml
 from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.yaml_text import load_yaml
 
 from kai_exporter.cpu_topology import read_cpu_topology
 from kai_exporter.wire import AllocatableResources, ContainerDevices, PodResources
@@ -45,7 +45,7 @@ def read_kubelet_config(path: Path) -> KubeletConfig:
         ConfigurationError: it cannot be read, or a field has the wrong type; names file and field.
     """
     try:
-        document = yaml.safe_load(path.read_text("utf-8"))
+        document = load_yaml(path.read_text("utf-8"))
         return msgspec.convert(document, KubeletConfig)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"kubelet configuration {path}: {error}") from error

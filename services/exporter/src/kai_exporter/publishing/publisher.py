@@ -15,12 +15,12 @@ from pathlib import Path
 import msgspec
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, KaiError
+from kaicore.runtime.agent.api_server import ApiServer
 from kaicore.runtime.agent.logs import Log
 from kaicore.runtime.agent.process import jitter
 
 from kai_exporter.kubelet import PodResourcesClient, decode_allocatable, decode_pod, pod_messages
 from kai_exporter.metrics import ExporterMetrics
-from kai_exporter.publishing.api_server import ApiServer
 from kai_exporter.publishing.node_topology import Json, Machine, node_topology, read_kubelet_config, read_machine
 
 PATH = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"

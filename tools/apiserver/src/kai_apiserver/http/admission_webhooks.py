@@ -1,4 +1,6 @@
-"""Validating admission webhooks: whoever is registered is asked before an object is written (`admission.k8s.io/v1`).
+"""Admission webhooks: whoever is registered is asked before an object is written (`admission.k8s.io/v1`).
+
+Validating ones are asked about every write; mutating ones only about new objects, each once, in order.
 
 Services have no addresses here: of `clientConfig` only `url` is called, and a webhook behind a `service` counts as one
 that does not answer. `matchConditions` (CEL) are not evaluated.
@@ -14,9 +16,11 @@ import aiohttp
 from kai_apiserver.errors import StatusError, internal_error
 from kai_apiserver.objects import Object, decode_json, encode_json, new_uid
 from kai_apiserver.rest.backend import Backend, Operation, Target
+from kai_apiserver.rest.patches.strategic import apply_json_patch
 from kai_apiserver.rest.selectors import selector_of
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
+MUTATING_CONFIGURATIONS = "mutatingwebhookconfigurations.admissionregistration.k8s.io"
 _NAMESPACES = "namespaces"
 
 #: Seconds that a webhook has where it does not say (Kubernetes 1.36).
@@ -35,17 +39,20 @@ class AdmissionWebhooks:
         self._backend = backend
         self._send = post or _post
 
-    def matching(self, target: Target, verb: str, *, labels: dict[str, str] | None = None) -> list[Object]:
+    def matching(
+        self, target: Target, verb: str, *, labels: dict[str, str] | None = None, configurations: str = CONFIGURATIONS
+    ) -> list[Object]:
         """Return the webhooks that are to be asked, in order of configuration.
 
         Args:
             target: what is written.
             verb: CREATE, UPDATE or DELETE.
             labels: of the object; None where they are not known yet, and all may match.
+            configurations: where they are registered.
         """
         return [
             webhook
-            for configuration in self._backend.all_of(CONFIGURATIONS)
+            for configuration in self._backend.all_of(configurations)
             for webhook in configuration.decode().get("webhooks") or ()
             if any(_applies(rule, target, verb) for rule in webhook.get("rules") or ())
             and self._selects(webhook, target, labels)
@@ -68,6 +75,23 @@ class AdmissionWebhooks:
             operation.warnings += response.get("warnings") or ()
             if not response.get("allowed"):
                 raise _denial(webhook, response.get("status") or {})
+
+    async def completed(self, target: Target, given: Object, *, operation: Operation) -> Object:
+        """Return a new object as mutating webhooks leave it.
+
+        Raises:
+            StatusError: one of them denies it, does not answer and must, or patches what is not there.
+        """
+        labels = given.get("metadata", {}).get("labels") or {}
+        for webhook in self.matching(target, "CREATE", labels=labels, configurations=MUTATING_CONFIGURATIONS):
+            response = await self._ask(webhook, _review(target, "CREATE", new=given, old=None, operation=operation))
+            if response is None:
+                continue
+            if not response.get("allowed"):
+                raise _denial(webhook, response.get("status") or {})
+            if response.get("patch"):
+                given = apply_json_patch(given, decode_json(b64decode(response["patch"])))
+        return given
 
     async def _ask(self, webhook: Object, review: Object) -> Object | None:
         """Return a webhook's response; None where it does not answer and need not."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from kaicore.yaml_text import load_yaml
 
 from kai_apiserver.auth.rbac import Reviews
 from kai_apiserver.auth.tokens import Tokens
@@ -154,6 +155,8 @@ class ResourceVerbs:
             bind(self._backend, pod, binding=binding, operation=operation)
             return call.says(success(201), 201)
         given = await call.body()
+        if target.resource.stored:
+            given = await self._webhooks.completed(target, given, operation=operation)
         await self._reviewed(call, "CREATE", lambda trial: create(self._backend, target, given=given, operation=trial))
         if not target.resource.stored:
             return call.says(self._reviews.review(target, given=given, operation=operation), 201)
@@ -282,7 +285,7 @@ async def read_body(http: Request, *, optional: bool = False) -> Any:
     if content_type == MEDIA_TYPE:
         return decode_protobuf(body)
     try:
-        return yaml.safe_load(body) if content_type == "application/yaml" else decode_json(body)
+        return load_yaml(body) if content_type == "application/yaml" else decode_json(body)
     except (ValueError, yaml.YAMLError) as error:
         raise bad_request(
             "the object provided is unrecognized (must be of type Object): couldn't get version/kind; json "

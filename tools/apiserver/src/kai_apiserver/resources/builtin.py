@@ -319,6 +319,15 @@ OTHERS = (
     _resource(
         "admissionregistration.k8s.io",
         "v1",
+        "mutatingwebhookconfigurations",
+        "MutatingWebhookConfiguration",
+        namespaced=False,
+        categories=("api-extensions",),
+        generation=True,
+    ),
+    _resource(
+        "admissionregistration.k8s.io",
+        "v1",
         "validatingwebhookconfigurations",
         "ValidatingWebhookConfiguration",
         namespaced=False,

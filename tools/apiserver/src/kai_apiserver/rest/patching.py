@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import yaml
+from kaicore.yaml_text import load_yaml
 
 from kai_apiserver.errors import (
     FieldError,
@@ -48,7 +49,7 @@ class Patch:
         try:
             if self.content_type != APPLY_PATCH or self.body[:1] == b"{":
                 return decode_json(self.body)
-            return yaml.safe_load(self.body)
+            return load_yaml(self.body)
         except (ValueError, yaml.YAMLError) as error:
             raise bad_request(f"error decoding patch: {error}") from error
 

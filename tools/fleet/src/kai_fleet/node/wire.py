@@ -26,6 +26,7 @@ class ContainerSpec(Wire):
 
     name: str = ""
     image: str = ""
+    command: list[str] | None = None
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
     ports: list[Port] | None = None

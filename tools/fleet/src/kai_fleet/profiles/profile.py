@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 import yaml
 from kaicore.errors import ConfigurationError, InvalidQuantity
+from kaicore.yaml_text import load_yaml
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic.alias_generators import to_camel
 
@@ -311,7 +312,7 @@ def parse_profile(text: str, *, source: str) -> Profile:
         ConfigurationError: naming the source, the field and the value that is wrong.
     """
     try:
-        document: Any = yaml.safe_load(text)
+        document: Any = load_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"profile {source}: not YAML: {error}") from error
     try:

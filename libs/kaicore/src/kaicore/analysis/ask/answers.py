@@ -2,13 +2,8 @@
 
 Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are exact Kubernetes quantities.
 
-Clusters as data: the ends of their logs, and their figures (see `kaicore.analysis.ask.answers`).
-
-Differences between two moments as data, for `kai diff` and the API.
-
-Forecasts of starts for waiting groups, and how often such forecasts were right, as data.
-
-The hub's clusters and dispatches as data (see `kaicore.analysis.ask.answers`).
+They are about clusters, the hub and its dispatches, objects and their explanations, differences between two moments,
+and forecasts of starts.
 """
 
 from types import GenericAlias

@@ -1,12 +1,7 @@
 """Explanations of a pod, of an owner of pods, of a group, of a queue and of a node.
 
-The pod sets of a group: their progress, and their domains in the group's topology.
-
-Explanation of a waiting pod: what is short and where, who would have to leave, what would make it start.
-
-Shortfalls of a waiting pod: on the nodes that are closest to taking it, in its queues, in domains.
-
-Remedies for a waiting pod, as an answer: changes that were tried, within a bounded time.
+A waiting pod has the most parts: what is short and where, who would have to leave, and remedies that were tried within
+a bounded time. A group lists its pod sets, with their progress and their topology domains.
 """
 
 import time
@@ -59,8 +54,8 @@ from kaicore.rules.deciding.why import (
     without_queue,
 )
 from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.queue import BoundReason
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.groups.labels import POD_GROUPS
 from kaicore.rules.groups.membership import POD, display_key
@@ -219,7 +214,7 @@ def why_waiting(asked: Asked) -> dict[str, Any]:
     }
 
 
-def _fits(asked: Asked) -> tuple[Reason, ...]:
+def _fits(asked: Asked) -> tuple[CodedReason, ...]:
     """Return when the pod would fit; nothing where pods of another kind of its group go before it."""
     if asked.entry.group_problem is not None or asked.pod_class.key not in asked.remedy.classes:
         return ()
@@ -497,7 +492,7 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
 def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
-    counts: Counter[Reason] = Counter()
+    counts: Counter[CodedReason] = Counter()
     for entry in waiting:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]

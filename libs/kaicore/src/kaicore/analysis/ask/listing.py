@@ -1,10 +1,7 @@
 """Rows of the objects in a cluster, from its state.
 
-Rows of NUMA zones: the amounts of each, the amounts that pods hold, and these pods.
-
-Names of objects that can be explained, for questions that misspell one.
-
-Rows of recorded cycles, from a cluster's log.
+Zones have their amounts, and the pods that hold them. Cycles are read from the log. Names of objects are listed for
+questions that misspell one.
 """
 
 from collections import Counter, defaultdict
@@ -37,7 +34,7 @@ from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.group import Group
@@ -464,7 +461,7 @@ def node_row(state: FleetView, node: Node) -> NodeRow:
     )
 
 
-def reason_answer(reason: Reason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
+def reason_answer(reason: CodedReason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
     """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():

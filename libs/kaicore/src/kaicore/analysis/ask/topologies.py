@@ -1,8 +1,7 @@
 """The domains of topologies: capacity, use, and the room that is left.
 
-The shape of the pod that slots are counted for, as people and manifests write it.
-
-The assignment of a group's pods to domains of its topology, in Kueue's form.
+Room is counted in slots for pods of one shape, as people and manifests write it. A group's pods are assigned to domains
+in Kueue's form.
 """
 
 from collections import Counter

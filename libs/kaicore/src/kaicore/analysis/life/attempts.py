@@ -13,7 +13,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, PodObserved
 from kaicore.rules.events.reasons import devices, group, pods_nearby
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import WorkView
 
@@ -122,7 +122,7 @@ class _Reasons:
         for pending in cycle.pending:
             self.by_class.setdefault(base_key(pending.pod_class), {})[cycle.shard] = pending
 
-    def at(self, position: int) -> list[Reason]:
+    def at(self, position: int) -> list[CodedReason]:
         """Return why the pod waited, as a cycle recorded it that knew this position."""
         key = next((key for since, key in reversed(self.classes) if since <= position), "")
         return waiting_reasons(self.by_group, self.by_class.get(key, {}), alone=self.alone)
@@ -145,7 +145,7 @@ def attempts(state: WorkView, entry: PodEntry, records: CycleRecords) -> Attempt
             # It did not know of the pod yet.
             continue
         last = cycle
-        now: Sequence[Reason] = (
+        now: Sequence[CodedReason] = (
             reasons.at(cycle.input_position) if entry.group_problem is None else [entry.group_problem]
         )
         held = bool(now) and all(isinstance(one, _HELD_BACK) for one in now)
@@ -165,7 +165,7 @@ def attempts(state: WorkView, entry: PodEntry, records: CycleRecords) -> Attempt
     )
 
 
-def _note(changes: list[AttemptChange], record: RecordedCycle, now: Sequence[Reason], *, held: bool) -> None:
+def _note(changes: list[AttemptChange], record: RecordedCycle, now: Sequence[CodedReason], *, held: bool) -> None:
     codes = [reason.code for reason in now]
     cycles = 1
     if changes and changes[-1].reasons == codes:

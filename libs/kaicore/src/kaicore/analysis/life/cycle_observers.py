@@ -1,7 +1,4 @@
-"""The order in which a recorded cycle took up groups: the cycle is run again, and an observer records the order.
-
-Scores of a recorded placement: the cycle is run again, and an observer records how the nodes were ranked.
-"""
+"""Observers of a recorded cycle that is run again: the order of its groups, and the ranking of nodes."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -1,6 +1,6 @@
 """Explanation of a placed pod: the ranking of the nodes, the predicted zones, and the outcome.
 
-The kubelet version that a node's zones are predicted with, and the reason: reported by the node, or configured.
+The zones are predicted with the version of a kubelet, which the node reports or the settings name.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,6 @@
-"""The history of a pod: its timeline, its evictions and its rejections, from the events of its name.
+"""The history of a pod from the events of its name: its timeline, its evictions, its rejections, and its evidence.
 
-The evidence from a log that explains a pod: the cycles since it waits, and the state seen by the cycle that placed
-it.
+The evidence is the cycles since the pod waits, and the state that the cycle saw that placed it.
 
 All reads use an index of the log: the pod's name, the type of an event, a position. So they take as long on a long log
 as on a short one.

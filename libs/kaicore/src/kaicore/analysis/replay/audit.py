@@ -1,8 +1,6 @@
 """Audit of a whole log: its hash chain, and whether any resource was promised twice.
 
-Check of a log for resources that were promised twice.
-
-Reports of replays and audits as answers.
+Reports of replays and of audits become answers here.
 """
 
 from collections.abc import Mapping

@@ -1,9 +1,8 @@
 """A state that is kept and folded further as its log grows, so that no question folds it from the beginning.
 
-Priority of questions over folding in advance.
-
-A process that starts folds the logs of all its clusters, so that later questions find their states. That may take long,
-and a question about one cluster must not wait for the logs of the others.
+Questions go before folding in advance. A process that starts folds the logs of all its clusters, so that later
+questions find their states. That may take long, and a question about one cluster must not wait for the logs of the
+others.
 """
 
 import asyncio

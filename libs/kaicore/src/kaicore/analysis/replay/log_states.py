@@ -1,8 +1,7 @@
-"""The state at a log's end, by way of the newest valid snapshot, and the state from which on the log has all events.
+"""States of a log: at its end, by way of the newest valid snapshot, and the one from which on the log has all events.
 
-The first and last position of a log, for questions about positions that it does not have.
-
-The last events of a type before a position, read backwards, each event once.
+The ends of a log answer questions about positions that it does not have. The last events of a type are read backwards,
+each once.
 """
 
 import asyncio

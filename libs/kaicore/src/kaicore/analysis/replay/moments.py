@@ -1,9 +1,7 @@
-"""Moments of a log: the notations that people use, and the position of each.
+"""Moments of a log, and ranges between them: the notations that people use, and the position of each.
 
 A moment is a position, a time, or a time before the log's end. Times are those at which events were recorded: a moment
 at a time is the last event that was recorded at or before it. No clock is read, so a question has one answer.
-
-Ranges of a log: the notations for their ends, and the positions of these.
 """
 
 import re

@@ -18,8 +18,9 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import yaml
 
-from kaicore.errors import ClusterUnavailable, ConfigurationError, place_of_fault
+from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.service_account import ServiceAccount, in_a_pod
+from kaicore.yaml_text import place_of_fault
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,8 @@
 The watcher follows these kinds; its snapshot and `kai simulate` use the same table. The rights in
 `deploy/k8s/rbac.yaml` are tested against it.
 
-The kinds of dynamic resource allocation: their API paths, and their conversion into facts.
-
-The kinds of objects that group pods: their API paths, and their conversion into facts.
-
-The kinds of queues: their API paths, and their conversion into facts.
-
-The kinds of network topologies: their API paths, and their conversion into facts.
+A row has the API path of a kind and the conversion of its objects into facts. Kinds of devices, owners of pods, queues
+and network topologies have tables of their own within it.
 """
 
 from collections.abc import Callable
@@ -34,6 +29,7 @@ from kaicore.kube.normalize.node import normalize_node, normalize_priority_class
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.normalize.pod_group import (
     normalize_kai_pod_group,
+    normalize_kueue_workload,
     normalize_native_pod_group,
     normalize_sigs_pod_group,
     normalize_workload,
@@ -92,6 +88,7 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.rules.groups.labels import (
     KAI_POD_GROUP,
+    KUEUE_WORKLOAD,
     NATIVE_POD_GROUP,
     SIGS_POD_GROUP,
     WORKLOAD,
@@ -156,6 +153,8 @@ def _group_kind(
     )
 
 
+_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
+
 #: Every such kind.
 GROUP_KINDS: tuple[Kind[Any], ...] = (
     _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), groups.KaiPodGroup, normalize_kai_pod_group),
@@ -175,6 +174,13 @@ GROUP_KINDS: tuple[Kind[Any], ...] = (
         groups.WorkloadObject,
         normalize_workload,
     ),
+    _group_kind(
+        KUEUE_WORKLOAD,
+        "workloads",
+        _KUEUE_VERSIONS,
+        groups.KueueWorkloadObject,
+        normalize_kueue_workload,
+    ),
     *(
         _group_kind(one.kind, one.plural, one.versions, one.wire, one.normalize)
         for one in WORKLOADS.values()
@@ -188,8 +194,6 @@ def group_kind(api_version: str, kind: str) -> Kind[Any] | None:
     name = f"{kind}.{api_version.rpartition('/')[0]}"
     return next((row for row in GROUP_KINDS if row.name == name), None)
 
-
-_KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 KAI_QUEUES = OptionalResource(KAI_QUEUE, "scheduling.run.ai", "queues", ("v2",), KaiQueue, namespaced=False)
 

@@ -1,8 +1,4 @@
-"""Slices, device classes and taint rules from the wire into the model.
-
-Features of a later Kubernetes that this version does not know are listed in `unsupported`; pods that need them wait.
-
-Resource claims from the wire into the model: their requests and their allocation.
+"""Devices from the wire into the model: slices, device classes, taint rules and resource claims.
 
 Features of a later Kubernetes that this version does not know are listed in `unsupported`; pods that need them wait.
 """

@@ -1,7 +1,4 @@
-"""Fields that objects of several kinds share, converted into the model.
-
-Selectors from the wire into the model.
-"""
+"""Fields that objects of several kinds share, selectors among them, converted into the model."""
 
 import re
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""Nodes and priority classes from the wire into the model.
+"""Nodes from the wire into the model, with their NUMA zones and with priority classes.
 
-NodeResourceTopologies from the wire into the model, v1alpha1 and v1alpha2 alike.
+Zones come from NodeResourceTopologies, v1alpha1 and v1alpha2 alike.
 
 The kubelet's policy and scope come from attributes, if there are any. Each overrides on its own the value in the
 deprecated `topologyPolicies`. Source: kubernetes-sigs/scheduler-plugins @903da7df,

@@ -1,22 +1,20 @@
-"""Pods from the wire into the model.
+"""Pods from the wire into the model: requests, constraints, and what kai-ledger cannot honour.
 
 Requests of a pod to its scheduler that kai-ledger cannot honour are listed in `Pod.unsupported`. Invalid constraints
 are listed in `Pod.malformed`. In both cases the pod waits, instead of being placed as if it had not asked.
 
-The amounts of containers while a pod is resized in place (KEP-1287): requested, allocated, or held by the runtime.
-
-kube-scheduler's rule: the largest of the three counts while a resize is under way or deferred. So a pod that shrinks
-holds the old amount until its runtime has followed. The requested amount does not count where the kubelet will never
-grant it (`Infeasible`, which it reports for Guaranteed pods beside static managers).
+While a pod is resized in place (KEP-1287), kube-scheduler's rule holds: of the amounts that are requested, allocated
+and held by the runtime the largest counts, as long as the resize is under way or deferred. So a pod that shrinks holds
+the old amount until its runtime has followed. The requested amount does not count where the kubelet will never grant it
+(`Infeasible`, which it reports for Guaranteed pods beside static managers).
 
 Source: `k8s.io/component-helpers`, `resource/helpers.go`: determineContainerReqs up to v0.34 and then
 determineEffectiveRequests. v0.37 takes the largest of sums over containers, which is less only where one container
 grows while another shrinks.
 
-A pod's constraints on nodes and on the pods near it, from the wire into the model.
-
-When a pod is created, the API server merges `matchLabelKeys` and `mismatchLabelKeys` into selectors. This module merges
-them as well, because a manifest has not passed an API server; merging twice changes nothing.
+Constraints concern nodes and the pods near a pod. When a pod is created, the API server merges `matchLabelKeys` and
+`mismatchLabelKeys` into selectors. This module merges them as well, because a manifest has not passed an API server;
+merging twice changes nothing.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -7,6 +7,7 @@ from kaicore.kube.wire.groups import (
     KaiPodGroup,
     KaiSubGroup,
     KaiTopologyConstraint,
+    KueueWorkloadObject,
     NativeConstraints,
     NativePodGroup,
     NativePodGroupSpec,
@@ -14,10 +15,11 @@ from kaicore.kube.wire.groups import (
     SigsPodGroup,
     WorkloadObject,
 )
-from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible
+from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, said_count
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.labels import (
     KAI_POD_GROUP,
+    KUEUE_WORKLOAD,
     NATIVE_POD_GROUP,
     SIGS_POD_GROUP,
     WORKLOAD,
@@ -189,6 +191,16 @@ def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSourc
         field = f"spec.podGroupTemplates[{index}]"
         add(template.name, _native_root(template, subject=subject, field=field), field)
     return group_source(wire, WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER)
+
+
+def normalize_kueue_workload(wire: KueueWorkloadObject, lost: Lost = unheard) -> GroupSource:
+    """Reduce a `kueue.x-k8s.io` Workload to what it stands for and how long that may still run.
+
+    Kueue counts from the admission, and takes off what ran before an eviction. Source: Kueue, KEP 3125.
+    """
+    most = said_count(wire.spec.maximum_execution_time_seconds)
+    left = max(most - said_count(wire.status.accumulated_past_execution_time_seconds), 1) if most else 0
+    return group_source(wire, KUEUE_WORKLOAD, (GroupTemplate(),), lost=lost, active_deadline_s=left)
 
 
 def _native_root(spec: NativePodGroupSpec, *, subject: str, field: str) -> PodSet:

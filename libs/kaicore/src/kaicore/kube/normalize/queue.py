@@ -1,6 +1,6 @@
-"""Queues of KAI and of Kueue from the wire into the one model. Decision 0080 define the mapping.
+"""Queues of KAI and of Kueue from the wire into the one model, and ProvisioningRequests beside them.
 
-ProvisioningRequests from the wire into the model.
+Decision 0080 defines the mapping.
 """
 
 from collections.abc import Iterable

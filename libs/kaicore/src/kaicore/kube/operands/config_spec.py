@@ -1,6 +1,6 @@
 """The spec of a `Config`, as the operator reads it.
 
-Reading of specs: every fault is reported by field and value, and the other fields still count.
+Every fault is reported by field and value, and the other fields still count.
 """
 
 import re

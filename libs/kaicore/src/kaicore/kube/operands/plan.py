@@ -1,9 +1,7 @@
 """The plan: operands to create, change and delete, so that the cluster matches the Config and the shards.
 
-Drift: the fields in which an object in the cluster differs from its desired form.
-
-Only fields that the operator sets are compared. Fields that the API server fills in, or that others add, are left
-unchanged.
+An object is changed where fields differ from its desired form. Only fields that the operator sets are compared. Fields
+that the API server fills in, or that others add, are left unchanged.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

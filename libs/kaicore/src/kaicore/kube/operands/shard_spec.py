@@ -11,7 +11,7 @@ import msgspec
 from kaicore.errors import ConfigurationError
 from kaicore.kube.operands.config_spec import Faults, Resources, section
 from kaicore.kube.operands.names import Object
-from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
+from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy, current_names
 from kaicore.spelling import did_you_mean
 
 #: Names of shards are parts of names of pods and of labels.
@@ -204,6 +204,11 @@ def _merged(below: Object, above: Object) -> Object:
 
 
 def _check_settings(settings: Object, faults: Faults) -> None:
+    try:
+        settings = current_names(settings)
+    except ConfigurationError as error:
+        faults.messages.append(f"spec.settings: {error}")
+        return
     unknown = [name for name in settings if name not in EngineConfig.__struct_fields__]
     for name in unknown:
         meant = did_you_mean(name, EngineConfig.__struct_fields__)

@@ -14,6 +14,7 @@ import yaml
 from kaicore.kube.operands.config_spec import ConfigSpec
 from kaicore.kube.operands.names import DIGEST, MANAGED_BY, OPERAND_KINDS, OPERATOR, SHARD, Object, owner_reference
 from kaicore.kube.operands.shard_spec import ReplicaMode, ShardSpec
+from kaicore.yaml_text import load_yaml_all
 
 _POD_OWNERS = ("DaemonSet", "Deployment", "StatefulSet")
 _SETTINGS = "kai.scheduler/settings-digest"
@@ -22,7 +23,7 @@ _SETTINGS_FILE, _SETTINGS_DIRECTORY, _SETTINGS_VOLUME = "scheduler.yaml", "/etc/
 
 def read_templates(text: str) -> tuple[Object, ...]:
     """Return the objects of a manifest that can be operands; the others are deployed beside the operator."""
-    return tuple(document for document in yaml.safe_load_all(text) if document and document["kind"] in OPERAND_KINDS)
+    return tuple(document for document in load_yaml_all(text) if document and document["kind"] in OPERAND_KINDS)
 
 
 def exporter_operands(

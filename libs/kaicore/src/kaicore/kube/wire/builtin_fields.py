@@ -1,6 +1,6 @@
 """Check of objects of built-in kinds against the fields of their types: wrong types and unknown fields.
 
-The fields of the built-in types, read from the digest that `scripts/builtin_types.py` writes.
+The fields are read from the digest that `scripts/builtin_types.py` writes.
 """
 
 from dataclasses import dataclass

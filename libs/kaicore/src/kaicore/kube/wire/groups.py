@@ -1,12 +1,6 @@
-"""Owners of pods on the wire, reduced to the fields that define how many of their pods must run at once.
+"""Objects that group pods, on the wire: owners of pods, PodGroups of four dialects, native Workloads and HyperJobs.
 
-Objects that group pods, on the wire: PodGroups of four dialects, and the native Workload.
-
-As in `kaicore.kube.wire.objects`, only the fields that are read.
-
-HyperJobs on the wire: Jobs of Volcano that belong together.
-
-As in `kaicore.kube.wire.objects`, only the fields that are read.
+Only the fields are read that define how many of their pods must run at once, as in `kaicore.kube.wire.objects`.
 """
 
 from typing import Any
@@ -136,3 +130,22 @@ class WorkloadObject(KubernetesObject):
     """A `scheduling.k8s.io` Workload: v1alpha1 (Kubernetes 1.35), v1alpha2 (1.36), v1alpha3 and v1beta1 (1.37)."""
 
     spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+
+
+class KueueWorkloadSpec(Wire):
+    """The spec of a `kueue.x-k8s.io` Workload: how long it may run once it is admitted."""
+
+    maximum_execution_time_seconds: int | None = None
+
+
+class KueueWorkloadStatus(Wire):
+    """The status of a `kueue.x-k8s.io` Workload: how long it ran before it was evicted."""
+
+    accumulated_past_execution_time_seconds: int | None = None
+
+
+class KueueWorkloadObject(KubernetesObject):
+    """A `kueue.x-k8s.io` Workload, which stands for a job, a pod or a pod group."""
+
+    spec: KueueWorkloadSpec = msgspec.field(default_factory=KueueWorkloadSpec)
+    status: KueueWorkloadStatus = msgspec.field(default_factory=KueueWorkloadStatus)

@@ -5,9 +5,7 @@ than the generated models. Every field has a default, because an API server leav
 `null` declares it. Only JSON types are checked here; `kaicore.kube.normalize` checks the rest. No object can be part
 of a reference cycle, hence `gc=False`: fifty thousand pods are no load on the collector.
 
-Node and pod constraints of a pod on the wire: see `kaicore.kube.wire.objects`.
-
-Volumes, namespaces and disruption budgets on the wire: see `kaicore.kube.wire.objects`.
+Pods with their constraints, nodes, volumes, namespaces and disruption budgets are here.
 """
 
 import msgspec

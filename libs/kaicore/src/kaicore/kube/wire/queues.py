@@ -1,9 +1,9 @@
-"""Queues on the wire: those of KAI, and Kueue's ClusterQueues, Cohorts, LocalQueues and ResourceFlavors.
+"""Queues on the wire: those of KAI and of Kueue, with cohorts and flavors, and requests of nodes.
 
 As in `kaicore.kube.wire.objects`, only the fields that are read. The versions of Kueue's kinds differ in names of
 fields, not in shape.
 
-ProvisioningRequests on the wire, reduced to the fields that are read, and their API paths.
+ProvisioningRequests come with their API paths.
 """
 
 from typing import Any

@@ -9,12 +9,11 @@ a chain: when the last of them has been stored, every position before it has bee
 batch asks for a confirmation, and the very first one, which shows whether this publisher may extend the stream. That
 one goes alone unless we published the message before it.
 
-A subscription that pulls from a JetStream consumer ahead of its reader, and never further than a window.
+A subscription pulls from a consumer ahead of its reader, and never further than a window. The consumer lives in the
+server's memory and needs no acknowledgements: a reader that lost something makes a new one. Messages come by callback,
+because nats-py's `fetch` and its iterators cost a timer for each message.
 
-The consumer lives in the server's memory and needs no acknowledgements: a reader that lost something makes a new one.
-Messages come by callback, because nats-py's `fetch` and its iterators cost a timer for each message.
-
-JetStream's API as the bus and the store of leases use it: requests, answers, and the meaning of errors.
+The store of leases uses the same requests, answers and meanings of errors.
 """
 
 import asyncio

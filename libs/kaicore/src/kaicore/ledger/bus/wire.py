@@ -3,7 +3,7 @@
 Leaving a large event out would break the rule that sequence equals position. The hash shows a reader that an event is
 to be fetched from the log, and shows the relay which log the stream belongs to.
 
-Names of clusters and events on the bus.
+Names of clusters and events on the bus are here as well.
 """
 
 import re

@@ -209,6 +209,7 @@ def cycle_input(
         below=sorted(filter(share.has, workloads.below)),
         failures_left=state.failures_left,
         moved_at=state.moved_at,
+        moved_pods=state.moved_pods,
         in_backoff=in_backoff,
         accounts=CycleQueues(state.queue_accounts(config, now=now), config.fair_share),
         excluded_nodes=excluded,

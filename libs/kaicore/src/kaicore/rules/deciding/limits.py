@@ -3,7 +3,7 @@
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.groups.labels import JOB, declared_limit_s, least_limit_s
-from kaicore.rules.groups.membership import owner_kind
+from kaicore.rules.groups.membership import POD, owner_kind
 from kaicore.rules.model.group import source_key
 from kaicore.rules.state.indexes.run_times import run_keys
 from kaicore.rules.state.views import CycleView, WorkView
@@ -13,6 +13,7 @@ def limit_us(state: WorkView, member: Member) -> int:
     """Return how long a pod may run, microseconds; -1 without a limit.
 
     The least counts of what the pod says, its Job, and each object above it that says how its pods belong together.
+    What a Workload of Kueue says that stands for one of these, for the pod or for its pod group counts, too.
     """
     pod, table = member.pod, state.group_table
     place = table.place_of(pod.uid)
@@ -20,6 +21,9 @@ def limit_us(state: WorkView, member: Member) -> int:
     if pod.owner is not None and owner_kind(pod.owner) == JOB:
         keys.add(source_key(JOB, pod.namespace, pod.owner.name))
     sources = [table.sources[key].active_deadline_s for key in keys if key in table.sources]
+    if place is not None:
+        keys |= {place.group, source_key(POD, pod.namespace, pod.name)}
+        sources += [one.active_deadline_s for key in keys for one in table.workloads_of(key)]
     limit = least_limit_s(pod.active_deadline_s, declared_limit_s(pod.labels, pod.annotations), *sources)
     return limit * 1_000_000 if limit else -1
 

@@ -17,7 +17,7 @@ from kaicore.rules.engine.config import ENGINE_VERSION, Backfill, EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, reasons_in_short, waiting_reasons
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import ShadowDecided
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import CycleView, WorkView
 
@@ -35,7 +35,7 @@ def shadow_config(config: EngineConfig, scheduler: str) -> EngineConfig:
 
     It asks for no nodes, and reserves no start: the other scheduler would not keep it.
     """
-    off = {"heal": False, "provisioning": ProvisioningConfig(), "backfill": Backfill.OFF}
+    off = {"repair": False, "provisioning": ProvisioningConfig(), "backfill": Backfill.OFF}
     return msgspec.structs.replace(config, scheduler_name=scheduler, **off)
 
 
@@ -97,7 +97,7 @@ def shadow_notes(entry: PodEntry, state: WorkView) -> list[str]:
     return [f"a shadow would let it wait: {reasons_in_short(reasons)}"] if reasons else []
 
 
-def shadow_reasons(entry: PodEntry, state: WorkView) -> list[Reason]:
+def shadow_reasons(entry: PodEntry, state: WorkView) -> list[CodedReason]:
     """Return why a shadow would let a pod wait, as it recorded last; empty where the pod does not wait."""
     if entry.stage is not Stage.WAITING or entry.pod.uid in state.shadows.choices:
         return []

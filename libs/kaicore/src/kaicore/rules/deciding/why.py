@@ -11,8 +11,7 @@ from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.reasons.base import gpu_hours_text, named_amount
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason, gpu_hours_text, named_amount
 from kaicore.rules.groups.labels import JOB, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.placement import Placement
@@ -171,7 +170,7 @@ def verdict(entry: PodEntry | None, state: WorkView, *, scheduler_name: str) -> 
     return "pending" if pending_reasons(entry, state) else "waits for its first cycle"
 
 
-def pending_reasons(entry: PodEntry, state: WorkView) -> list[Reason]:
+def pending_reasons(entry: PodEntry, state: WorkView) -> list[CodedReason]:
     """Return why a pod waits: that it is not known which pods it starts with, which no cycle decides on.
 
     Else the reasons last recorded for its group, or for those like it, and for its class.
@@ -218,8 +217,8 @@ def notes(entry: PodEntry, state: CycleView) -> list[str]:
         borne = state.failures_left(entry.pod)
         if borne is not None and borne.left <= 0:
             reason = reason or "its Job counts evictions as failures and allows no more"
-        if not config.heal:
-            reason = "repair is switched off (setting heal)"
+        if not config.repair:
+            reason = "repair is switched off (setting repair)"
         due = state.repairs.due_at(entry, config)
         if reason or due is None:
             lines.append(f"it stays where it is: {reason or 'another scheduler placed it'}")

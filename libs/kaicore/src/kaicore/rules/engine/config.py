@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 import msgspec
 
+from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
@@ -15,10 +16,10 @@ from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.division import FairShareConfig
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
-ENGINE_VERSION = "23"
+ENGINE_VERSION = "24"
 
 #: A day, in microseconds.
 DAY_US = 86_400_000_000
@@ -103,7 +104,8 @@ class Backfill(StrEnum):
     """The work that may start before a group that came first and does not fit (decision 0660).
 
     `OFF`: all that fits. `EASY`: what does not delay the first such group that is owed its room, of groups of several
-    pods. `CONSERVATIVE`: what delays none of the first such groups (`most_promises`).
+    pods and of pods that have waited for long. `CONSERVATIVE`: what delays none of the first such groups
+    (`most_promises`).
     """
 
     OFF = "off"
@@ -169,17 +171,20 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         bind_backoff_max_us: the longest such wait.
         numa_scoring: which nodes are preferred for their zones, before `placement_strategy` is asked.
         unobserved_after_us: a pod that runs for longer without an observation is a sign of a sick exporter.
-        heal: whether pods that ask for it are placed anew when their own NUMA policy was missed.
-        heal_after_us: how long a miss must stand before anything is done about it.
-        heal_backoff_us: least time between two healings among the alike pods of one owner; doubles with each, and with
+        repair: whether pods that ask for it are placed anew when their own NUMA policy was missed.
+        repair_after_us: how long a miss must stand before anything is done about it.
+        repair_backoff_us: least time between two repairs among the alike pods of one owner; doubles with each, and with
             each eviction of a pod that failed.
-        heal_backoff_max_us: the longest such time.
+        repair_backoff_max_us: the longest such time.
         fair_share: fairness between queues.
         actions: what a cycle does, in this order.
         consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
         consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
         consolidate_win_us: so much GPU time is won by each GPU that starts, and pods are moved if they lose less work
             than that (`kaicore.rules.engine.victims.moving`); 0 where sizes are compared instead.
+        consolidate_pods_per_day: so many pods are moved at most within 24 hours, counted by hours that have begun, of
+            all shards; 0 for as many as pay.
+        consolidate_gpus_per_pod: so many GPUs start at least for each pod that is moved; 0 where that does not matter.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod while its victims do not go.
@@ -203,6 +208,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         most_promises: to how many groups a start is promised at once, where backfill is conservative.
         run_time_per_cent: a pod without a declared limit is expected to run for as long as this part of the last runs
             like its own; 0 for not to expect anything.
+        promise_alone_after_us: a pod that starts alone is promised a start, as a gang is, once it has waited for so
+            long; 0 for never.
         hold_after_us: for a group that waits for pods without a declared limit, room is held once it is so old.
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
         gpu_sharing: whether pods get shares of GPUs; without, pods that ask for one wait.
@@ -223,15 +230,17 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     bind_backoff_max_us: int = 300_000_000
     numa_scoring: NumaScoring = NumaScoring()
     unobserved_after_us: int = 120_000_000
-    heal: bool = True
-    heal_after_us: int = 10_000_000
-    heal_backoff_us: int = 60_000_000
-    heal_backoff_max_us: int = 3_600_000_000
+    repair: bool = True
+    repair_after_us: int = 10_000_000
+    repair_backoff_us: int = 60_000_000
+    repair_backoff_max_us: int = 3_600_000_000
     fair_share: FairShareConfig = FairShareConfig()
     actions: tuple[Action, ...] = tuple(Action)
     consolidate_groups: int = 16
     consolidate_cooldown_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 600_000_000
     consolidate_win_us: Annotated[int, msgspec.Meta(ge=0, le=MOST_RECENT_DAYS * DAY_US)] = 0
+    consolidate_pods_per_day: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    consolidate_gpus_per_pod: Annotated[int, msgspec.Meta(ge=0, le=1_024)] = 0
     consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
@@ -241,7 +250,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     node_not_ready_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 30_000_000
     recheck_us: int = 30_000_000
     search_steps: int = 200_000
-    topology_strategy: Strategy = Strategy.BEST_FIT
+    topology_strategy: TopologyStrategy = TopologyStrategy.BEST_FIT
     provisioning: ProvisioningConfig = ProvisioningConfig()
     node_pool: str | None = None
     node_pool_label: str = NODE_POOL_LABEL
@@ -249,6 +258,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     backfill: Backfill = Backfill.EASY
     most_promises: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
+    promise_alone_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
     gpu_sharing: bool = False
@@ -275,19 +285,19 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         Raises:
             msgspec.ValidationError: it is of a version with other settings.
         """
-        return msgspec.convert({**_UNSAID, **document}, cls)
+        return msgspec.convert({**_UNSAID, **current_names(document)}, cls)
 
     def document(self) -> dict[str, object]:
         """Return the configuration as plain data, for the log.
 
         A setting that came after logs were written stands in it only where it is not as it was before: so a
-        configuration that says nothing of it keeps its digest.
+        configuration that says nothing of it keeps its digest. A renamed setting keeps its former name there.
         """
         document: dict[str, object] = msgspec.to_builtins(self)
         for name in _LATER:
             if document[name] == _UNSAID[name]:
                 del document[name]
-        return document
+        return {_FORMER.get(name, name): value for name, value in document.items()}
 
     def digest(self) -> str:
         """Identify the configuration."""
@@ -309,11 +319,35 @@ _LATER = (
     "backfill",
     "most_promises",
     "run_time_per_cent",
+    "promise_alone_after_us",
     "hold_after_us",
     "hold_us",
     "consolidate_win_us",
+    "consolidate_pods_per_day",
+    "consolidate_gpus_per_pod",
     "gpu_sharing",
     "gpu_reservation_namespace",
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
-_UNSAID |= {"backfill": Backfill.OFF.value, "hold_after_us": 0}
+_UNSAID |= {"backfill": Backfill.OFF.value, "promise_alone_after_us": 0, "hold_after_us": 0}
+
+#: Former names of settings: they are still read, and they are the names in the log.
+_FORMER = {
+    "repair": "heal",
+    "repair_after_us": "heal_after_us",
+    "repair_backoff_us": "heal_backoff_us",
+    "repair_backoff_max_us": "heal_backoff_max_us",
+}
+_CURRENT = {former: current for current, former in _FORMER.items()}
+
+
+def current_names(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return settings under their current names.
+
+    Raises:
+        ConfigurationError: one stands there under its current and its former name.
+    """
+    for former, current in _CURRENT.items():
+        if former in settings and current in settings:
+            raise ConfigurationError(f"{current} and {former} are one setting: give {current}")
+    return {_CURRENT.get(name, name): value for name, value in settings.items()}

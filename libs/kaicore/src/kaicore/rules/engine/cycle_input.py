@@ -117,6 +117,7 @@ class CycleInput:
         failures_left: returns how many failures the Job of a pod bears; None where evictions do not count as such.
         moved_at: when pods were last moved to make room, microseconds since the epoch, by
             `kaicore.rules.engine.cycle_input.move_key`.
+        moved_pods: how many pods were moved to make room, by hour since the epoch.
         in_backoff: uids of waiting pods that are not to be placed yet, after failed binds.
         marks_of: returns what a pod leaves on the node that it is charged to, by its uid
             (`kaicore.rules.engine.constraints.pod_marks`).
@@ -156,6 +157,7 @@ class CycleInput:
     budgets: Budgets = field(default_factory=Budgets)
     failures_left: Callable[[Pod], FailuresLeft | None] = lambda _: None
     moved_at: Mapping[str, int] = field(default_factory=dict)
+    moved_pods: Mapping[int, int] = field(default_factory=dict)
     in_backoff: frozenset[str] = frozenset()
     marks_of: Callable[[str], tuple[str, ...]] = lambda _: ()
     excluded_nodes: ExcludedNodes = field(default_factory=ExcludedNodes)
@@ -174,6 +176,14 @@ class CycleInput:
 
 #: Creation times are in whole seconds.
 _SECOND_US = 1_000_000
+HOUR_US = 3_600_000_000
+HOURS_OF_DAY = 24
+
+
+def moved_within_a_day(cycle_input: CycleInput) -> int:
+    """Return how many pods were moved in the last 24 hours that have begun."""
+    first = cycle_input.now // HOUR_US - HOURS_OF_DAY
+    return sum(pods for hour, pods in cycle_input.moved_pods.items() if hour > first)
 
 
 def move_key(group: str, pod: Pod) -> str:

@@ -164,7 +164,7 @@ WORKLOAD = "Workload.scheduling.k8s.io"
 JOB = "Job.batch"
 VOLCANO_JOB = "Job.batch.volcano.sh"
 
-#: What Kueue makes of pods that name a pod group. It is not read: the pods say all of it.
+#: Kueue makes one for each job, pod or pod group. How long that may run is read of it; the pods say all the rest.
 KUEUE_WORKLOAD = "Workload.kueue.x-k8s.io"
 
 #: Kinds of objects that are groups, with or without pods, and may get a status.

@@ -34,7 +34,7 @@ from kaicore.rules.groups.labels import (
     preemption_delay_us,
     queue_of,
 )
-from kaicore.rules.groups.membership import POD, Membership, membership
+from kaicore.rules.groups.membership import POD, Membership, membership, owner_kind
 from kaicore.rules.groups.volcano import annotated_tiers
 from kaicore.rules.model.group import (
     Group,
@@ -264,6 +264,8 @@ class GroupTable:
         self._alone: dict[str, str] = {}
         #: Pods that depend on a source, whether it is there or not.
         self._dependents: dict[str, set[str]] = {}
+        #: Keys of Kueue's Workloads, by the key of the object that each stands for.
+        self._workloads: dict[str, set[str]] = {}
         #: Groups that are made of a source.
         self._made_of: dict[str, set[str]] = {}
         #: Groups that are to be made anew.
@@ -285,7 +287,10 @@ class GroupTable:
 
     def source_seen(self, source: GroupSource) -> tuple[str, ...]:
         """Take in a source that is new or has changed; return the uids of the pods that belong elsewhere now."""
+        self._forget_workload(source.key)
         self.sources[source.key] = source
+        if source.kind == KUEUE_WORKLOAD:
+            self._workloads.setdefault(_stands_for(source), set()).add(source.key)
         return self._source_changed(source.key)
 
     def source_gone(self, key: str, uid: str) -> tuple[str, ...]:
@@ -293,8 +298,21 @@ class GroupTable:
         source = self.sources.get(key)
         if source is None or source.uid != uid:
             return ()
+        self._forget_workload(key)
         del self.sources[key]
         return self._source_changed(key)
+
+    def workloads_of(self, key: str) -> list[GroupSource]:
+        """Return the Workloads of Kueue that stand for an object, by its key; in no order."""
+        return [self.sources[one] for one in self._workloads.get(key, ())]
+
+    def _forget_workload(self, key: str) -> None:
+        before = self.sources.get(key)
+        if before is not None and before.kind == KUEUE_WORKLOAD:
+            stands_for = _stands_for(before)
+            self._workloads[stands_for].discard(key)
+            if not self._workloads[stands_for]:
+                del self._workloads[stands_for]
 
     def priority_class(self, name: str, value: int | None) -> None:
         """Take in a priority class, None when it is gone."""
@@ -428,6 +446,12 @@ class GroupTable:
 
 def _is_alone(place: Membership) -> bool:
     return place.group.startswith(_ALONE)
+
+
+def _stands_for(workload: GroupSource) -> str:
+    """Return the key of what a Workload of Kueue stands for: its controller, or the pod group of its name."""
+    owner = workload.owner
+    return source_key(owner_kind(owner), workload.namespace, owner.name) if owner is not None else workload.key
 
 
 def _age(pod: Pod) -> _Age:

@@ -10,21 +10,35 @@ from functools import lru_cache
 
 import msgspec
 
-#: The extended resource of whole GPUs.
-GPU = "nvidia.com/gpu"
+from kaicore.rules.objects.gpu_sharing import (
+    GPU,
+    GPU_GROUP_LABEL,
+    GPU_GROUP_LABEL_PREFIX,
+    GPU_INDEX_ANNOTATION,
+    RESERVATION_NAMESPACE,
+)
+
+__all__ = [
+    "GPU",
+    "GPU_GROUP_LABEL",
+    "GPU_GROUP_LABEL_PREFIX",
+    "GPU_INDEX_ANNOTATION",
+    "GPU_MEMORY_LABEL",
+    "RESERVATION_NAMESPACE",
+    "WHOLE",
+    "GpuPart",
+    "GpuShare",
+    "gpu_memory",
+    "gpus_text",
+    "group_labels",
+    "groups_of",
+    "reservation_name",
+]
+
 #: A GPU in thousandths.
 WHOLE = 1000
 #: On a node: the memory of each of its GPUs in MiB; in bytes where it is that large, as an older feature discovery did.
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
-#: On a pod with a part, and on the reservation pod: the GPU group. With several parts a pod has one label for each,
-#: with this prefix.
-GPU_GROUP_LABEL = "runai-gpu-group"
-GPU_GROUP_LABEL_PREFIX = "runai-gpu-group/"
-#: On a reservation pod, written by its own program: the index of the GPU that its kubelet gave it.
-GPU_INDEX_ANNOTATION = "run.ai/reserve_for_gpu_index"
-#: Where reservation pods are, unless a setting says otherwise.
-RESERVATION_NAMESPACE = "kai-resource-reservation"
-
 _MIB = 1 << 20
 _ROUNDED_TO_MIB = 100
 #: A name has at most so many characters.

@@ -9,7 +9,7 @@ are ours.
 |---|---|---|
 | `kai.scheduler/numa-policy` | `single-numa-node`, `restricted`, `best-effort` | no policy of its own |
 | `kai.scheduler/numa-resources` | resource names with commas between | all that kubelets align of the pod |
-| `kai.scheduler/numa-heal` | `true`, `false` | `false` |
+| `kai.scheduler/numa-repair` (formerly `numa-heal`) | `true`, `false` | `false` |
 
 Prediction and observation are judged alike. The resources of a container under the policy (of the whole pod, where the
 kubelet asks for hints so) must come from a limited number of zones. The limit is one for `single-numa-node`. For
@@ -74,7 +74,9 @@ def spans(columns: ZoneColumns, row: int, admitted: Admitted) -> tuple[int, ...]
 
 POLICY_ANNOTATION = "kai.scheduler/numa-policy"
 RESOURCES_ANNOTATION = "kai.scheduler/numa-resources"
-HEAL_ANNOTATION = "kai.scheduler/numa-heal"
+REPAIR_ANNOTATION = "kai.scheduler/numa-repair"
+#: The name until 0.2.0, still read where the other is not there.
+_FORMER_REPAIR_ANNOTATION = "kai.scheduler/numa-heal"
 
 _POLICIES = (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED, TopologyPolicy.BEST_EFFORT)
 _FLAGS = {"true": True, "false": False}
@@ -131,9 +133,9 @@ def pod_numa_policy(pod: Pod, aligned: AlignedRequest) -> PodNumaPolicy | None:
     return PodNumaPolicy(TopologyPolicy(text), resources)
 
 
-def wants_healing(pod: Pod) -> bool:
+def wants_repair(pod: Pod) -> bool:
     """Tell whether a pod asks to be placed anew when its own policy is missed; anything but `true` is no."""
-    return _FLAGS.get(pod.annotations.get(HEAL_ANNOTATION, "false"), False)
+    return _FLAGS.get(_repair_flag(pod)[1] or "false", False)
 
 
 def malformed_annotations(pod: Pod) -> Iterator[InvalidObject]:
@@ -147,9 +149,17 @@ def malformed_annotations(pod: Pod) -> Iterator[InvalidObject]:
         pod_numa_policy(pod, aligned_request(pod))
     except InvalidObject as error:
         yield error
-    flag = pod.annotations.get(HEAL_ANNOTATION)
+    annotation, flag = _repair_flag(pod)
     if flag is not None and flag not in _FLAGS:
-        yield _invalid(pod, HEAL_ANNOTATION, flag, "must be true or false")
+        yield _invalid(pod, annotation, flag, "must be true or false")
+
+
+def _repair_flag(pod: Pod) -> tuple[str, str | None]:
+    """Return the annotation that asks for repair, and its value; None without one."""
+    for annotation in (REPAIR_ANNOTATION, _FORMER_REPAIR_ANNOTATION):
+        if annotation in pod.annotations:
+            return annotation, pod.annotations[annotation]
+    return REPAIR_ANNOTATION, None
 
 
 def _invalid(pod: Pod, annotation: str, value: str | None, why: str) -> InvalidObject:

@@ -22,7 +22,7 @@ class StateNumbers:
         kinds, states: numbers by what a row is like.
         kinds_of_states: the kind of each state.
         befores: how a row of each state is, to restore it; None where nobody asked yet.
-        ranks: ranks of states, by what was asked for.
+        scores: scores of states, by what was asked for.
         figures: all rows' figures as the last cycle found them, in parts; empty before the first cycle.
         of_rows: their states then, -1 where they were not looked at.
     """
@@ -33,7 +33,7 @@ class StateNumbers:
         self.states: dict[object, int] = {}
         self.kinds_of_states: list[int] = []
         self.befores: list[Any] = []
-        self.ranks: dict[object, _Ints] = {}
+        self.scores: dict[object, _Ints] = {}
         self.figures: tuple[_Ints, ...] = ()
         self.of_rows: _Ints = np.zeros(0, np.int64)
 

@@ -94,6 +94,7 @@ class _StateRecord(msgspec.Struct):
     quarantined: list[QuarantinedEvent] = msgspec.field(default_factory=list)
     recent_work: list[SeenWork] = msgspec.field(default_factory=list)
     run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
+    moved_pods: list[tuple[int, int]] = msgspec.field(default_factory=list)
     gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
 
 
@@ -178,6 +179,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             quarantined=list(state.quarantined.values()),
             recent_work=state.recent_work.record(),
             run_times=state.run_times.record(),
+            moved_pods=sorted(state.moved_pods.items()),
             gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
         )
     )
@@ -198,6 +200,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.freed_at = record.freed_at
     state.reasons.by_class, state.reasons.by_group = record.reasons, record.group_reasons
     state.repairs.records, state.moved_at = record.repairs, record.moved_at
+    state.moved_pods = dict(record.moved_pods)
     state.counters.restore(record.counters)
     state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)

@@ -1,7 +1,5 @@
 """The access file: hashes of keys, each with scopes, and issuers of tokens. It is read again when it changes.
 
-Keys by which callers authenticate to the API.
-
 A key is 256 random bits, so its SHA-256 need not be salted or slow: nobody can try them all. The API has hashes only
 (`docs/how-to/api.md`), so a reader of its file learns no key.
 """
@@ -15,10 +13,11 @@ from pathlib import Path
 import yaml
 from pydantic import AwareDatetime, Field, ValidationError
 
-from kaicore.errors import ConfigurationError, InvalidObject, place_of_fault
+from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.runtime.access.issuers import IssuerEntry, Strict
 from kaicore.runtime.access.scopes import Caller, parse_scope
 from kaicore.runtime.service.logs import get_logger
+from kaicore.yaml_text import load_yaml, place_of_fault
 
 #: Begins every key, so that people and scanners of secrets see what it is.
 KEY_PREFIX = "kai_"
@@ -144,7 +143,7 @@ def read_access_file(path: Path) -> AccessRules:
         ConfigurationError: it cannot be read, or makes no sense.
     """
     try:
-        document = _Document.model_validate(yaml.safe_load(path.read_bytes()) or {})
+        document = _Document.model_validate(load_yaml(path.read_bytes()) or {})
         return AccessRules(document.keys, document.issuers, source=str(path))
     except OSError as error:
         raise ConfigurationError(f"access file {path}: {os.strerror(error.errno or 0)}") from error

@@ -1,6 +1,6 @@
 """Health and metrics of a service over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`.
 
-The one form of error bodies in our HTTP servers.
+Error bodies have one form in all our HTTP servers.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping

@@ -3,7 +3,7 @@
 A supervisor that names itself in `KAI_PARENT_PID` is not outlived, however it ends: on Linux the kernel sends the
 service SIGTERM when its parent dies.
 
-Several endless bodies of a service that stand and fall together.
+A service may have several endless bodies, which stand and fall together.
 """
 
 import asyncio
@@ -15,6 +15,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 import uvloop
 
 from kaicore.errors import ConfigurationError, KaiError
+from kaicore.runtime.fork_server import ForkServer, forking
 from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_limits import HttpLimits
@@ -42,10 +43,15 @@ async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, Non
         task.result()
 
 
+@dataclass(slots=True)
 class ServiceContext(ProcessContext[Logger]):
-    """The context of a service."""
+    """The context of a service.
 
-    __slots__ = ()
+    Attributes:
+        forks: forks the programs that the service starts; None where it starts none, or this system has no such server.
+    """
+
+    forks: ForkServer | None = None
 
 
 _SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
@@ -61,6 +67,7 @@ class Service(Generic[_SettingsT]):
         serve: the service; it is cancelled `STOP_GRACE_S` seconds after the context's `stopping` was set.
         conditions: these must be met before `/readyz` says so.
         serve_health: False for a service that serves the health routes itself.
+        starts: modules of the programs that it starts; they are imported once, beside the service.
     """
 
     name: str
@@ -68,6 +75,7 @@ class Service(Generic[_SettingsT]):
     serve: Callable[[ServiceContext, _SettingsT], Awaitable[None]]
     conditions: tuple[str, ...] = ()
     serve_health: bool = True
+    starts: tuple[str, ...] = ()
 
     def main(self) -> NoReturn:
         """Entry point of the program: run with the process's arguments, and exit."""
@@ -96,7 +104,8 @@ class Service(Generic[_SettingsT]):
         configure_logging(self.name, level=settings.log_level)
         context = ServiceContext(name=self.name, health=Health(*self.conditions), log=get_logger())
         try:
-            uvloop.run(_run(context, settings, self.serve, serve_health=self.serve_health))
+            with forking(self.starts) as context.forks:
+                uvloop.run(_run(context, settings, self.serve, serve_health=self.serve_health))
         except KaiError as error:
             context.log.error("service failed", error=str(error), kind=type(error).__name__)
             # A supervisor need not try again while the settings are the same.

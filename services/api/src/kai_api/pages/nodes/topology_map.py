@@ -1,8 +1,7 @@
 """The map: a cluster's nodes by domain of a topology, or by name where there is none.
 
-A domain of the map: its nodes, each with its zones in small.
-
-Idle segments: how many groups of whole nodes could start at once, by size and by level of a topology.
+A domain shows its nodes, each with its zones in small. Idle segments tell how many groups of whole nodes could start at
+once, by size and by level.
 """
 
 from dataclasses import dataclass

@@ -2,8 +2,8 @@
 
 from importlib import resources
 
-import yaml
 from kaicore.kube.kinds.shipped_crds import shipped_crds
+from kaicore.yaml_text import load_yaml_all
 
 from kai_apiserver.kinds.pods import DEFAULT_TOLERATIONS
 from kai_apiserver.objects import Object
@@ -19,7 +19,7 @@ _GPU_TOLERATION = '[{"key": "nvidia.com/gpu", "operator": "Exists"}]'
 def demonstrate(backend: Backend) -> None:
     """Create what is missing: the CRDs of PodGroups, queues and batch work, and the playground."""
     for text in [*shipped_crds().values(), *_texts()]:
-        for definition in yaml.safe_load_all(text):
+        for definition in load_yaml_all(text):
             _create_missing(backend, ("apiextensions.k8s.io", DEFINITIONS.partition(".")[0]), definition)
     annotations = {DEFAULT_TOLERATIONS: _GPU_TOLERATION}
     _create_missing(backend, ("", "namespaces"), {"metadata": {"name": PLAYGROUND, "annotations": annotations}})

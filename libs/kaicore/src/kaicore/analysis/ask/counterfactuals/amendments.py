@@ -1,10 +1,7 @@
-"""Changes to nodes so that they take a pod: uncordoned, untainted, labelled, made ready.
+"""Amendments that may make a pod start: changes to nodes, pods, queues and volumes.
 
-Changes to pods: one obstacle after another is removed from their specs.
-
-Changes to queues so that work starts: a queue is created, started, given more, or covers another resource.
-
-Changes to volumes: a volume is created, bound or released.
+A node is uncordoned, untainted, labelled or made ready. From a pod one obstacle after another is removed. A queue is
+created, started, given more, or covers another resource. A volume is created, bound or released.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +24,7 @@ from kaicore.rules.events.payloads import (
     QueueDeleted,
     QueueObserved,
 )
-from kaicore.rules.events.reasons.base import NodeReason, named_amount
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount
 from kaicore.rules.events.reasons.devices import (
     DevicesTaken,
     NoMatchingDevices,
@@ -72,7 +69,6 @@ from kaicore.rules.events.reasons.queue import (
     ResourceNotCovered,
     VictimWithinShare,
 )
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.kueue import TOTAL_COUNT
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
@@ -229,7 +225,7 @@ def pod_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_pods_nearby(asked, reason)
 
 
-def _of_itself(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_itself(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     pod = asked.pod
     match reason:
         case SchedulingGated():
@@ -282,7 +278,7 @@ def _corrected(pod: Pod, problem: str, count: int) -> Pod:
     return edited(pod, malformed="", annotations=annotations)
 
 
-def _of_nodes(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_nodes(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     pod = asked.pod
     match reason:
         case NodeSelectorMismatch():
@@ -306,7 +302,7 @@ def _of_nodes(asked: Asked, reason: Reason) -> Iterator[Amendment]:
             pass
 
 
-def _of_devices(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_devices(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     if not isinstance(reason, ResourceClaimNotReady | ResourceClaimOutOfReach | NoMatchingDevices | DevicesTaken):
         return
     for claim in asked.pod.resource_claims:
@@ -326,7 +322,7 @@ def _best_effort(pod: Pod) -> Pod:
     return edited(pod, annotations={**pod.annotations, POLICY_ANNOTATION: "best-effort"})
 
 
-def _of_pods_nearby(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_pods_nearby(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     subject = asked.pod.subject
     match reason:
         case TopologySpread():
@@ -370,7 +366,7 @@ def queue_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_reason(asked, reason)
 
 
-def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case QueueDoesNotExist():
             yield _made(Queue(name=reason.queue or DEFAULT_QUEUE, uid="made", origin="Queue.scheduling.run.ai"))

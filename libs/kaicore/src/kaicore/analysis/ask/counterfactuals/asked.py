@@ -20,8 +20,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import members_of
 from kaicore.rules.events.payloads import NodeObserved, PodObserved
-from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.columns import Ints
@@ -58,7 +57,7 @@ class Asked:
         self.pod = entry.pod
 
     @cached_property
-    def reasons(self) -> list[Reason]:
+    def reasons(self) -> list[CodedReason]:
         """The reason why it waits, as last recorded."""
         return pending_reasons(self.entry, self.state)
 

@@ -3,7 +3,7 @@
 Every reported change was tried. It was made to the copy, a whole engine cycle ran with all waiting pods, and the pod
 was placed. Where that cycle decided on evictions, they were applied, and the next cycle placed the pod.
 
-A copy of a state on which changes are tried: facts are folded, a cycle runs, and the facts are undone.
+On the copy, facts are folded, a cycle runs, and the facts are undone for the next candidate.
 """
 
 from collections.abc import Callable, Iterator, Sequence

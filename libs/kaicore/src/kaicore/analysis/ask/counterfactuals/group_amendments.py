@@ -17,7 +17,7 @@ from kaicore.rules.events.payloads import (
     TopologyDefinitionDeleted,
     TopologyDefinitionObserved,
 )
-from kaicore.rules.events.reasons.base import plural
+from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.events.reasons.group import (
     GangDoesNotFit,
     GangGroupWaits,
@@ -29,7 +29,6 @@ from kaicore.rules.events.reasons.group import (
     SubGroupNotNamed,
     WaitsAfterFailedBinds,
 )
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.events.reasons.topology import (
     TopologyAmbiguous,
     TopologyHasNoRoom,
@@ -83,7 +82,7 @@ def _name(source: GroupSource) -> str:
 # Which group a pod is of.
 
 
-def _of_membership(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_membership(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case GroupNotFound() | OwnerNotFound():
             yield _made(asked, reason.group)
@@ -141,7 +140,7 @@ def _in_set(pod: Pod, name: str) -> Pod:
 # How many pods a group needs.
 
 
-def _of_gang(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_gang(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case GangIncomplete():
             yield _more_pods(asked, reason.min_pods - reason.ready_pods)

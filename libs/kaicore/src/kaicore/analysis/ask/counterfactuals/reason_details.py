@@ -21,7 +21,6 @@ from kaicore.rules.events.reasons.node import (
 from kaicore.rules.events.reasons.numa import NumaNeverFits, NumaZoneShort
 from kaicore.rules.events.reasons.pods_nearby import PodAffinity, PodAntiAffinity
 from kaicore.rules.events.reasons.queue import BoundReason
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.pod import Amounts, Pod, PodTerm
 from kaicore.rules.model.quantity import PODS
@@ -33,7 +32,7 @@ _WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort
 _OF_GROUP = (GangIncomplete, GangDoesNotFit)
 
 
-def details(asked: Asked, reason: Reason) -> list[str]:
+def details(asked: Asked, reason: CodedReason) -> list[str]:
     """Return what a reason itself does not say: resource, amount, object and place, as far as they are lacking."""
     return list(_details(asked, reason))
 
@@ -43,7 +42,7 @@ def asks_for(requests: Amounts) -> str:
     return ", ".join(named_amount(name, amount) for name, amount in sorted(requests.items()) if amount and name != PODS)
 
 
-def _details(asked: Asked, reason: Reason) -> Iterator[str]:
+def _details(asked: Asked, reason: CodedReason) -> Iterator[str]:
     pod = asked.pod
     if isinstance(reason, _OF_GROUP):
         yield f"the group is {display_key(asked.entry.group)}"
@@ -65,7 +64,7 @@ def _details(asked: Asked, reason: Reason) -> Iterator[str]:
 _MOST_NAMES = 3
 
 
-def _wanted_of_nodes(pod: Pod, reason: Reason) -> Iterator[str]:
+def _wanted_of_nodes(pod: Pod, reason: CodedReason) -> Iterator[str]:
     """Yield what the pod asks of nodes or of pods near it, where a reason is about that."""
     match reason:
         case NodeSelectorMismatch():

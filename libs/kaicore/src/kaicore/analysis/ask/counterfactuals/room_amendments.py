@@ -20,7 +20,7 @@ from kaicore.rules.events.payloads import (
     TopologyDeleted,
     TopologyObserved,
 )
-from kaicore.rules.events.reasons.base import named_amount, plural
+from kaicore.rules.events.reasons.base import CodedReason, named_amount, plural
 from kaicore.rules.events.reasons.eviction import (
     MovedLately,
     PreemptionDelayNotElapsed,
@@ -29,7 +29,7 @@ from kaicore.rules.events.reasons.eviction import (
     WithinMinimumRuntime,
 )
 from kaicore.rules.events.reasons.node import RejectedByKubelet
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
+from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf
 from kaicore.rules.model.network_topology import HOSTNAME
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
@@ -86,7 +86,7 @@ def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
     )
 
 
-def _of_reason(asked: Asked, reason: Reason) -> Iterator[Amendment]:
+def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
         case PreemptionDelayNotElapsed(until=until):
             yield _waiting(asked, "wait: then it may have others evicted", until)

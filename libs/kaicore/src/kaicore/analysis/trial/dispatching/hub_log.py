@@ -1,7 +1,4 @@
-"""Access to the hub's log for operators and submitters: reading and appending.
-
-Recomputation of the hub's choices from the offers that were recorded with them.
-"""
+"""Access to the hub's log for operators and submitters: reading, appending, and choices computed again from offers."""
 
 import time
 from collections.abc import AsyncIterator

@@ -3,7 +3,7 @@
 Both are idempotent by the dispatch's name: a repeated request changes nothing, so a client repeats a request that got
 no answer.
 
-Reading of a dispatch from manifests: its queue, and the total requests of its pods.
+A dispatch is read from manifests: its queue, and the total requests of its pods.
 """
 
 import re

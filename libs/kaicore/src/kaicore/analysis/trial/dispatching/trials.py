@@ -5,7 +5,7 @@ fits beside the earlier ones. One that does not fit may fit after some of the ea
 tried again in the next round. The quality of an offer depends on where the earlier dispatches went:
 `kaicore.rules.hub.choosing`.
 
-Accounts of queues over all clusters: the sum of what a queue's work holds in each cluster.
+Queues are held to their bounds over all clusters, by the sum of what a queue's work holds in each.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -12,9 +12,10 @@ import msgspec
 import yaml
 
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.config import EngineConfig, current_names
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.spelling import did_you_mean
+from kaicore.yaml_text import load_yaml
 
 Settings = Mapping[str, object]
 
@@ -29,7 +30,7 @@ def read_setting(text: str) -> tuple[str, object]:
     if not equals or not key.strip():
         raise ConfigurationError(f"--set {text}: is no KEY=VALUE, such as numa=false")
     try:
-        return key.strip(), yaml.safe_load(value)
+        return key.strip(), load_yaml(value)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"--set {text}: {value!r} is no YAML") from error
 
@@ -53,7 +54,7 @@ def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineCo
         ConfigurationError: there is no such setting, or it cannot have the value.
     """
     document: dict[str, Any] = msgspec.to_builtins(config)
-    for key, value in settings.items():
+    for key, value in current_names(settings).items():
         into, kind = document, EngineConfig
         *outer, last = key.split(".")
         for part in outer:
@@ -204,7 +205,7 @@ def patch_of(text: str, *, where: str, name: str) -> Patch:
         ConfigurationError: naming where, the field, and what is wrong.
     """
     try:
-        document = yaml.safe_load(text)
+        document = load_yaml(text)
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{where}: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict):

@@ -1,10 +1,10 @@
-"""Reads a window of the log: facts from outside the scheduler, durations, and the recorded outcome.
+"""A reader of a window of the log: facts from outside the scheduler, durations, and the recorded outcome.
 
 The reader takes from the log what the scheduler does not decide. That is: objects that users and controllers created
 and deleted, nodes that came and went, and how long pods ran. Decisions and their consequences are left out and
 simulated.
 
-Samples of a cluster's GPUs at one moment, and a sampler that takes them along a run.
+Along the way it takes samples of the cluster's GPUs, for the figures of the recorded run.
 """
 
 from array import array

@@ -4,7 +4,7 @@ Facts from outside arrive at their recorded times. Cycles run as in the schedule
 `decide`; a model of kubelets answers each bind. Every other step takes its median duration in the window. No clock is
 read and no random number is drawn: the same window and the same changes give the same run.
 
-The log of a simulation: each appended event is folded at once and not stored.
+Events are appended to a log that folds each at once and stores none.
 """
 
 from bisect import bisect_left

@@ -1,11 +1,8 @@
 """The outcome of a run in figures, the same for the recorded run and for simulated ones.
 
-Figures that compare scheduling policies: pure functions of samples and waiting times.
-
-Source of the five with names in capitals: "Kant: An Efficient Unified Scheduling System for Large-Scale AI Clusters"
-(ZTE, arXiv 2510.01256). Each function documents its exact computation; decision 0295 lists our own additions.
-
-The figures of runs that are shown to people, and their wording.
+The figures are pure functions of samples and waiting times, with the wording for people. Source of the five with names
+in capitals: "Kant: An Efficient Unified Scheduling System for Large-Scale AI Clusters" (ZTE, arXiv 2510.01256). Each
+function documents its exact computation; decision 0295 lists our own additions.
 """
 
 from collections import defaultdict

@@ -1,9 +1,8 @@
 """The kubelets of a simulated history: their nodes, and the pods on each, as facts come and go.
 
-Pods, nodes and zones of the model as Kubernetes objects for a model of kubelets (`kaicore.analysis.trial.simulation`).
-
-The log keeps only the fields that scheduling needs, so these objects contain no others. A pod's node selector,
-affinity, ports and volumes are left out: its kubelet would judge them as the scheduler did.
+A model of kubelets (`kaicore.analysis.trial.simulation`) gets pods, nodes and zones as Kubernetes objects. The log
+keeps only the fields that scheduling needs, so these objects contain no others. A pod's node selector, affinity, ports
+and volumes are left out: its kubelet would judge them as the scheduler did.
 """
 
 from dataclasses import dataclass, field

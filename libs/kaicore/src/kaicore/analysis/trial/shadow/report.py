@@ -1,11 +1,10 @@
 """Results of a shadow's decisions: rejections avoided, waiting, fragmentation and distance, by queue.
 
-Another scheduler's bindings, one by one, compared with a shadow's decisions about the same pods at the same moment.
+Another scheduler's bindings are compared, one by one, with the shadow's decisions about the same pods at the same
+moment. The log is folded again. Right before each binding, the kubelet's answer for the node that the other scheduler
+took is predicted. The shadow's decision is read from its records, and the pod's outcome from the later log.
 
-The log is folded again. Right before each binding, the kubelet's answer for the node that the other scheduler took is
-predicted. The shadow's decision is read from its records, and the pod's outcome from the later log.
-
-A shadow's report as one HTML file: no script, no other file.
+The report can be one HTML file, without a script or another file.
 """
 
 from bisect import bisect_left

@@ -2,19 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import yaml
 
 from kaicore.analysis.trial.simulation.identities import Located
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
-
-if TYPE_CHECKING:
-    from yaml import SafeLoader
-else:
-    # Written in C, several times faster; not in every build of the library.
-    SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+from kaicore.yaml_text import SafeLoader
 
 #: Values of a document with its aliases written out: a few lines of aliases of aliases can stand for billions.
 _MOST_VALUES = 10_000_000

@@ -1,14 +1,11 @@
-"""Any mix of objects to a world that can be simulated: API server defaults are added, and owners become pods.
+"""Objects of any kinds as a world that can be simulated: API server defaults are added, and owners become pods.
 
 The result depends neither on the order of the objects nor on their origin.
 
-Owners that have pods or other owned objects in the input, so that none are generated for them.
+Owners that have pods or other owned objects in the input generate none. Suspended owners are read with and without
+suspension. Readers of plain JSON get objects without their invalid parts.
 
-Suspended owners, and the same owners as they would be without suspension.
-
-Objects without their invalid parts, for readers that take them as plain JSON.
-
-Manifests from design documents that no API server accepts: they are read as intended, with a warning.
+Manifests from design documents, which no API server accepts, are read as intended, with a warning.
 
 Sources: the example manifests of Volcano's design of network topologies (Jobs of `topology.volcano.sh`, members of
 HyperNodes by `name` and `type`) and of Koordinator's documentation (kinds in small letters, a gang's groups as a list).

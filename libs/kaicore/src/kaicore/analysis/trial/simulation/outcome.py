@@ -10,7 +10,7 @@ from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events.payloads import EvictionDecided, HealRequested, PodPlaced
-from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import GpuPart, gpus_text
@@ -220,7 +220,7 @@ def _why_pending(entry: PodEntry, state: WorkView, remedies: StateRemedies) -> t
         return (WhyNot("OtherScheduler", f"waits for another scheduler: {pod.scheduler_name}"),)
     if pod.deletion_at is not None:
         return (WhyNot("Terminating", "is being deleted before it was placed"),)
-    waiting: list[Reason] = pending_reasons(entry, state)
+    waiting: list[CodedReason] = pending_reasons(entry, state)
     if not waiting:
         return (WhyNot("NoCycle", "no cycle has decided on it yet"),)
     listed = (*waiting, *remedies.of(entry))

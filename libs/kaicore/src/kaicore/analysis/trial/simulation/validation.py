@@ -1,15 +1,11 @@
 """Validation of objects as an API server does it, and detection of unknown fields.
 
-Source: the parts of `pkg/apis/{core,apps,batch,scheduling,storage}/validation` of Kubernetes 1.36 that concern
-scheduling.
+Sources: the parts of `pkg/apis/{core,apps,batch,scheduling,storage}/validation` of Kubernetes 1.36 that concern
+scheduling, and `apimachinery/pkg/util/validation` for names, labels and keys.
 
-Validation of a pod's spec and status, in a pod or in a template, as an API server does it.
-
-Source: the parts of `pkg/apis/core/validation` of Kubernetes 1.36 that concern scheduling. Fields that a manifest may
-leave out here (images, for example) are not required. Constraints on nodes and other pods are checked where they are
-read (`kaicore.kube.normalize.pod`). The functions take objects with fields of verified types.
-
-Syntax of names, labels and keys (`apimachinery/pkg/util/validation` of Kubernetes).
+Of a pod, alone or in a template, fields that a manifest may leave out here (images, for example) are not required.
+Constraints on nodes and other pods are checked where they are read (`kaicore.kube.normalize.pod`). The functions take
+objects with fields of verified types.
 """
 
 import re

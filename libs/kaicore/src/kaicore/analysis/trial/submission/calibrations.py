@@ -1,6 +1,6 @@
 """Calibration of forecasts: how often they were right, measured on a log itself, and kept.
 
-Run times of the pods in logs: read once by event type, and then as the logs grow.
+It needs the run times of pods, which are read once by event type and then as the logs grow.
 """
 
 from collections.abc import Callable

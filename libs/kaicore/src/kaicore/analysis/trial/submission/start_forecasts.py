@@ -1,7 +1,4 @@
-"""Forecasts of starts, and explanations of waiting with such a forecast, from the states that an inquiry keeps.
-
-Forecasts of starts for pods that already wait in a cluster.
-"""
+"""Forecasts of starts for waiting pods, and explanations with a forecast, from the states that an inquiry keeps."""
 
 import asyncio
 import logging

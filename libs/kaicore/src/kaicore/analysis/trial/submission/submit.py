@@ -1,9 +1,7 @@
-"""Prediction for manifests that are submitted now, tried on a copy of a cluster's state.
+"""Prediction for manifests that are submitted now, tried on a copy of a state that an inquiry keeps.
 
 One cycle runs on the copy, as the scheduler's next cycle would. For pods that do not start in it, the answer gives the
 reasons of `kai why` and tries remedies in the same way. Past runs give the time at which they are likely to start.
-
-Answers questions about manifests to submit, from the states that an inquiry keeps.
 """
 
 from collections.abc import Sequence
@@ -32,8 +30,8 @@ from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import GangDoesNotFit
-from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -178,7 +176,7 @@ class _Groups:
         nominated = any(entry.nomination is not None for entry in members)
         return Prospect.STARTS_AFTER_EVICTIONS if nominated else Prospect.WAITS
 
-    def _reasons(self, members: Sequence[PodEntry]) -> list[Reason]:
+    def _reasons(self, members: Sequence[PodEntry]) -> list[CodedReason]:
         listed = (reason for entry in members if entry.waiting for reason in pending_reasons(entry, self._state))
         return sorted(dict.fromkeys(listed), key=weight)
 

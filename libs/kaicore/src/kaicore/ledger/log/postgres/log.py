@@ -1,15 +1,11 @@
 """The event log in Postgres. `docs/explanation/log.md` describes its function and guarantees.
 
-Queries over a cluster's log. Each reads along one index and stops at its limit.
+Queries read along one index and stop at their limit. The audit (`kaicore.ledger.log.seals.audit`) reads a log as it
+lies in the tables, and assumes nothing about its validity. Trails are in the table `state_trail`.
 
-Waking readers: one connection that listens for the log's notifications, for all waiters of the process.
-
-A notification is only a hint. A waiting reader looks at the log itself, after each hint, when the connection has come
-back, and at least once a second; so a lost notification costs a moment and never an event.
-
-Trails in Postgres: the table `state_trail`.
-
-A cluster's log as it lies in the tables, for `kaicore.ledger.log.seals.audit`. Nothing is assumed about its validity.
+One connection listens for the log's notifications, for all waiters of the process. A notification is only a hint. A
+waiting reader looks at the log itself, after each hint, when the connection has come back, and at least once a second;
+so a lost notification costs a moment and never an event.
 """
 
 import asyncio

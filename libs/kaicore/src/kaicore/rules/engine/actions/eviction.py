@@ -17,6 +17,7 @@ from typing import ClassVar
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.config import Action, PlacementStrategy
+from kaicore.rules.engine.cycle_input import moved_within_a_day
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
@@ -49,6 +50,7 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
+from kaicore.rules.queues.tree import gpus_of
 
 _SEARCH_ENDED = VictimSearchEnded()
 _NEVER_PREEMPTS = NeverPreempts()
@@ -334,8 +336,9 @@ class EvictionAction(CycleAction, VictimRules):
             example = display_key(min(shortfall.failing))
             yield JobWouldFail(groups=len(shortfall.failing), example_group=example)
         if shortfall.groups:
+            most = self.most_pods(self.session.gangs.requests_of(steps))
             free = self.session.config.consolidate_groups
-            yield TooManyToMove(groups=shortfall.groups, max_groups=free)
+            yield TooManyToMove(groups=shortfall.groups, max_groups=free if most is None else min(free, most))
         if shortfall.cost:
             yield NotWorthMoving(cost=shortfall.cost, gain=gain_of(self.session, steps))
         if shortfall.lost:
@@ -399,10 +402,24 @@ class Consolidate(EvictionAction):
         """Any group may make way that may be moved at all."""
         return obstacle(self.session, victim) is None
 
+    def most_pods(self, requests: GroupRequests) -> int | None:
+        """See `VictimRules`: what is left of the day's moves, and as many as the GPUs that start are worth."""
+        config, given = self.session.config, self.session.cycle_input
+        bounds: list[int] = []
+        if config.consolidate_gpus_per_pod:
+            gpus = sum(gpus_of(amounts) for _, amounts in requests)
+            bounds.append(gpus // config.consolidate_gpus_per_pod)
+        if config.consolidate_pods_per_day:
+            decided = sum(one.reason == self.reason for one in self.session.record.evicted.values())
+            bounds.append(max(config.consolidate_pods_per_day - moved_within_a_day(given) - decided, 0))
+        return min(bounds, default=None)
+
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Moving pods gives no queue more than its limits, so the limits have to admit what is to start."""
         accounts = self.session.accounts
         refusals: list[Reason] = []
+        if self.most_pods(requests) == 0:
+            refusals.append(TooManyToMove(groups=1, max_groups=0))
         before = accounts.savepoint()
         for group, request in requests:
             refusals += accounts.refusal(group, request)

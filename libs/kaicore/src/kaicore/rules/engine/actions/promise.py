@@ -1,5 +1,6 @@
 """The action Promise: reserves a start for the first gang that waits for room and is owed it, one for each shard.
 With conservative backfilling it does so for the first `most_promises` gangs, none before the start of one before it.
+A pod that starts alone counts like a gang once it has waited for `promise_alone_after_us`, if younger ones run.
 
 What is promised is recorded with the group's reasons (`RoomPromised`), and looked at again in each cycle: on its nodes,
 and on all nodes only where it no longer holds there by its time. It stays with its group until that has started or has
@@ -20,7 +21,9 @@ from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.gang_planner import pending_group as as_pending
 from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+from kaicore.rules.queues.tree import gpus_of
 
 #: How many groups of different kinds a cycle works out a start for, at most.
 _MOST_TRIED = 8
@@ -195,16 +198,61 @@ class PromiseStart(CycleAction):
         """Yield the groups that this cycle did not start for want of room, by priority and age."""
         session = self.session
         keys = {promise.pending_group.key for promise in promised}
+        alone: set[tuple[str, str]] = set()
         groups = [one for one in session.pending_groups.values() if above is None or one.priority > above]
         for pending_group in sorted(groups, key=lambda one: one.reservation_order_key):
             if pending_group.key in keys or not unstarted(pending_group) or not pending_group.reasons:
                 continue
+            if not (pending_group.workload.is_gang or self._has_waited_alone(pending_group)):
+                continue
             steps, _ = session.gangs.joint_steps(pending_group)
             members = members_of(steps)
             classes = {session.pods.key_of(member) for member in members}
-            # A pod alone waits for one place only, and did not starve where it was measured (decision 0660).
-            if len(members) > 1 and not any(map(session.never_fits, classes)):
-                yield pending_group, steps
+            if not members or any(map(session.never_fits, classes)):
+                continue
+            if len(members) == 1:
+                # Of pods that are alike the oldest one stands for all.
+                kind = session.accounts.queue_of(pending_group.group), session.pods.key_of(members[0])
+                if kind in alone or not self._has_waited_alone(pending_group):
+                    continue
+                alone.add(kind)
+                if not self._is_passed_over(members[0], pending_group.priority):
+                    continue
+            yield pending_group, steps
+
+    def _has_waited_alone(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group's pods that start alone have waited long enough for a promise."""
+        after = self.session.config.promise_alone_after_us
+        members = pending_group.unplaced
+        if not (after and members):
+            return False
+        first = min(member.pod.created_at for member in members)
+        return self.session.cycle_input.now >= first * 1_000_000 + after
+
+    def _is_passed_over(self, member: Member, priority: int) -> bool:
+        """Tell whether a younger pod of no higher priority runs, with GPUs if the pod asks for some.
+
+        Where all that run came before, a pod that waits starves behind nothing, and no start has to be worked out.
+        """
+        asks = bool(gpus_of(member.requests))
+        return any(
+            created_at > member.pod.created_at
+            for (of_running, with_gpus), created_at in self._youngest.items()
+            if of_running <= priority and with_gpus >= asks
+        )
+
+    @cached_property
+    def _youngest(self) -> dict[tuple[int, bool], int]:
+        """The creation time of the youngest running pod, by priority and by whether it has GPUs."""
+        youngest: dict[tuple[int, bool], int] = {}
+        with_gpus: dict[str, bool] = {}
+        for workload in self.session.cycle_input.workloads.values():
+            for member in workload.active.values():
+                if member.class_key not in with_gpus:
+                    with_gpus[member.class_key] = gpus_of(member.requests) > 0
+                key = workload.group.priority, with_gpus[member.class_key]
+                youngest[key] = max(youngest.get(key, 0), member.pod.created_at)
+        return youngest
 
     def _is_too_soon(self, pending_group: PendingGroup) -> bool:
         """Tell whether room without known limits is not held for a group yet, or not again yet."""

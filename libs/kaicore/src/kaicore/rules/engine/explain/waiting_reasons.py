@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import SchedulingGated, Unsupported
 from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
@@ -81,7 +82,7 @@ def summarize(
     return classes, tuple(sorted(groups, key=lambda item: item.group))
 
 
-def _is_of_one_group(reason: Reason) -> bool:
+def _is_of_one_group(reason: CodedReason) -> bool:
     """Tell whether a reason cannot be that of another group."""
     if isinstance(reason, Unsupported):
         return bool(reason.group)
@@ -107,7 +108,7 @@ class SingleStartKind(NamedTuple):
 
 def waiting_reasons(
     by_group: Mapping[str, GroupPending], by_class: Mapping[str, ClassPending], *, alone: SingleStartKind | None
-) -> list[Reason]:
+) -> list[CodedReason]:
     """Return why a pod waits: what was last recorded for its group, or for those like it, and for its class.
 
     What alone decides comes first, then what other nodes would not remove.
@@ -117,7 +118,7 @@ def waiting_reasons(
         by_class: what was recorded for the pod's class, by shard.
         alone: the kind of a pod that starts without others of its group; None for a member of a gang.
     """
-    reasons: list[Reason] = []
+    reasons: list[CodedReason] = []
     for shard in sorted(by_group):
         reasons += by_group[shard].reasons
     if not by_group and alone is not None:
@@ -129,12 +130,12 @@ def waiting_reasons(
     return sorted(reasons, key=weight)
 
 
-def weight(reason: Reason) -> tuple[bool, bool]:
+def weight(reason: CodedReason) -> tuple[bool, bool]:
     """Order reasons: what alone decides, then what other nodes would not remove, then the rest."""
     return not reason.decisive, reason.of_nodes
 
 
-def condition_reason(reasons: Sequence[Reason]) -> str:
+def condition_reason(reasons: Sequence[CodedReason]) -> str:
     """Return the reason of the condition PodScheduled of a pod that waits.
 
     `SchedulingGated`; our own code of the first reason that other nodes would not remove; else `Unschedulable`.
@@ -144,7 +145,7 @@ def condition_reason(reasons: Sequence[Reason]) -> str:
     return next((reason.code for reason in reasons if not reason.of_nodes), UNSCHEDULABLE)
 
 
-def reasons_in_short(reasons: Sequence[Reason]) -> str:
+def reasons_in_short(reasons: Sequence[CodedReason]) -> str:
     """Say the first reasons in one line, and how many there are more."""
     shown = "; ".join(map(str, reasons[:_MOST_REASONS]))
     more = len(reasons) - _MOST_REASONS

@@ -1,8 +1,8 @@
 """One class of pods against all nodes: the nodes that can take a pod, the best one, and the reasons of the others.
 
 It is evaluated once per cycle and class. Afterwards only the rows that were charged meanwhile are evaluated again. The
-ranks of a class have parts that depend on more of a row than its state: devices of claims, and the classes that it is
-for. They are computed at once for rows that are alike, and added to the ranks of states.
+scores of a class have parts that depend on more of a row than its state: devices of claims, and the classes that it is
+for. They are computed at once for rows that are alike, and added to the scores of states.
 """
 
 from array import array
@@ -92,7 +92,7 @@ class RowParts:
         return self._room is not None or (self._counts is not None and (self._asks_none or self.by_claims))
 
     def of_row(self, row: int, state: int) -> int:
-        """Return what is added to the rank of a row in a state."""
+        """Return what is added to the score of a row in a state."""
         if not self:
             return 0
         if self._room is not None and self._counts is None:
@@ -100,7 +100,7 @@ class RowParts:
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
-        """Return what is added to the ranks of rows in these states."""
+        """Return what is added to the scores of rows in these states."""
         added = np.zeros(len(rows), np.int64)
         if not len(rows):
             return added
@@ -166,7 +166,7 @@ def _devices_of(request: DeviceRequest) -> int:
     return 0 if request.admin else request.count
 
 
-#: Rank of a row that cannot take the pod, and of a state that was not evaluated yet.
+#: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
 #: Up to this many rows are looked at one by one.
@@ -217,25 +217,25 @@ class FeasibleNodes:
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
         self._closeness = self.filters.closeness
         self._states = states
-        #: What a row's rank is below its state's: its place by name, and more if it is avoided.
+        #: What a row's score is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
         #: States of nodes that admit a pod for certain, whatever comes.
         self._admitting: set[int] = set()
-        #: Ranks of rows that were refused only for what is not known of them yet.
+        #: Scores of rows that were refused only for what is not known of them yet.
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
         self._weigh(room if self.share is None else None, counts)
-        #: As what ranks are kept for later cycles; None where they depend on how many rows are looked at together.
-        self._asking = self._all_that_ranks_depend_on()
-        #: Ranks by the state of a row, `_NO` for one that cannot take the pod.
-        self._ranks_by_state: Ints = np.full(_STATES, _UNKNOWN)
+        #: As what scores are kept for later cycles; None where they depend on how many rows are looked at together.
+        self._asking = self._all_that_scores_depend_on()
+        #: Scores by the state of a row, `_NO` for one that cannot take the pod.
+        self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
-            self._ranks_by_state = states.numbers.ranks.setdefault(self._asking, self._ranks_by_state)
+            self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
         self._look_at_all()
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
@@ -247,7 +247,7 @@ class FeasibleNodes:
         if pod_class.gpu_share is not None:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
-        #: What of a rank depends on more of a row than its state.
+        #: What of a score depends on more of a row than its state.
         self._parts = RowParts(pod_class, columns, config, room=room, counts=counts)
         # By devices of claims, rows differ one by one (`RowParts`).
         names = () if self._parts.by_claims else devices or ("cpu", "memory")
@@ -259,8 +259,8 @@ class FeasibleNodes:
         self._spared_columns: list[int] = self._spared.tolist()
         self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
 
-    def _all_that_ranks_depend_on(self) -> object:
-        """Return what tells the rank of a state, besides the state."""
+    def _all_that_scores_depend_on(self) -> object:
+        """Return what tells the score of a state, besides the state."""
         config, pod_class, numa = self._config, self._class, self._numa
         if config.numa and not numa.discerns and not numa.asks_nothing:
             return None
@@ -310,17 +310,17 @@ class FeasibleNodes:
             ranking.set(row, _NO)
         return None
 
-    def _pass_over(self, row: int, rank: int) -> None:
+    def _pass_over(self, row: int, score: int) -> None:
         if self.filters.is_doubted(row):
-            self._doubtful[row] = rank
+            self._doubtful[row] = score
 
     def doubtful_before(self, row: int) -> list[int]:
         """Return the rows that ranked before one and were refused only for what is not known of them yet, in order.
 
         For explanations, after `best` has returned the row.
         """
-        rank = int(self._constraints.ranked(self._ranking.by_row, never=np.int64(_NO))[row])
-        return sorted(other for other, before in self._doubtful.items() if (-before, other) < (-rank, row))
+        score = int(self._constraints.ranked(self._ranking.by_row, never=np.int64(_NO))[row])
+        return sorted(other for other, before in self._doubtful.items() if (-before, other) < (-score, row))
 
     def _by_devices(self, ranking: Ints) -> list[int]:
         return by_devices(ranking, self._closeness.score, spread=self._spread)
@@ -413,8 +413,8 @@ class FeasibleNodes:
             most: more are not counted.
             among: rows that are counted, the others are 0; None for all.
         """
-        counts, ranks = np.zeros(len(self._columns.present), np.int64), self._ranking.by_row
-        rows = np.flatnonzero(ranks != _NO) if among is None else among[ranks[among] != _NO]
+        counts, scores = np.zeros(len(self._columns.present), np.int64), self._ranking.by_row
+        rows = np.flatnonzero(scores != _NO) if among is None else among[scores[among] != _NO]
         counts[rows] = np.minimum(self.filters.room.counts(rows), most)
         if self.share is not None:
             counts[rows] = np.minimum(counts[rows], self.share.counts(rows))
@@ -492,31 +492,31 @@ class FeasibleNodes:
             self._refresh(np.fromiter(distinct, np.int64, len(distinct)))
             return
         # Bytes, for they are read one by one many times faster than an array.
-        eligible, state_of, ranks = self._eligible_bytes, self._states.state, self._ranks_by_state
+        eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
         for row in distinct:
             if eligible[row]:
                 state = state_of(row)
-                rank = int(ranks[state]) if state < len(ranks) else _UNKNOWN
-                if rank == _UNKNOWN:
-                    rank = self._rank(row)
-                    if state >= len(ranks):
+                score = int(scores[state]) if state < len(scores) else _UNKNOWN
+                if score == _UNKNOWN:
+                    score = self._score(row)
+                    if state >= len(scores):
                         self._reserve()
-                        ranks = self._ranks_by_state
-                    ranks[state] = rank
-                if rank != _NO:
-                    rank += self._parts.of_row(row, state) - int(self._handicap[row])
+                        scores = self._scores_by_state
+                    scores[state] = score
+                if score != _NO:
+                    score += self._parts.of_row(row, state) - int(self._handicap[row])
                     if self.share is not None:
                         cost = self.share.cost(row)
-                        rank = _NO if cost == NONE else rank - cost * self._cost_step
-                self._ranking.set(row, rank)
+                        score = _NO if cost == NONE else score - cost * self._cost_step
+                self._ranking.set(row, score)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
         rows = np.flatnonzero(self._eligible)
         if len(rows) and self._all_eligible:
             # They are the first ones then, and a look at them as they lie costs half of one through their numbers.
-            ranks = self._ranks(rows, self._states.first_states(len(rows)))
-            self._ranking.set_first(np.maximum(ranks - self._handicap[: len(rows)], _NO))
+            scores = self._scores(rows, self._states.first_states(len(rows)))
+            self._ranking.set_first(np.maximum(scores - self._handicap[: len(rows)], _NO))
         else:
             self._refresh(rows)
 
@@ -524,43 +524,43 @@ class FeasibleNodes:
         """Evaluate rows again."""
         rows = rows[self._eligible[rows]]
         if len(rows):
-            ranks = self._ranks(rows, self._states.states(rows)) - self._handicap[rows]
-            self._ranking.set_many(rows, np.maximum(ranks, _NO))
+            scores = self._scores(rows, self._states.states(rows)) - self._handicap[rows]
+            self._ranking.set_many(rows, np.maximum(scores, _NO))
 
-    def _ranks(self, rows: Ints, states: Ints) -> Ints:
-        """Return the ranks of rows in these states; of those in one state, the first is evaluated."""
+    def _scores(self, rows: Ints, states: Ints) -> Ints:
+        """Return the scores of rows in these states; of those in one state, the first is evaluated."""
         self._reserve()
-        ranks: Ints = self._ranks_by_state.take(states)
-        unknown = ranks == _UNKNOWN
+        scores: Ints = self._scores_by_state.take(states)
+        unknown = scores == _UNKNOWN
         if np.count_nonzero(unknown):
             examples = np.full(self._states.count, -1)
             # Of equal ones the last is kept.
             examples[states[unknown][::-1]] = rows[unknown][::-1]
-            self._find_ranks(np.sort(examples[examples >= 0]))
-            ranks = self._ranks_by_state.take(states)
+            self._find_scores(np.sort(examples[examples >= 0]))
+            scores = self._scores_by_state.take(states)
         if self._parts:
-            able = np.flatnonzero(ranks != _NO)
-            ranks[able] += self._parts.of_rows(rows[able], states[able])
+            able = np.flatnonzero(scores != _NO)
+            scores[able] += self._parts.of_rows(rows[able], states[able])
         if self.share is not None:
-            able = np.flatnonzero(ranks != _NO)
+            able = np.flatnonzero(scores != _NO)
             costs = self.share.costs(rows[able])
-            ranks[able] = np.where(costs == NONE, _NO, ranks[able] - costs * self._cost_step)
-        return ranks
+            scores[able] = np.where(costs == NONE, _NO, scores[able] - costs * self._cost_step)
+        return scores
 
-    def _find_ranks(self, rows: Ints) -> None:
-        """Evaluate rows, and keep their ranks for all rows of the same states."""
-        ranks, states = self._evaluated(rows), self._states.states(rows)
+    def _find_scores(self, rows: Ints) -> None:
+        """Evaluate rows, and keep their scores for all rows of the same states."""
+        scores, states = self._evaluated(rows), self._states.states(rows)
         self._reserve()
-        self._ranks_by_state[states] = ranks
+        self._scores_by_state[states] = scores
 
     def _reserve(self) -> None:
-        """Make room for the ranks of all states."""
-        short = self._states.count - len(self._ranks_by_state)
+        """Make room for the scores of all states."""
+        short = self._states.count - len(self._scores_by_state)
         if short > 0:
-            more = np.full(max(short, len(self._ranks_by_state)), _UNKNOWN)
-            self._ranks_by_state = np.concatenate([self._ranks_by_state, more])
+            more = np.full(max(short, len(self._scores_by_state)), _UNKNOWN)
+            self._scores_by_state = np.concatenate([self._scores_by_state, more])
             if self._asking is not None:
-                self._states.numbers.ranks[self._asking] = self._ranks_by_state
+                self._states.numbers.scores[self._asking] = self._scores_by_state
 
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""
@@ -568,8 +568,8 @@ class FeasibleNodes:
         return first_failing(self.filters.in_order(), rows) if len(rows) else (NoNodes(),)
 
     def _evaluated(self, rows: Ints) -> Ints:
-        """Return the ranks of rows as `_rank` does, many at once."""
-        ranks = np.full(len(rows), _NO)
+        """Return the scores of rows as `_score` does, many at once."""
+        scores = np.full(len(rows), _NO)
         places = np.flatnonzero(~self.filters.room.failing(rows))
         if self._config.numa and len(places):
             places = places[self._numa.may_admit(rows[places])]
@@ -580,11 +580,11 @@ class FeasibleNodes:
             wishes = fit.keeps * KEEPS if own is not None and not own.binding else by_zones
             places, by_zones = places[taking], (wishes + fit.score * self._zone_step)[taking]
         if len(places):
-            ranks[places] = by_zones + self._by_amounts(rows[places])
-        return ranks
+            scores[places] = by_zones + self._by_amounts(rows[places])
+        return scores
 
     def _by_amounts(self, rows: Ints) -> Ints:
-        """Return what the bands of devices and of fullness add to the ranks of rows."""
+        """Return what the bands of devices and of fullness add to the scores of rows."""
         columns, weighed = self._columns, self._weighed
         allocatable = np.maximum(columns.allocatable[rows][:, weighed], 1)
         after = columns.used[rows][:, weighed] + self._need[weighed]
@@ -600,8 +600,8 @@ class FeasibleNodes:
                 total -= TAKEN * np.minimum(idle, MOST_IDLE)
         return total
 
-    def _rank(self, row: int) -> int:
-        """Return the rank of a row by its state alone, `_NO` if it cannot take the pod.
+    def _score(self, row: int) -> int:
+        """Return the score of a row by its state alone, `_NO` if it cannot take the pod.
 
         One row by itself is not worth vectors.
         """

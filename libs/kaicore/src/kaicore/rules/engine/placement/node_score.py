@@ -1,10 +1,10 @@
 """The score of a node for a class of pods: a table of named bands, the most important first, in one integer.
 
 A band's unit weighs more than all that the bands below it can differ by, so the first band in which two nodes differ
-decides between them. `rank` of a node is the sum of its parts, each times its band's step; `parts_of` takes it apart.
-Devices of claims are not in the rank: nodes that are alike share a rank, and their devices are asked of each by itself
-(`by_devices`). Rows are kept by rank in blocks, each with its highest rank, so the first row is found without looking
-at all of them.
+decides between them. `score` of a node is the sum of its parts, each times its band's step; `parts_of` takes it apart.
+Devices of claims are not in the score: nodes that are alike share a score, and their devices are asked of each by
+itself (`by_devices`). Rows are kept by score in blocks, each with its highest score, so the first row is found without
+looking at all of them.
 """
 
 from collections.abc import Callable, Collection
@@ -17,17 +17,17 @@ import numpy as np
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
 from kaicore.rules.numa.columns import Ints
 
-#: Rank of a row that is not wanted.
+#: Score of a row that is not wanted.
 NEVER = -(2**62)
 #: Rows of a block: about the square root of the rows of a large cluster.
 _BLOCK = 128
 
 
 class Ranking:
-    """Ranks by row, higher is better; no two are equal but `NEVER`.
+    """Scores by row, higher is better; no two are equal but `NEVER`.
 
     Attributes:
-        by_row: shape (rows,); changed by the methods that set ranks only.
+        by_row: shape (rows,); changed by the methods that set scores only.
     """
 
     def __init__(self, rows: int) -> None:
@@ -38,13 +38,13 @@ class Ranking:
         self._blocks: Ints = np.full((count, _BLOCK), NEVER)
         self._highest: Ints = np.full(count, NEVER)
         self.by_row: Ints = self._blocks.reshape(-1)[:rows]
-        #: By block, whether its highest rank is perhaps lower than `_highest` says.
+        #: By block, whether its highest score is perhaps lower than `_highest` says.
         self._lower: list[bool] = [False] * count
-        #: The row of the highest rank as it was found last, and its rank; -1 where it is to be looked for.
-        self._first, self._first_rank = -1, NEVER
+        #: The row of the highest score as it was found last, and its score; -1 where it is to be looked for.
+        self._first, self._first_score = -1, NEVER
 
     def first(self) -> int | None:
-        """Return the row of the highest rank; None if no row is wanted."""
+        """Return the row of the highest score; None if no row is wanted."""
         if self._first >= 0:
             return self._first
         if not len(self._highest):
@@ -57,35 +57,35 @@ class Ranking:
         highest = int(self._highest[block])
         if highest == NEVER:
             return None
-        self._first, self._first_rank = block * _BLOCK + int(self._blocks[block].argmax()), highest
+        self._first, self._first_score = block * _BLOCK + int(self._blocks[block].argmax()), highest
         return self._first
 
-    def set(self, row: int, rank: int) -> None:
-        """Set a row's rank."""
+    def set(self, row: int, score: int) -> None:
+        """Set a row's score."""
         if self._first >= 0:
-            if row == self._first and rank < self._first_rank:
+            if row == self._first and score < self._first_score:
                 self._first = -1
-            elif rank >= self._first_rank:
-                self._first, self._first_rank = row, rank
+            elif score >= self._first_score:
+                self._first, self._first_score = row, score
         block = row // _BLOCK
         highest = self._highest[block]
-        if rank >= highest:
-            self._highest[block], self._lower[block] = rank, False
+        if score >= highest:
+            self._highest[block], self._lower[block] = score, False
         elif self.by_row[row] == highest:
             self._lower[block] = True
-        self.by_row[row] = rank
+        self.by_row[row] = score
 
-    def set_first(self, ranks: Ints) -> None:
-        """Set the ranks of the first rows."""
+    def set_first(self, scores: Ints) -> None:
+        """Set the scores of the first rows."""
         self._first = -1
-        self.by_row[: len(ranks)] = ranks
+        self.by_row[: len(scores)] = scores
         self._highest = np.maximum.reduce(self._blocks, axis=1)
         self._lower = [False] * len(self._highest)
 
-    def set_many(self, rows: Ints, ranks: Ints) -> None:
-        """Set the ranks of rows; a row that is there twice has the same rank twice."""
+    def set_many(self, rows: Ints, scores: Ints) -> None:
+        """Set the scores of rows; a row that is there twice has the same score twice."""
         self._first = -1
-        self.by_row[rows] = ranks
+        self.by_row[rows] = scores
         changed = np.zeros(len(self._highest), np.bool_)
         changed[rows // _BLOCK] = True
         blocks = np.flatnonzero(changed)
@@ -142,9 +142,9 @@ SHARE_BANDS = _table(
 )
 #: What one unit of a band weighs.
 LEAVES, AVOIDED, KEEPS, TURN, ZONES, TAKEN, FULL, _ = (band.step for band in BANDS.values())
-#: What is added to a rank so that no part of it is negative.
+#: What is added to a score so that no part of it is negative.
 _BIAS = -sum(band.least * band.step for band in BANDS.values())
-#: The devices of no more rows than this are compared, those that rank best without them: each costs a search.
+#: The devices of no more rows than this are compared, those that score best without them: each costs a search.
 _MOST_COMPARED = 128
 
 
@@ -184,10 +184,10 @@ class RowScore:
     full: int
 
 
-def parts_of(rank: int, *, share: bool = False) -> dict[str, int]:
-    """Return the parts of a rank by band; `share` for a pod with a share of a GPU."""
+def parts_of(score: int, *, share: bool = False) -> dict[str, int]:
+    """Return the parts of a score by band; `share` for a pod with a share of a GPU."""
     bands = (SHARE_BANDS if share else BANDS).values()
-    parts, rest = {}, rank - sum(band.least * band.step for band in bands)
+    parts, rest = {}, score - sum(band.least * band.step for band in bands)
     for band in bands:
         part, rest = divmod(rest, band.step)
         parts[band.name] = part + band.least
@@ -195,7 +195,7 @@ def parts_of(rank: int, *, share: bool = False) -> dict[str, int]:
 
 
 def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) -> Ints:
-    """Return what a row's rank is below its state's: its place by name, more with each turn, most if it is avoided.
+    """Return what a row's score is below its state's: its place by name, more with each turn, most if it is avoided.
 
     Args: see `FeasibleNodes`.
     """
@@ -209,7 +209,7 @@ def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) ->
 
 
 def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bool) -> list[int]:
-    """Return the rows that rank best, the best first, by their devices too.
+    """Return the rows that score best, the best first, by their devices too.
 
     Alternatives and closeness count for more than scores of zones; that nothing is broken up for less, and nothing
     where pods are spread.
@@ -224,8 +224,8 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
         rows = rows[np.argpartition(-ranking[rows], _MOST_COMPARED - 1)[:_MOST_COMPARED]]
 
     def key(row: int) -> tuple[int, ...]:
-        rank, devices = int(ranking[row]), score(row)
-        above, zones = (rank + _BIAS) // TURN, (rank + _BIAS) // ZONES
-        return above, devices.choices, devices.near, zones, 0 if spread else devices.whole, rank
+        total, devices = int(ranking[row]), score(row)
+        above, zones = (total + _BIAS) // TURN, (total + _BIAS) // ZONES
+        return above, devices.choices, devices.near, zones, 0 if spread else devices.whole, total
 
     return sorted(rows.tolist(), key=key, reverse=True)

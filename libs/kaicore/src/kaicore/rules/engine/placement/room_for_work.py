@@ -1,12 +1,16 @@
 """Room for recent work: how much of it a pod takes on each node, so that devices are not left unusable.
 
-A class of recent work can use a node's free devices where the node is for the class and one of its pods fits. A pod
-that comes to a node takes devices, and may leave the others where fewer classes can use them. What is lost to a class
-is a part of all that the class can use in the cluster: the scarcer, the dearer. The mean of these parts, by the weights
-of the classes, is the room that the pod takes, in hundredths of a device.
+A class of recent work can use a node's free devices where the node is for the class and one of its pods fits. How many
+it can use is the mean of two counts: those that are free, and those that the node's free CPUs, memory and other amounts
+suffice for. The first keeps devices together, the second keeps CPUs and memory for them.
+
+A pod that comes to a node takes devices, and may leave the others where fewer classes can use them. What is lost to a
+class is a part of all that the class can use in the cluster: the scarcer, the dearer. The mean of these parts, by the
+weights of the classes, is the part of all free devices that the pod takes: the room, in hundredths of a device.
 
 Source of the idea: fragmentation gradient descent ("Beware of Fragmentation", USENIX ATC 2023). There a device counts
-alike for each class; the price by scarcity is ours, and keeps work that any GPU serves off GPUs that other work needs.
+alike for each class, and as long as one pod fits. The price by scarcity is ours, and keeps work that any GPU serves off
+GPUs that other work needs; so is the second count. Decision 0060 has what each of them brings.
 """
 
 from collections.abc import Sequence
@@ -23,8 +27,11 @@ from kaicore.rules.numa.columns import Flags, Ints
 
 #: More free devices of a node do not count.
 _MOST_DEVICES = 4096
-#: Weights are parts of this, and so are prices.
-_WHOLE = 1_000_000
+#: Devices that a class can use are counted in thousandths; both counts together.
+_DEVICE = 2 * 1000
+#: The weights of all classes together, and what is lost if all that each class can use is lost.
+_WEIGHTS = 1_000_000
+_ALL = _WEIGHTS * 10**9
 
 
 class RecentClass(msgspec.Struct, frozen=True):
@@ -33,7 +40,7 @@ class RecentClass(msgspec.Struct, frozen=True):
     Attributes:
         pod_class: the class.
         claimed: how many devices the claims of a pod ask for.
-        weight: device-seconds; only ratios matter.
+        weight: pod-seconds; only ratios matter.
     """
 
     pod_class: PodClass
@@ -52,12 +59,18 @@ class RoomForWork:
         needs = np.stack([columns.vector(one.pod_class.requests) for one in mix])
         #: Columns of resources that any of the classes asks for.
         self._asked: Ints = np.flatnonzero(needs.any(axis=0))
-        self._needs: Ints = needs[:, self._asked]
-        self._claimed: Ints = np.array([one.claimed for one in mix], np.int64)
-        self._any_claimed = bool(self._claimed.any())
+        claimed = np.array([one.claimed for one in mix], np.int64)
+        self._any_claimed = bool(claimed.any())
         devices = np.isin(self._asked, [column for name, column in columns.resources.items() if not is_native(name)])
+        # Devices of claims are one more resource.
+        needs, devices = np.column_stack([needs[:, self._asked], claimed]), np.append(devices, True)
+        if not self._any_claimed:
+            needs, devices = needs[:, :-1], devices[:-1]
         #: By resource and class, whether it is a device that the class asks for.
-        self._devices: Ints = ((self._needs > 0) & devices).astype(np.int64).T
+        self._devices: Ints = ((needs > 0) & devices).astype(np.int64).T
+        #: By class, thousandths of the devices of a pod.
+        self._scale: Ints = (needs * devices).sum(axis=1) * 1000
+        self._amounts = {column: _amounts(needs[:, column], self._scale) for column in range(needs.shape[1])}
         allowed = np.stack([_allowed(one.pod_class, columns) for one in mix], axis=1)
         # Rows are sorted by the bits of a pattern as one value: by columns it took a third of a cycle on 10,000 nodes.
         bits = np.packbits(allowed, axis=1)
@@ -70,11 +83,14 @@ class RoomForWork:
         #: The same, to look up single rows.
         self.pattern_of: list[int] = self.patterns.tolist()
         rows = np.flatnonzero(columns.present & columns.ready & ~columns.unschedulable)
-        usable = self._usable(self.free(columns, rows), DeviceCounts(columns).free[rows], self.patterns[rows])
-        weights = np.array([one.weight for one in mix], np.int64)
-        weights = (weights.astype(object) * _WHOLE // int(weights.astype(object).sum())).astype(np.int64)
-        self._prices: Ints = weights * _WHOLE // np.maximum(usable.sum(axis=0), 1)
-        self._total = max(int(self._prices.sum()), 1)
+        free, claimable = self.free(columns, rows), DeviceCounts(columns).free[rows]
+        usable = self._usable(free, claimable, self.patterns[rows])
+        weights = np.array([one.weight for one in mix], np.int64).astype(object)
+        weights = (weights * _WEIGHTS // max(int(weights.sum()), 1)).astype(np.int64)
+        self._prices: Ints = weights * (_ALL // _WEIGHTS) // np.maximum(usable.sum(axis=0), _DEVICE)
+        idle = int(np.maximum(free[:, devices[: free.shape[1]]], 0).sum()) + self._any_claimed * int(claimable.sum())
+        #: What is lost with a hundredth of a device, of those that are free as the cycle begins.
+        self._hundredth = max(_ALL // (100 * max(idle, 1)), 1)
 
     @property
     def asked(self) -> Ints:
@@ -100,23 +116,35 @@ class RoomForWork:
         usable = (
             self._usable(both, np.concatenate([claimable, claimable - claimed]), np.tile(patterns, 2)) @ self._prices
         )
-        taken: Ints = (usable[: len(free)] - usable[len(free) :]) * 100 // self._total
+        taken: Ints = (usable[: len(free)] - usable[len(free) :]) // self._hundredth
         return taken
 
     def _usable(self, free: Ints, claimable: Ints, patterns: Ints) -> Ints:
-        """Return how many free devices each class can use on each node; shape (nodes, classes)."""
-        free = np.maximum(free, 0)
-        able: Flags = self._patterns[patterns]
-        for column in range(free.shape[1]):
-            able &= free[:, column, None] >= self._needs[:, column]
-        devices = free @ self._devices
-        if self._any_claimed:
-            able &= claimable[:, None] >= self._claimed
-            devices += np.maximum(claimable, 0)[:, None] * (self._claimed > 0)
-        usable: Ints = np.where(able, np.minimum(devices, _MOST_DEVICES), 0)
+        """Return how many free devices each class can use on each node, in parts of `_DEVICE`; (nodes, classes)."""
+        free = np.maximum(np.concatenate([free, claimable[:, None]], axis=1) if self._any_claimed else free, 0)
+        devices = np.minimum(free @ self._devices, _MOST_DEVICES) * 1000
+        served = devices
+        for column, (classes, need, scale, most) in self._amounts.items():
+            enough = np.minimum(free[:, column, None], most) * scale // need
+            served = served.copy() if served is devices else served
+            served[:, classes] = np.minimum(served[:, classes], enough)
+        usable: Ints = np.where(self._patterns[patterns] & (served >= self._scale), devices + served, 0)
         return usable
 
 
 def _allowed(pod_class: PodClass, columns: NodeColumns) -> Flags:
     flags: Flags = selected(columns, pod_class.node_selector) & affine(columns, pod_class.node_affinity)
     return flags & tolerated_rows(pod_class, columns)
+
+
+def _amounts(needs: Ints, scale: Ints) -> tuple[Ints | slice, Ints, Ints, Ints]:
+    """Return what of a resource the classes that ask for some need, their scale, and the most that is looked at.
+
+    Args:
+        needs: by class.
+        scale: by class.
+    """
+    asking = np.flatnonzero(needs)
+    # More would not fit into 64 bits.
+    most = np.iinfo(np.int64).max // np.maximum(scale, 1)
+    return slice(None) if len(asking) == len(needs) else asking, needs[asking], scale[asking], most[asking]

@@ -14,7 +14,7 @@ from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.topology.placing.request import Refused
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 #: Pods that start, or are placed anew, each group's.
 Waiting = Sequence[tuple[Workload, Sequence[Member]]]
@@ -84,7 +84,7 @@ class StepPlacer:
         gangs: GangPlanner,
         pending_groups: Mapping[str, PendingGroup],
         class_key: Callable[[Member], str],
-        strategy: Strategy,
+        strategy: TopologyStrategy,
     ) -> None:
         """Args:
         topologies: what groups ask of them, and the pods of groups that have a place.

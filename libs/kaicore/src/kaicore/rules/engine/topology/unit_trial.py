@@ -16,7 +16,7 @@ from kaicore.rules.engine.topology.trial import KeptCounts, PlacerRoom
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.topology.placing.request import NO_LEVEL, Refused, Room, SetRequest
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 from kaicore.rules.topology.tree import TopologyColumns
 
 
@@ -95,7 +95,7 @@ class UnitTrial:
         kept_counts: KeptCounts,
         parts: Sequence[GroupPart],
         also_held: Sequence[HeldPod],
-        strategy: Strategy,
+        strategy: TopologyStrategy,
     ) -> None:
         self.placer = placer
         self.kept_counts = kept_counts

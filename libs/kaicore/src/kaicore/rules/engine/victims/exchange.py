@@ -55,16 +55,17 @@ class Exchange:
 class Exchanges:
     """The exchanges for one waiting pod, by amounts, on the future's nodes."""
 
-    def __init__(self, session: Session, candidates: Candidates, member: Member, *, won: int) -> None:
+    def __init__(self, session: Session, candidates: Candidates, member: Member, *, won: int, most_pods: int) -> None:
         """Args:
         session: the cycle.
         candidates: the pods that may be moved.
         member: the waiting pod.
         won: what its start wins, in GPU-seconds.
+        most_pods: how many pods may be moved.
         """
         self._placer = session.nodes.future
         self._columns = columns = self._placer.statement.columns
-        self._won = won
+        self._won, self._most_pods = won, most_pods
         self._sets: list[VictimSet] = []
         members: list[Member] = []
         lost: list[int] = []
@@ -98,7 +99,8 @@ class Exchanges:
     def _all(self) -> Iterator[Exchange]:
         for row in self._rows_with_devices():
             yield from self._to(row)
-            yield from self._on(row)
+            if self._most_pods > 1:
+                yield from self._on(row)
 
     def _rows_with_devices(self) -> list[int]:
         """Return the rows with any idle devices of those that the pod asks for; the most first, equal ones by name."""

@@ -51,6 +51,10 @@ class VictimRules(ABC):
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Return why groups may not have any pod evicted to start so much; empty if they may."""
 
+    def most_pods(self, requests: GroupRequests) -> int | None:
+        """Return how many pods may be evicted for so much that starts; None for any number."""
+        return None
+
     def may_evict(self, requests: GroupRequests, victim: Workload) -> bool:
         """Tell whether its queue lets a running group make way, as the accounts are with what is to start charged."""
         return True
@@ -134,6 +138,7 @@ class RoomSearch:
         self._reserved = reserved
         self._requests = session.gangs.requests_of(steps)
         self._gain = gain_of(session, steps) if rules.moves else 0
+        self._most_pods = rules.most_pods(self._requests)
         #: Whether victims are left out where their queue would lose part of its quota, and whether any were.
         self._sparing = self._spared = False
         self._refusals: list[Reason] = []
@@ -165,7 +170,9 @@ class RoomSearch:
             return None
         self._left_out = set()
         self._candidates.begin(session.gangs.started_with([one.key for one, _ in self._steps]))
-        for exchange in Exchanges(session, self._candidates, members[0], won=won).cheapest(_MOST_EXCHANGES):
+        most_pods = 2 if self._most_pods is None else self._most_pods
+        exchanges = Exchanges(session, self._candidates, members[0], won=won, most_pods=most_pods)
+        for exchange in exchanges.cheapest(_MOST_EXCHANGES):
             if session.steps_left <= 0:
                 return None
             session.steps_left -= 1
@@ -274,7 +281,9 @@ class RoomSearch:
             shortfall.stuck |= stuck
             return stuck
         groups = {key for victim_set in victims.victim_sets for key in victim_set.groups}
-        if len(groups) > session.config.consolidate_groups:
+        pods = sum(len(victim_set.members) for victim_set in victims.victim_sets)
+        most = pods if self._most_pods is None else self._most_pods
+        if len(groups) > session.config.consolidate_groups or pods > most:
             shortfall.groups = len(groups)
             return set()
         costs = [(cost_of_moving(session, one), one.key, one) for one in victims.victim_sets]

@@ -10,7 +10,7 @@ The classes of the existing pods.
 import msgspec
 
 from kaicore.rules.engine.config import DAY_US
-from kaicore.rules.engine.cycle_input import move_key
+from kaicore.rules.engine.cycle_input import HOUR_US, HOURS_OF_DAY, move_key
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
@@ -115,6 +115,7 @@ class PodIndexes:
         freed_at: by node, the position of the last event by which room may have become free there.
         moved_at: when pods were last decided to be moved to make room, by `move_key`: those of the last day, in
             microseconds since the epoch.
+        moved_pods: how many pods were decided to be moved to make room, by hour since the epoch: those of the last day.
         reasons: why pods wait, as last recorded.
         shadows: what shadows last decided about the pods of other schedulers.
         recent_work: classes of pods with devices that came in the last days.
@@ -142,6 +143,7 @@ class PodIndexes:
         self.repairs = RepairLedger()
         self.rejections = RejectionIndex()
         self.moved_at: dict[str, int] = {}
+        self.moved_pods: dict[int, int] = {}
         self.freed_at: dict[str, int] = {}
         self.reasons = RecordedReasons()
         self.shadows = ShadowBook()
@@ -337,6 +339,10 @@ class PodIndexes:
             for key in [key for key, at in self.moved_at.items() if now - at >= DAY_US]:
                 del self.moved_at[key]
             self.moved_at[move_key(entry.group, entry.pod)] = now
+            hour = now // HOUR_US
+            for old in [one for one in self.moved_pods if hour - one >= HOURS_OF_DAY]:
+                del self.moved_pods[old]
+            self.moved_pods[hour] = self.moved_pods.get(hour, 0) + 1
 
     def _update_workload(self, entry: PodEntry) -> None:
         """Put a pod where it now stands in its group."""

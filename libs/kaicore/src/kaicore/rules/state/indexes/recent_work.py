@@ -1,7 +1,8 @@
-"""Recent work: the classes of pods with devices that the log saw in the last days, weighed by device-hours.
+"""Recent work: the classes of pods with devices that the log saw in the last days, weighed by pod-hours.
 
-A pod counts for an hour of its devices when the log first sees it, and for the rest of its run when it ends. So work
-that waits counts, and a class of long runs soon outweighs a class of short ones.
+A pod counts for an hour when the log first sees it, and for the rest of its run when it ends. So work that waits
+counts, and a class of long runs soon outweighs a class of short ones. A pod counts alike however many devices it has:
+by device-hours, room was kept for few large pods where many small ones came (decision 0060).
 """
 
 from collections.abc import Iterable
@@ -96,7 +97,7 @@ class RecentWork:
         for key, one in self._seen.items():
             lately = [seen for seen in one.days if seen.day > since]
             pods += sum(seen.pods for seen in lately)
-            weight = sum(seen.seconds for seen in lately)
+            weight = sum(seen.seconds for seen in lately) // one.devices
             if weight:
                 found.append((-weight, key))
         if pods < LEAST_PODS or not days:

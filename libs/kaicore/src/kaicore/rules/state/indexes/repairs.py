@@ -13,7 +13,7 @@ import msgspec
 
 from kaicore.backoff import backoff
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.numa.own_policy import wants_healing
+from kaicore.rules.numa.own_policy import wants_repair
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 
 
@@ -79,10 +79,10 @@ class RepairLedger:
     def due_at(self, entry: PodEntry, config: EngineConfig) -> int | None:
         """Return when a pod may be evicted, microseconds since the epoch; None if it never is as things stand."""
         pod = entry.pod
-        if not config.heal or pod.scheduler_name != config.scheduler_name or why_not(entry):
+        if not config.repair or pod.scheduler_name != config.scheduler_name or why_not(entry):
             return None
         assert pod.owner is not None
-        times = [entry.misaligned_at + config.heal_after_us]
+        times = [entry.misaligned_at + config.repair_after_us]
         record = self.records.get(_key(pod.owner.uid, entry.class_key))
         if record is not None:
             times.append(record.last_at + _backoff(record.count, config))
@@ -98,7 +98,7 @@ class RepairLedger:
 
 def why_not(entry: PodEntry) -> str:
     """Return why a misaligned pod is not evicted; empty if it will be."""
-    if not wants_healing(entry.pod):
+    if not wants_repair(entry.pod):
         return "it did not ask to be placed anew"
     if entry.pod.owner is None:
         return "it has no controller that would make another"
@@ -114,4 +114,4 @@ def _key(owner: str, class_key: str) -> str:
 
 
 def _backoff(count: int, config: EngineConfig) -> int:
-    return backoff(max(count, 1), first=config.heal_backoff_us, most=config.heal_backoff_max_us)
+    return backoff(max(count, 1), first=config.repair_backoff_us, most=config.repair_backoff_max_us)

@@ -23,7 +23,7 @@ from kaicore.rules.topology.placing.candidates import (
 from kaicore.rules.topology.placing.capacity import Layer, Scope, Wish, capacity, without_spares
 from kaicore.rules.topology.placing.descent import descend
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
-from kaicore.rules.topology.placing.strategies import POLICIES, Policy, Strategy
+from kaicore.rules.topology.placing.strategies import POLICIES, Policy, TopologyStrategy
 from kaicore.rules.topology.placing.trial import Trial
 from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled, parted
 from kaicore.rules.topology.tree import Numbers, OrderedTree, TopologyColumns, Truths
@@ -190,7 +190,7 @@ _NOTHING = Refused("", NO_LEVEL, 0, 0, -1, 0, 0)
 
 
 def search(
-    request: SetRequest, tree: TopologyColumns, room: Room, strategy: Strategy = Strategy.BEST_FIT
+    request: SetRequest, tree: TopologyColumns, room: Room, strategy: TopologyStrategy = TopologyStrategy.BEST_FIT
 ) -> Placed | Refused:
     """Place the pods of a set on a topology.
 

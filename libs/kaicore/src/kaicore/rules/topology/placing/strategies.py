@@ -20,7 +20,7 @@ class Order(StrEnum):
     """The shortest run of neighbours, in the order of the tree."""
 
 
-class Strategy(StrEnum):
+class TopologyStrategy(StrEnum):
     """A way to choose domains; the default is BestFit."""
 
     BEST_FIT = "BestFit"
@@ -77,12 +77,12 @@ class Policy:
 
 #: What each strategy is made of.
 POLICIES = {
-    Strategy.BEST_FIT: Policy(fewest=True),
-    Strategy.LEAST_FREE_CAPACITY: Policy(order=Order.SMALLEST),
-    Strategy.BALANCED: Policy(fewest=True, balanced=True),
-    Strategy.BIN_PACK: Policy(last_tightest=False),
-    Strategy.SPREAD: Policy(tightest=False, order=Order.EVEN, gaps=Order.EVEN),
-    Strategy.OFFER_SLOTS: Policy(begin=0, last_tightest=False, pooled=False, gaps=Order.LARGEST),
-    Strategy.LOWEST_TIER: Policy(begin=1, gaps=Order.LARGEST),
-    Strategy.CONTIGUOUS: Policy(fewest=True, order=Order.ADJACENT),
+    TopologyStrategy.BEST_FIT: Policy(fewest=True),
+    TopologyStrategy.LEAST_FREE_CAPACITY: Policy(order=Order.SMALLEST),
+    TopologyStrategy.BALANCED: Policy(fewest=True, balanced=True),
+    TopologyStrategy.BIN_PACK: Policy(last_tightest=False),
+    TopologyStrategy.SPREAD: Policy(tightest=False, order=Order.EVEN, gaps=Order.EVEN),
+    TopologyStrategy.OFFER_SLOTS: Policy(begin=0, last_tightest=False, pooled=False, gaps=Order.LARGEST),
+    TopologyStrategy.LOWEST_TIER: Policy(begin=1, gaps=Order.LARGEST),
+    TopologyStrategy.CONTIGUOUS: Policy(fewest=True, order=Order.ADJACENT),
 }

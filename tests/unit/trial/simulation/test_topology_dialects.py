@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.topology.placing.strategies import Strategy
+from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.simulating import brief, document_of, world_of
 
-FOLDER = Path(__file__).parents[3] / "docs" / "how-to" / "topologies"
+FOLDER = Path(__file__).parents[4] / "docs" / "how-to" / "topologies"
 DIALECTS = ("kai", "kueue", "koordinator", "volcano", "kubernetes")
 
 
@@ -29,8 +29,8 @@ def test_the_same_request_gets_the_same_nodes(dialect: str, tmp_path: Path) -> N
     }
 
 
-@pytest.mark.parametrize("strategy", Strategy)
-def test_by_each_strategy_dialects_agree(strategy: Strategy, tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", TopologyStrategy)
+def test_by_each_strategy_dialects_agree(strategy: TopologyStrategy, tmp_path: Path) -> None:
     config = EngineConfig(topology_strategy=strategy)
     nodes = [placed(dialect, tmp_path, config) for dialect in DIALECTS]
     assert all("Pending" not in node for node in nodes[0].values())

@@ -4,11 +4,11 @@ import hashlib
 from typing import Any
 
 import pytest
-import yaml
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.dialects.table import expand
 from kaicore.rules.objects.made import successor
 from kaicore.rules.objects.mappings import derived_uid
+from kaicore.yaml_text import load_yaml
 
 POD_SPEC = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}]}"
 
@@ -16,7 +16,7 @@ POD_SPEC = "{containers: [{name: main, resources: {limits: {nvidia.com/gpu: 1}}}
 def owner(text: str, name: str = "x") -> dict[str, Any]:
     """An owner in namespace ml; POD stands for a pod template."""
     template = f"{{metadata: {{labels: {{app: demo}}}}, spec: {POD_SPEC}}}"
-    document: dict[str, Any] = yaml.safe_load(text.replace("POD", template))
+    document: dict[str, Any] = load_yaml(text.replace("POD", template))
     document["metadata"] = {"name": name, "namespace": "ml", "uid": "u-1", **(document.get("metadata") or {})}
     return document
 

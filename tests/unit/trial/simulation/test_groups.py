@@ -194,7 +194,7 @@ def test_jobs_that_are_a_whole_start_as_one_or_not_at_all(tmp_path: Path, job: s
 
 
 _GUIDE = (
-    (Path(__file__).parents[3] / "docs" / "reference" / "groups.md")
+    (Path(__file__).parents[4] / "docs" / "reference" / "groups.md")
     .read_text()
     .partition("## Manifests to begin with")[2]
 )

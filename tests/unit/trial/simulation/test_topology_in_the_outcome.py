@@ -7,7 +7,7 @@ from kai_cli.trials.simulate import simulate_command
 
 from tests.simulating import document_of, node, pod, world_of
 
-FOLDER = Path(__file__).parents[3] / "docs" / "how-to" / "topologies"
+FOLDER = Path(__file__).parents[4] / "docs" / "how-to" / "topologies"
 
 HYPER_NODE = """---
 apiVersion: topology.volcano.sh/v1alpha1

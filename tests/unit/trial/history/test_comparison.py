@@ -81,9 +81,10 @@ async def test_the_unchanged_alternative_is_the_baseline(unchanged: HistoryCompa
     assert {queue.fares for queue in alternative.queues} == {Fares.SAME}
 
 
-async def test_the_same_question_has_the_same_bytes(storm: VirtualStorm, unchanged: HistoryComparison) -> None:
-    again = await ask(await log_of(storm.cluster.events))
-    assert msgspec.json.encode(again) == msgspec.json.encode(unchanged)
+async def test_the_same_question_has_the_same_bytes(short_storm: VirtualStorm) -> None:
+    first, again = [await ask(await log_of(short_storm.cluster.events)) for _ in range(2)]
+    assert first.baseline.started == 3
+    assert msgspec.json.encode(again) == msgspec.json.encode(first)
 
 
 async def test_alternatives_are_simulated_beside_one_baseline(storm: VirtualStorm) -> None:

@@ -1,4 +1,4 @@
-"""Verify and heal, end to end: a kubelet misses, the pod is evicted once, and its Job's next pod runs as it asks."""
+"""Verify and repair, end to end: a kubelet misses, the pod is evicted once, and its Job's next pod runs as it asks."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 GPU = "nvidia.com/gpu"
 
 CONFIG = """
-heal_after_us: 100000
+repair_after_us: 100000
 """
 
 
@@ -30,12 +30,12 @@ def scheduler_config() -> str:
 
 
 def job(name: str) -> dict[str, Any]:
-    """A Job of one pod that asks for two GPUs on one zone, and to be healed."""
+    """A Job of one pod that asks for two GPUs on one zone, and to be repaired."""
     pod = pod_manifest(name, cpu="2", memory="2Gi", gpu="2")
     pod["metadata"]["annotations"] = {
         "kai.scheduler/numa-policy": "single-numa-node",
         "kai.scheduler/numa-resources": GPU,
-        "kai.scheduler/numa-heal": "true",
+        "kai.scheduler/numa-repair": "true",
     }
     template = {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
     spec = {"template": template, "backoffLimit": 10}
@@ -58,13 +58,13 @@ async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, 
     await break_behind_the_publishers_back(cluster, stack, "gpu-0")
     await stack.create(job("train"))
 
-    def healed(state: ClusterState) -> bool:
+    def repaired(state: ClusterState) -> bool:
         return any(
             entry.node == "gpu-1" and entry.observed is not None and not entry.misaligned
             for entry in ours(state, "train")
         )
 
-    state = await stack.until(healed)
+    state = await stack.until(repaired)
     assert (state.counters.missed, state.counters.heal_requests, state.counters.evictions) == (1, 1, 1)
     (successor,) = [entry for entry in ours(state, "train") if entry.node == "gpu-1"]
     assert successor.replaces_on == "gpu-0"

@@ -1,4 +1,4 @@
-"""Verify and heal: what counts as a miss, who is evicted when, and that it never becomes a loop."""
+"""Verify and repair: what counts as a miss, who is evicted when, and that it never becomes a loop."""
 
 from typing import Any
 
@@ -27,10 +27,10 @@ ZONE = amounts(cpu=8, gpu=2)
 
 
 def asking(
-    name: str, *, owner: str | Owner = "rs", heal: str = "true", policy: str = "single-numa-node", **kwargs: Any
+    name: str, *, owner: str | Owner = "rs", repair: str = "true", policy: str = "single-numa-node", **kwargs: Any
 ) -> Pod:
-    """A pod of an owner that asks for two GPUs on one zone, and to be healed."""
-    annotations = {"kai.scheduler/numa-policy": policy, "kai.scheduler/numa-heal": heal}
+    """A pod of an owner that asks for two GPUs on one zone, and to be repaired."""
+    annotations = {"kai.scheduler/numa-policy": policy, "kai.scheduler/numa-repair": repair}
     by = owner if isinstance(owner, Owner) else Owner("ReplicaSet", owner, f"uid-{owner}") if owner else None
     return pod(name, cpu=2, gpu=2, owner=by, annotations=annotations, **kwargs)
 
@@ -80,8 +80,8 @@ class Fleet(Cluster):
     def notes(self, name: str) -> str:
         return "; ".join(notes(self.state.pods[f"uid-{name}"], self.state))
 
-    def healed(self, result: CycleResult) -> list[str]:
-        return [healing.name for healing in result.repairs]
+    def repaired(self, result: CycleResult) -> list[str]:
+        return [repair.name for repair in result.repairs]
 
 
 def entry_stream(name: str) -> str:
@@ -91,45 +91,45 @@ def entry_stream(name: str) -> str:
 def test_a_pod_that_missed_its_zone_is_evicted_once_and_its_successor_goes_elsewhere() -> None:
     fleet = Fleet()
     node = fleet.run("a", 0, 1)
-    assert fleet.healed(fleet.after(0)) == [], "the observation may yet be corrected"
+    assert fleet.repaired(fleet.after(0)) == [], "the observation may yet be corrected"
     assert (
         next_retry(fleet.state, EngineConfig(), now=fleet.now) == fleet.state.pods["uid-a"].misaligned_at + 10 * SECOND
     )
-    (healing,) = fleet.after(10).repairs
-    assert (healing.name, healing.node, healing.missed) == ("a", node, f"cpu on node-0, {GPU} on node-0+node-1")
-    assert fleet.healed(fleet.after(3600)) == [], "once is enough"
+    (repair,) = fleet.after(10).repairs
+    assert (repair.name, repair.node, repair.missed) == ("a", node, f"cpu on node-0, {GPU} on node-0+node-1")
+    assert fleet.repaired(fleet.after(3600)) == [], "once is enough"
     fleet.end("a")
     successor = fleet.add_pod(asking("b"))
     assert fleet.cycle().placements[0].node != node, "not where its predecessor missed, if there is another"
     fleet.start(successor, 0, 1)
-    assert fleet.healed(fleet.after(7200)) == []
+    assert fleet.repaired(fleet.after(7200)) == []
     assert "it stays where it is: it replaces a pod that was evicted from n0 already" in fleet.notes("b")
     story = [line.text for line in story_of([event for event in fleet if event.stream == entry_stream("a")])]
     assert any("decided to repair it: its own NUMA policy was missed" in text for text in story)
     assert "evicted from n0" in story
 
 
-def test_an_observation_that_is_corrected_in_time_heals_by_itself() -> None:
+def test_an_observation_that_is_corrected_in_time_needs_no_repair() -> None:
     fleet = Fleet()
     node = fleet.run("a", 0, 1)
     assert not idle(fleet.state)
     fleet.observe("a", node, 1, 1)
     assert idle(fleet.state)
-    assert fleet.healed(fleet.after(60)) == []
+    assert fleet.repaired(fleet.after(60)) == []
 
 
 @pytest.mark.parametrize(
     ("kwargs", "why"),
     [
         ({"owner": ""}, "it has no controller that would make another"),
-        ({"heal": "false"}, "it did not ask to be placed anew"),
-        ({"heal": "yes"}, "it did not ask to be placed anew"),
+        ({"repair": "false"}, "it did not ask to be placed anew"),
+        ({"repair": "yes"}, "it did not ask to be placed anew"),
     ],
 )
 def test_misaligned_pod_that_is_not_repaired_has_its_cause(kwargs: dict[str, str], why: str) -> None:
     fleet = Fleet()
     fleet.run("a", 0, 1, **kwargs)
-    assert fleet.healed(fleet.after(60)) == []
+    assert fleet.repaired(fleet.after(60)) == []
     assert f"it stays where it is: {why}" in fleet.notes("a")
     assert idle(fleet.state)
 
@@ -137,18 +137,18 @@ def test_misaligned_pod_that_is_not_repaired_has_its_cause(kwargs: dict[str, str
 def test_no_pod_is_repaired_without_a_better_node() -> None:
     fleet = Fleet(nodes=1)
     fleet.run("a", 0, 1)
-    assert fleet.healed(fleet.after(60)) == []
+    assert fleet.repaired(fleet.after(60)) == []
     assert "once another node would keep its policy" in fleet.notes("a")
     fleet.add_node("n9", ZONE, policy="best-effort")
-    assert fleet.healed(fleet.cycle()) == ["a"]
+    assert fleet.repaired(fleet.cycle()) == ["a"]
 
 
-@pytest.mark.parametrize(("limit", "healed"), [(1, ["a"]), (0, [])])
-def test_no_pod_is_repaired_whose_job_would_fail_by_it(limit: int, healed: list[str]) -> None:
+@pytest.mark.parametrize(("limit", "repaired"), [(1, ["a"]), (0, [])])
+def test_no_pod_is_repaired_whose_job_would_fail_by_it(limit: int, repaired: list[str]) -> None:
     fleet = Fleet()
     fleet.run("a", 0, 1, owner=job(fleet, spec={"backoffLimit": limit}))
-    assert fleet.healed(fleet.after(10)) == healed
-    assert ("its Job counts evictions as failures and allows no more" in fleet.notes("a")) is not bool(healed)
+    assert fleet.repaired(fleet.after(10)) == repaired
+    assert ("its Job counts evictions as failures and allows no more" in fleet.notes("a")) is not bool(repaired)
 
 
 def test_waiting_pods_come_first() -> None:
@@ -159,15 +159,15 @@ def test_waiting_pods_come_first() -> None:
     fleet.add_pod(asking("w2", owner="other"))
     result = fleet.cycle()
     assert len(result.placements) == 2
-    assert fleet.healed(result) == []
+    assert fleet.repaired(result) == []
 
 
 def test_repair_that_is_switched_off_evicts_no_pod() -> None:
     fleet = Fleet()
     fleet.run("a", 0, 1)
-    off = EngineConfig(heal=False)
-    assert fleet.healed(fleet.after(60, off)) == []
-    assert "repair is switched off (setting heal)" in fleet.notes("a")
+    off = EngineConfig(repair=False)
+    assert fleet.repaired(fleet.after(60, off)) == []
+    assert "repair is switched off (setting repair)" in fleet.notes("a")
 
 
 def test_alike_pods_of_one_owner_are_evicted_one_after_another() -> None:
@@ -175,12 +175,12 @@ def test_alike_pods_of_one_owner_are_evicted_one_after_another() -> None:
     names = ["a", "b", "c"]
     for name in names:
         fleet.run(name, 0, 1)
-    first = fleet.healed(fleet.after(10))
+    first = fleet.repaired(fleet.after(10))
     assert first == ["a"]
-    assert fleet.healed(fleet.after(59)) == []
-    assert fleet.healed(fleet.after(1)) == ["b"]
-    assert fleet.healed(fleet.after(119)) == []
-    assert fleet.healed(fleet.after(1)) == ["c"]
+    assert fleet.repaired(fleet.after(59)) == []
+    assert fleet.repaired(fleet.after(1)) == ["b"]
+    assert fleet.repaired(fleet.after(119)) == []
+    assert fleet.repaired(fleet.after(1)) == ["c"]
 
 
 def test_an_eviction_that_fails_is_tried_again_later_and_leaves_no_mark() -> None:
@@ -190,10 +190,10 @@ def test_an_eviction_that_fails_is_tried_again_later_and_leaves_no_mark() -> Non
     refused = payloads.EvictionFailed("uid-a", "default", "a", node, 429, "TooManyRequests", "budget", 9)
     fleet.record(entry_stream("a"), refused)
     assert fleet.state.counters.eviction_failures == {"TooManyRequests": 1}
-    assert fleet.healed(fleet.after(1)) == []
+    assert fleet.repaired(fleet.after(1)) == []
     fleet.add_pod(asking("b"))
     assert not fleet.state.pods["uid-b"].replaces_on
-    assert fleet.healed(fleet.after(60)) == ["a"]
+    assert fleet.repaired(fleet.after(60)) == ["a"]
 
 
 def test_a_mark_survives_a_successor_that_is_rejected() -> None:
@@ -248,7 +248,7 @@ def test_a_device_that_several_zones_reach_is_on_each_of_them() -> None:
 def test_there_are_never_more_evictions_than_pods_made_without_any(data: st.DataObject) -> None:
     """Kubelets that miss always, owners that replace what ends, restarts anywhere: it comes to an end, and replays."""
     fleet = Fleet(nodes=4)
-    config = EngineConfig(heal_backoff_us=SECOND, heal_after_us=0)
+    config = EngineConfig(repair_backoff_us=SECOND, repair_after_us=0)
     made, organic = 0, 0
     for _ in range(data.draw(st.integers(5, 25))):
         match data.draw(st.sampled_from(("make", "cycle", "cycle", "reject", "gone", "restart", "fail"))):

@@ -1,12 +1,13 @@
-"""The API server as an exporter needs it: get, create and patch one object, on the connection that `HttpClient` keeps.
+"""The API server as an agent needs it: get, create and patch one object, on the connection that `HttpClient` keeps.
 
-`kaicore.kube.api.client` does the same and more, with aiohttp, which is a quarter of what an exporter may weigh
+`kaicore.kube.api.client` does the same and more, with aiohttp, which is a quarter of what an agent may weigh
 (decision 0500).
 """
 
 from typing import Protocol, Self
 
 import msgspec
+
 from kaicore.errors import ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.failures import error_of
 from kaicore.kube.api.service_account import ServiceAccount
@@ -44,10 +45,10 @@ class PodApiServer:
     Proxies of the environment are not used: the address is one of the cluster's own.
     """
 
-    def __init__(self, *, timeout_s: float = 30.0, user_agent: str = "kai-exporter") -> None:
+    def __init__(self, *, user_agent: str, timeout_s: float = 30.0) -> None:
         """Args:
-        timeout_s: how long an answer may take.
         user_agent: how audit logs call us.
+        timeout_s: how long an answer may take.
 
         Raises:
             ConfigurationError: the pod has no account.

@@ -1,0 +1,16 @@
+"""Python's garbage collector for tests that set it up in their own way."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+@contextmanager
+def collector_as_before() -> Iterator[None]:
+    """Leave the collector as it was."""
+    thresholds = gc.get_threshold()
+    try:
+        yield
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*thresholds)

@@ -1,0 +1,35 @@
+"""Settings under their former names: still read wherever people write them, and the names in the log."""
+
+from pathlib import Path
+
+import pytest
+from kaicore.analysis.trial.history.patch import applied
+from kaicore.errors import ConfigurationError
+from kaicore.kube.operands.shard_spec import read_shard
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.runtime.shard_settings import read_shard_settings
+
+OFF = EngineConfig(repair=False, repair_after_us=5)
+
+
+def test_former_names_of_settings_mean_the_same_in_a_file_a_patch_and_a_shard(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("heal: false\nheal_after_us: 5\n")
+    assert read_shard_settings(file) == OFF
+    assert applied(EngineConfig(), {"heal": False, "repair_after_us": 5}, where="--set") == OFF
+    shard = read_shard({"metadata": {"name": "red"}, "spec": {"settings": {"heal": False}}})
+    assert not shard.faults
+
+
+def test_a_setting_under_both_of_its_names_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "settings.yaml"
+    file.write_text("heal: false\nrepair: true\n")
+    with pytest.raises(ConfigurationError, match="repair and heal are one setting: give repair"):
+        read_shard_settings(file)
+
+
+def test_recorded_configuration_keeps_the_former_names_and_its_digest() -> None:
+    document = OFF.document()
+    assert (document["heal"], document["heal_after_us"], "repair" in document) == (False, 5, False)
+    assert EngineConfig.recorded(document) == OFF
+    assert EngineConfig().digest() == "d0e5448e73fd4655"
