@@ -17,7 +17,7 @@ GPU_MEMORY = "gpu-memory"
 NUM_DEVICES = "gpu-fraction-num-devices"
 CONTAINER_NAME = "gpu-fraction-container-name"
 
-#: What resources of virtual GPUs begin with, and whose they are: there another scheduler chooses the device.
+#: Beginnings of resources of virtual GPUs, and the project of each: there another scheduler chooses the device.
 _VIRTUAL = (
     ("nvidia.com/gpumem", "HAMi"),
     ("nvidia.com/gpucores", "HAMi"),
@@ -63,7 +63,7 @@ def gpu_share(annotations: Mapping[str, str], spec: PodSpec, *, subject: str) ->
 
 
 def virtual_gpus(spec: PodSpec) -> Iterator[str]:
-    """Yield what a pod asks for of virtual GPUs in a way that is not carried out, and what to ask for instead."""
+    """Yield the resources of virtual GPUs that a pod asks for, which are not carried out, and the way that is."""
     names = {
         name
         for group in (spec.containers, spec.init_containers)
@@ -72,9 +72,9 @@ def virtual_gpus(spec: PodSpec) -> Iterator[str]:
         for name in (*(one.resources.requests or ()), *(one.resources.limits or ()))
     }
     for name in sorted(names):
-        whose = next((whose for prefix, whose in _VIRTUAL if name.startswith(prefix)), "")
-        if whose:
-            yield f"virtual GPUs of {whose} ({name}): use the annotation {GPU_FRACTION} or {GPU_MEMORY}"
+        project = next((project for prefix, project in _VIRTUAL if name.startswith(prefix)), "")
+        if project:
+            yield f"virtual GPUs of {project} ({name}): use the annotation {GPU_FRACTION} or {GPU_MEMORY}"
 
 
 def _milli(text: str, subject: str) -> int:

@@ -26,7 +26,7 @@ from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 #: The cost of a node that cannot take the pod.
 NONE = -1
-#: The cost of a GPU that has to be opened: more than any waste of open ones. No more are distinguished.
+#: The cost of a GPU that has to be opened: more than any waste of open ones. More than so many count as these.
 _OPENING, _MOST_OPENINGS = WHOLE, 3
 _NOTHING = ZoneCharge()
 
