@@ -8,6 +8,7 @@ from types import ModuleType
 from kaicore.rules.events.reasons import (
     devices,
     eviction,
+    gpus,
     group,
     node,
     numa,
@@ -50,6 +51,7 @@ _PARTS: dict[ModuleType, str] = {
     node: "Nodes and room",
     pods_nearby: "Other pods and volumes",
     devices: "Resource claims and devices",
+    gpus: "Shares of a GPU",
     numa: "NUMA zones",
     group: "The pod and its group",
     topology: "Network topologies",

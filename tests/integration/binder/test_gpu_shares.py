@@ -231,12 +231,8 @@ async def life_of_a_share(scene: Scene, node: SharedNode, point: CrashPoint) -> 
                 await node.end("a")
                 over = True
             closed = await node.recorded("GpuClosed")
-            if (
-                over
-                and closed
-                and not await scene.api.items(RESERVATIONS)
-                and len(point.writes) >= min(point.number, len(WRITES))
-            ):
+            crashed = binder not in scene.binders or not point.number
+            if over and closed and crashed and not await scene.api.items(RESERVATIONS):
                 break
             await asyncio.sleep(0.02)
 

@@ -1,5 +1,6 @@
-"""Validating webhooks are asked before an object is written; `tests/integration/test_webhook.py` calls the real one."""
+"""Webhooks are asked before an object is written; `tests/integration/test_webhook.py` calls the real one."""
 
+import base64
 import json
 from collections.abc import AsyncIterator
 from typing import Any
@@ -11,6 +12,7 @@ from kaicore.errors import ApiStatus, ClusterUnavailable
 from tests.kube import PODS, Api, simulated
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 
 Json = dict[str, Any]
@@ -50,7 +52,9 @@ async def api() -> AsyncIterator[Api]:
         yield server
 
 
-async def register(api: Api, url: str, *, policy: str = "Fail", **changed: Any) -> None:
+async def register(
+    api: Api, url: str, *, policy: str = "Fail", configurations: str = CONFIGURATIONS, **changed: Any
+) -> None:
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["configmaps"]}
     entry = {
         "name": "w.example.com",
@@ -60,7 +64,7 @@ async def register(api: Api, url: str, *, policy: str = "Fail", **changed: Any) 
         "clientConfig": {"url": url},
         "rules": [rule],
     }
-    await api.post(CONFIGURATIONS, {"metadata": {"name": "w"}, "webhooks": [entry | changed]})
+    await api.post(configurations, {"metadata": {"name": "w"}, "webhooks": [entry | changed]})
 
 
 def config_map(**data: str) -> Json:
@@ -125,3 +129,23 @@ async def test_a_configuration_is_kept_as_it_was_given(api: Api, webhook: Webhoo
     await register(api, webhook.url)
     (item,) = await api.items(CONFIGURATIONS)
     assert json.loads(json.dumps(item["webhooks"][0]["rules"][0]["resources"])) == ["configmaps"]
+
+
+async def test_mutating_webhook_changes_or_denies_new_objects_before_others_judge_them(
+    api: Api, webhook: Webhook
+) -> None:
+    await register(api, webhook.url, configurations=MUTATING)
+    await register(api, webhook.url)
+    patch = [{"op": "add", "path": "/data/b", "value": "2"}]
+    encoded = base64.b64encode(json.dumps(patch).encode()).decode()
+    webhook.answer = {"allowed": True, "patchType": "JSONPatch", "patch": encoded}
+    made = await api.post(CONFIG_MAPS, config_map(a="1"))
+    assert made["data"] == {"a": "1", "b": "2"}
+    assert [one["object"]["data"] for one in webhook.asked] == [{"a": "1"}, {"a": "1", "b": "2"}]
+    await api.merge(f"{CONFIG_MAPS}/c", {"data": {"b": None}})
+    assert (await api.get(f"{CONFIG_MAPS}/c"))["data"] == {"a": "1"}
+    await api.client.delete(f"{CONFIGURATIONS}/w")
+    await api.client.delete(f"{CONFIG_MAPS}/c")
+    webhook.answer = {"allowed": False, "status": {"code": 422, "message": "not like this"}}
+    with pytest.raises(ApiStatus, match="denied the request: not like this"):
+        await api.post(CONFIG_MAPS, config_map())

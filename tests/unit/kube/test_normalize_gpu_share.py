@@ -72,3 +72,24 @@ def test_memory_of_a_gpu_is_cut_to_hundreds_of_mib(label: str, mib: int) -> None
 def test_name_of_a_reservation_pod_fits_whatever_the_node_is_called() -> None:
     assert reservation_name("n1", "0123456789") == "gpu-reservation-n1-01234567"
     assert len(reservation_name("n" * 253, "0123456789")) == 253
+
+
+@pytest.mark.parametrize(
+    ("name", "whose"),
+    [
+        ("nvidia.com/gpumem", "HAMi"),
+        ("nvidia.com/gpumem-percentage", "HAMi"),
+        ("nvidia.com/gpucores", "HAMi"),
+        ("volcano.sh/vgpu-number", "Volcano"),
+        ("koordinator.sh/gpu-core", "Koordinator"),
+        ("koordinator.sh/gpu.shared", "Koordinator"),
+    ],
+)
+def test_virtual_gpus_of_others_are_refused_with_what_to_ask_for_instead(name: str, whose: str) -> None:
+    pod = normalized({}, containers=[{"name": "c", "resources": {"limits": {name: "1"}}}])
+    assert pod.unsupported == (f"virtual GPUs of {whose} ({name}): use the annotation gpu-fraction or gpu-memory",)
+
+
+def test_mig_devices_are_ordinary_resources() -> None:
+    pod = normalized({}, containers=[{"name": "c", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}])
+    assert (pod.unsupported, pod.containers[0].requests) == ((), {"nvidia.com/mig-1g.5gb": 1})

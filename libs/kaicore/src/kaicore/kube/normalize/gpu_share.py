@@ -4,7 +4,7 @@ What is invalid is what KAI-Scheduler's admission refuses
 (`pkg/binder/plugins/gpusharing/gpu-request/gpu_request_validator.go`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 
 from kaicore.errors import InvalidObject
@@ -17,6 +17,13 @@ GPU_MEMORY = "gpu-memory"
 NUM_DEVICES = "gpu-fraction-num-devices"
 CONTAINER_NAME = "gpu-fraction-container-name"
 
+#: Beginnings of resources of virtual GPUs, and the project of each: there another scheduler chooses the device.
+_VIRTUAL = (
+    ("nvidia.com/gpumem", "HAMi"),
+    ("nvidia.com/gpucores", "HAMi"),
+    ("volcano.sh/vgpu-", "Volcano"),
+    ("koordinator.sh/gpu", "Koordinator"),
+)
 #: More GPUs than a node has.
 _MOST_DEVICES = 1024
 #: Longer texts are not even looked at.
@@ -53,6 +60,21 @@ def gpu_share(annotations: Mapping[str, str], spec: PodSpec, *, subject: str) ->
     if fraction is not None:
         return GpuShare(milli=_milli(fraction, subject), devices=devices, container=container)
     return GpuShare(mib=_positive(annotations, GPU_MEMORY, subject, MAX_AMOUNT), devices=devices, container=container)
+
+
+def virtual_gpus(spec: PodSpec) -> Iterator[str]:
+    """Yield the resources of virtual GPUs that a pod asks for, which are not carried out, and the way that is."""
+    names = {
+        name
+        for group in (spec.containers, spec.init_containers)
+        for one in group or ()
+        if one.resources is not None
+        for name in (*(one.resources.requests or ()), *(one.resources.limits or ()))
+    }
+    for name in sorted(names):
+        project = next((project for prefix, project in _VIRTUAL if name.startswith(prefix)), "")
+        if project:
+            yield f"virtual GPUs of {project} ({name}): use the annotation {GPU_FRACTION} or {GPU_MEMORY}"
 
 
 def _milli(text: str, subject: str) -> int:

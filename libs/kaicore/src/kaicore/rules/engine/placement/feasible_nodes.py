@@ -377,7 +377,7 @@ class FeasibleNodes:
 
     @property
     def share(self) -> ShareFit | None:
-        """What GPUs make of the class's share of them; None for a class without one."""
+        """The fit of the class's share on the nodes' GPUs; None for a class without one."""
         return self.filters.share
 
     @property

@@ -26,7 +26,7 @@ from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 #: The cost of a node that cannot take the pod.
 NONE = -1
-#: The cost of a GPU that has to be opened: more than any waste of open ones. So many at most are told apart.
+#: The cost of a GPU that has to be opened: more than any waste of open ones. More than so many count as these.
 _OPENING, _MOST_OPENINGS = WHOLE, 3
 _NOTHING = ZoneCharge()
 
@@ -70,7 +70,7 @@ class ShareFit:
 
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
-        part, columns = int(self.parts[row]), self._columns
+        part, columns = self._part(row), self._columns
         if part > WHOLE:
             return NONE
         wanted, waste = self.share.devices, 0
@@ -98,7 +98,9 @@ class ShareFit:
 
     def admits(self, row: int) -> bool:
         """Tell whether a row that has the parts can open what it has to: whether its kubelet gives a GPU for it."""
-        return self._numa is None or self.cost(row) < _OPENING or self._numa.admits(row)
+        if self._numa is None or (self.share.devices == 1 and self.largest_open(row) >= self._part(row)):
+            return True
+        return self.cost(row) < _OPENING or self._numa.admits(row)
 
     def counts(self, rows: Ints) -> Ints:
         """Return how many pods of the class rows take at most, by their GPUs alone; shape (rows,)."""
@@ -106,7 +108,11 @@ class ShareFit:
 
     def largest(self, row: int) -> int:
         """Return the largest part that a pod could get on a row now, in thousandths."""
-        return WHOLE if self._closed(row) > 0 else int(self._columns.gpus.largest(row + 1)[row])
+        return WHOLE if self._closed(row) > 0 else self.largest_open(row)
+
+    def largest_open(self, row: int) -> int:
+        """Return the largest free part of the open GPUs of a row, in thousandths."""
+        return int(self._columns.gpus.largest(row + 1)[row])
 
     def give(
         self, row: int, statement: Statement, name: Callable[[int], str], *, created_at: int | None
@@ -119,7 +125,7 @@ class ShareFit:
             name: returns the group of the first, second, … GPU that is opened.
             created_at: when the pod was created, seconds since the epoch; None where nothing is in doubt.
         """
-        part, share = int(self.parts[row]), self.share
+        part, share = self._part(row), self.share
         fitting = [group for free, group in self._open(row) if free >= part][: share.devices]
         given = [GivenPart(group, part, share.mib) for group in fitting]
         for number in range(share.devices - len(given)):
@@ -135,6 +141,9 @@ class ShareFit:
             statement.open(row, group, opening)
         return tuple(given)
 
+    def _part(self, row: int) -> int:
+        return self.share.milli or int(self.parts[row])
+
     def _open(self, row: int) -> list[tuple[int, str]]:
         """Return what is free of each open GPU of a row, in the order in which they are taken."""
         free = self._columns.gpus.free(row)
@@ -148,7 +157,7 @@ class ShareFit:
         return int(self._columns.allocatable[row, self._pods] - self._columns.used[row, self._pods])
 
     def _count(self, row: int) -> int:
-        part, devices = int(self.parts[row]), self.share.devices
+        part, devices = self._part(row), self.share.devices
         if part > WHOLE:
             return 0
         opened = [free // part for free, _ in self._columns.gpus.free(row)]
