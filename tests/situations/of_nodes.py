@@ -2,7 +2,9 @@
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import gpus
 from kaicore.rules.events.reasons import node as reasons
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.selector import Requirement
@@ -14,6 +16,7 @@ from tests.unit.state.test_doubts import beside_an_unobserved_pod
 from tests.workloads import Workloads
 
 WAITS = EngineConfig(wait_for_observation=True)
+SHARES = EngineConfig(gpu_sharing=True)
 
 
 def one_node(**facts: object) -> Workloads:
@@ -100,3 +103,18 @@ def no_room() -> tuple[Cluster, Pod]:
     cluster = one_node()
     cluster.full(cluster.add_pod(pod("other", cpu=1, gpu=8)))
     return asking(cluster)
+
+
+@shows(gpus.NoGpuToShare, "n1", "9 GPUs", config=SHARES)
+def too_many_gpus_to_share() -> tuple[Cluster, Pod]:
+    cluster = one_node()
+    return cluster, cluster.add_pod(pod("late", cpu=1, gpu_share=GpuShare(milli=100, devices=9)))
+
+
+@shows(gpus.NoPartOfGpu, "n1", "0.5 of a GPU needed", "0.3", config=SHARES)
+def no_part_left() -> tuple[Cluster, Pod]:
+    cluster = one_node()
+    cluster.add_pod(pod("whole", cpu=1, gpu=7))
+    cluster.add_pod(pod("part", cpu=1, gpu_share=GpuShare(milli=700)))
+    cluster.cycle(SHARES)
+    return cluster, cluster.add_pod(pod("late", cpu=1, gpu_share=GpuShare(milli=500)))

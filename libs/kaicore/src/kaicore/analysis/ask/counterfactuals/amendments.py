@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
 from kaicore.analysis.ask.counterfactuals.room_amendments import end_of
@@ -32,6 +34,7 @@ from kaicore.rules.events.reasons.devices import (
     ResourceClaimOutOfReach,
 )
 from kaicore.rules.events.reasons.eviction import NeverPreempts
+from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.events.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
 from kaicore.rules.events.reasons.node import (
     NodeAffinityMismatch,
@@ -238,6 +241,13 @@ def _of_itself(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
         case Unsupported(group="") if reason.features.startswith(GPU_SHARE):
             words = f"request a whole GPU ({_GPU}: 1) instead of a share of one in {pod.subject}"
             yield asked.edit_pods("whole-gpu", words, _whole_gpu)
+        case NoGpuToShare():
+            words = f"request a whole GPU ({_GPU}: 1) instead of parts of GPUs in {pod.subject}"
+            yield asked.edit_pods("whole-gpu", words, lambda one: _whole_gpu(edited(one, gpu_share=None)))
+        case NoPartOfGpu(largest=largest) if 0 < largest < reason.needed and pod.gpu_share is not None:
+            less = msgspec.structs.replace(pod.gpu_share, milli=largest, mib=0)
+            words = f"request {less} in {pod.subject}"
+            yield asked.edit_pods("smaller-part", words, lambda one: edited(one, gpu_share=less))
         case Unsupported(group=""):
             words = f"take from pod {pod.subject} its unsupported features: {reason.features}"
             yield asked.edit_pods("do-without", words, lambda one: edited(one, unsupported=()))
