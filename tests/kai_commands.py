@@ -225,6 +225,8 @@ def _serve(address: str, control: int) -> None:
 
     import kai_cli
 
+    # A shell that runs the tests in the background has them ignore it, and what is forked here is interrupted by tests.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     commands = [module.name for module in pkgutil.walk_packages(kai_cli.__path__, "kai_cli.")]
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(address)

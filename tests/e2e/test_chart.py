@@ -70,7 +70,10 @@ async def test_every_rendered_object_and_definition_is_accepted(values: Json) ->
         objects += chart.documents(file.read_text())
     async with api_server() as client:
         paths = ObjectPaths(client)
-        await client.post("/api/v1/namespaces", {"metadata": {"name": namespace}})
+        # What is applied without being kept needs its namespace all the same.
+        others = [one["metadata"]["name"] for one in objects if one["kind"] == "Namespace"]
+        for name in (namespace, *others):
+            await client.post("/api/v1/namespaces", {"metadata": {"name": name}})
         try:
             for document in objects:
                 if document["apiVersion"].startswith(MONITORING) and not await is_served(
@@ -84,7 +87,8 @@ async def test_every_rendered_object_and_definition_is_accepted(values: Json) ->
                 answer = await client.patch(path, document, content_type="application/apply-patch+yaml")
                 assert msgspec.json.decode(answer)["metadata"]["name"] == document["metadata"]["name"]
         finally:
-            await client.delete(f"/api/v1/namespaces/{namespace}")
+            for name in (namespace, *others):
+                await client.delete(f"/api/v1/namespaces/{name}")
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ SERVICES = [script for script in entry_points(group="console_scripts") if script
 
 
 def test_all_services_are_programs() -> None:
-    assert len(SERVICES) == 13
+    assert len(SERVICES) == 14
 
 
 @pytest.mark.parametrize("script", SERVICES, ids=lambda script: script.name)

@@ -17,8 +17,13 @@ from kai_apiserver.resources.builtin import BUILTIN_RESOURCES
 from tests.tools.apiserver.client import PODS, Client, pod
 
 VECTORS = Path(__file__).parent / "kubernetes-1.36.tar.xz"
-#: A kind of another module, of which there are no such objects, and two that are read as JSON and YAML alone.
-ELSEWHERE = {"CustomResourceDefinition", "DeviceTaintRule", "ValidatingWebhookConfiguration"}
+#: A kind of another module, of which there are no such objects, and three that are read as JSON and YAML alone.
+ELSEWHERE = {
+    "CustomResourceDefinition",
+    "DeviceTaintRule",
+    "MutatingWebhookConfiguration",
+    "ValidatingWebhookConfiguration",
+}
 
 
 @pytest.fixture(scope="module")

@@ -82,7 +82,10 @@ class AdmissionWebhooks:
         Raises:
             StatusError: one of them denies it, does not answer and must, or patches what is not there.
         """
-        labels = given.get("metadata", {}).get("labels") or {}
+        metadata = given.get("metadata") if isinstance(given, dict) else None
+        if not isinstance(metadata, dict):
+            return given  # Whoever stores it says what is wrong with it.
+        labels = metadata.get("labels") or {}
         for webhook in self.matching(target, "CREATE", labels=labels, configurations=MUTATING_CONFIGURATIONS):
             response = await self._ask(webhook, _review(target, "CREATE", new=given, old=None, operation=operation))
             if response is None:
