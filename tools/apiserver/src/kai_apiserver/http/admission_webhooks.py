@@ -76,15 +76,15 @@ class AdmissionWebhooks:
             if not response.get("allowed"):
                 raise _denial(webhook, response.get("status") or {})
 
-    async def completed(self, target: Target, given: Object, *, operation: Operation) -> Object:
-        """Return a new object as mutating webhooks leave it.
+    async def completed(self, target: Target, given: Any, *, operation: Operation) -> Any:
+        """Return a new object as mutating webhooks leave it; what is no object comes back as it is.
 
         Raises:
             StatusError: one of them denies it, does not answer and must, or patches what is not there.
         """
         metadata = given.get("metadata") if isinstance(given, dict) else None
         if not isinstance(metadata, dict):
-            return given  # Whoever stores it says what is wrong with it.
+            return given
         labels = metadata.get("labels") or {}
         for webhook in self.matching(target, "CREATE", labels=labels, configurations=MUTATING_CONFIGURATIONS):
             response = await self._ask(webhook, _review(target, "CREATE", new=given, old=None, operation=operation))
