@@ -4,6 +4,7 @@ import copy
 from typing import Any
 
 import jsonpatch
+import msgspec
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.gpu_shares import (
@@ -16,6 +17,10 @@ from kaicore.kube.gpu_shares import (
     reservation_pod,
     sharing_patch,
 )
+from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.wire.resources import PODS
+from kaicore.rules.engine.placement.pod_class import class_identity
+from kaicore.rules.engine.placement.reservation_pod import planned_pod
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
@@ -151,3 +156,11 @@ def test_reservation_pod_asks_for_one_gpu_of_its_node() -> None:
     of_kai = copy.deepcopy(metadata["labels"])
     del of_kai["app.kubernetes.io/managed-by"]
     assert not is_ours(of_kai)
+
+
+def test_planned_reservation_pod_is_of_the_class_of_the_one_that_the_binder_makes() -> None:
+    opened = GpuOpened("n1", "g1", "kai-resource-reservation", "gpu-reservation-n1-g1", "default/1")
+    made = reservation_pod(ReservationSettings("image"), opened)
+    observed = normalize_pod(PODS.decode(msgspec.json.encode(made)))
+    planned = planned_pod("kai-resource-reservation", "gpu-reservation-n1-g1", "g1")
+    assert class_identity(observed) == class_identity(planned)

@@ -6,10 +6,13 @@ groups are recorded as if a cycle had opened them, before the pod itself.
 
 from collections.abc import Callable, Iterator
 
+from kaicore.kube.gpu_shares import ReservationSettings
+from kaicore.kube.gpu_shares import reservation_pod as made_by_binder
 from kaicore.rules.events.payloads import GpuClosed, GpuOpened
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GpuPart, gpu_memory, groups_of, reservation_name
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.objects.mappings import Object, derived_uid
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER
 from kaicore.rules.state.cluster_state import ClusterState
 
 
@@ -50,17 +53,11 @@ def is_reservation(pod: Object) -> bool:
 
 
 def reservation_pod(opened: GpuOpened) -> Object:
-    """Return the reservation pod that the binder makes for a GPU."""
-    uid = derived_uid("", "Pod", opened.namespace, opened.name)
-    labels = {GPU_GROUP_LABEL: opened.group}
-    container = {"name": "resource-reservation", "resources": {"limits": {GPU: "1"}}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"namespace": opened.namespace, "name": opened.name, "uid": uid, "labels": labels},
-        "spec": {"nodeName": opened.node, "schedulerName": "default-scheduler", "containers": [container]},
-        "status": {"phase": "Running"},
-    }
+    """Return the reservation pod that the binder makes for a GPU, as it is once it runs."""
+    pod = made_by_binder(ReservationSettings(image=""), opened)
+    pod["metadata"]["uid"] = derived_uid("", "Pod", opened.namespace, opened.name)
+    pod["spec"]["schedulerName"] = DEFAULT_SCHEDULER
+    return pod | {"status": {"phase": "Running"}}
 
 
 def closed_groups(state: ClusterState) -> list[tuple[GpuClosed, str]]:
