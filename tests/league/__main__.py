@@ -62,10 +62,6 @@ def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[st
         "moves-1h": _moving(moves, consolidate_win_us=_HOUR_US),
         "moves-1-a-day": _moving(moves, consolidate_win_us=_HOUR_US, consolidate_pods_per_day=1),
         "moves-2-a-day": _moving(moves, consolidate_win_us=_HOUR_US, consolidate_pods_per_day=2),
-        "moves-gpu": _moving(moves, consolidate_win_us=_HOUR_US, consolidate_gpus_per_pod=1),
-        "moves-few": _moving(
-            moves, consolidate_win_us=_HOUR_US, consolidate_gpus_per_pod=1, consolidate_pods_per_day=2
-        ),
         "moves-4h": _moving(moves, consolidate_win_us=4 * _HOUR_US),
         "ours-spread": _ours(EngineConfig(placement_strategy=PlacementStrategy.SPREAD)),
     }

@@ -332,17 +332,14 @@ def test_a_day_has_so_many_moves_and_a_snapshot_keeps_count() -> None:
     assert len(second.cycle(more).evictions) == 2
 
 
-@pytest.mark.parametrize(("least", "goes"), [(1, set()), (0, {"heavy", "light"})])
-def test_pods_are_moved_only_for_so_many_gpus_each(least: int, goes: set[str]) -> None:
-    cluster = Workloads()
-    stranded(cluster)
-    result = cluster.cycle(msgspec.structs.replace(HALF_AN_HOUR, consolidate_gpus_per_pod=least))
-    assert moved(cluster, result) == goes
-
-
-def test_moves_that_are_used_up_are_said() -> None:
+@pytest.mark.parametrize("left", [1, 0])
+def test_moves_that_a_day_does_not_have_are_said(left: int) -> None:
     cluster = nodes(2)
-    halves(cluster, start_time=cluster.now // 1_000_000 - 60)
-    few = msgspec.structs.replace(HALF_AN_HOUR, consolidate_gpus_per_pod=16)
-    assert not cluster.cycle(few).evictions
-    assert str(reasons_for(cluster, "whole")["TooManyToMove"]).endswith("1 group would have to be, 0 may be")
+    for number in range(4):
+        runs(cluster, f"small-{number}", f"n{number // 2}", 1)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    if not left:
+        cluster.state.moved_pods[cluster.now // (60 * MINUTE)] = 1
+    assert not cluster.cycle(EngineConfig(consolidate_pods_per_day=1)).evictions
+    said = str(reasons_for(cluster, "whole")["TooManyToMove"])
+    assert said.endswith(f"{'2 pods' if left else '1 pod'} would have to be, {left} of 1 a day may be now")

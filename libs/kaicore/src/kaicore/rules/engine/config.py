@@ -184,7 +184,6 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             than that (`kaicore.rules.engine.victims.moving`); 0 where sizes are compared instead.
         consolidate_pods_per_day: so many pods are moved at most within 24 hours, counted by hours that have begun, of
             all shards; 0 for as many as pay.
-        consolidate_gpus_per_pod: so many GPUs start at least for each pod that is moved; 0 where that does not matter.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod while its victims do not go.
@@ -240,7 +239,6 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consolidate_cooldown_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 600_000_000
     consolidate_win_us: Annotated[int, msgspec.Meta(ge=0, le=MOST_RECENT_DAYS * DAY_US)] = 0
     consolidate_pods_per_day: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
-    consolidate_gpus_per_pod: Annotated[int, msgspec.Meta(ge=0, le=1_024)] = 0
     consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
@@ -324,7 +322,6 @@ _LATER = (
     "hold_us",
     "consolidate_win_us",
     "consolidate_pods_per_day",
-    "consolidate_gpus_per_pod",
     "gpu_sharing",
     "gpu_reservation_namespace",
 )

@@ -50,7 +50,6 @@ from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
-from kaicore.rules.queues.tree import gpus_of
 
 _SEARCH_ENDED = VictimSearchEnded()
 _NEVER_PREEMPTS = NeverPreempts()
@@ -336,9 +335,10 @@ class EvictionAction(CycleAction, VictimRules):
             example = display_key(min(shortfall.failing))
             yield JobWouldFail(groups=len(shortfall.failing), example_group=example)
         if shortfall.groups:
-            most = self.most_pods(self.session.gangs.requests_of(steps))
-            free = self.session.config.consolidate_groups
-            yield TooManyToMove(groups=shortfall.groups, max_groups=free if most is None else min(free, most))
+            yield TooManyToMove(groups=shortfall.groups, max_groups=self.session.config.consolidate_groups)
+        if shortfall.pods:
+            per_day = self.session.config.consolidate_pods_per_day
+            yield TooManyToMove(pods=shortfall.pods, pods_left=self.most_pods or 0, per_day=per_day)
         if shortfall.cost:
             yield NotWorthMoving(cost=shortfall.cost, gain=gain_of(self.session, steps))
         if shortfall.lost:
@@ -402,24 +402,21 @@ class Consolidate(EvictionAction):
         """Any group may make way that may be moved at all."""
         return obstacle(self.session, victim) is None
 
-    def most_pods(self, requests: GroupRequests) -> int | None:
-        """See `VictimRules`: what is left of the day's moves, and as many as the GPUs that start are worth."""
-        config, given = self.session.config, self.session.cycle_input
-        bounds: list[int] = []
-        if config.consolidate_gpus_per_pod:
-            gpus = sum(gpus_of(amounts) for _, amounts in requests)
-            bounds.append(gpus // config.consolidate_gpus_per_pod)
-        if config.consolidate_pods_per_day:
-            decided = sum(one.reason == self.reason for one in self.session.record.evicted.values())
-            bounds.append(max(config.consolidate_pods_per_day - moved_within_a_day(given) - decided, 0))
-        return min(bounds, default=None)
+    @property
+    def most_pods(self) -> int | None:
+        """See `VictimRules`: what is left of the day's moves."""
+        per_day = self.session.config.consolidate_pods_per_day
+        if not per_day:
+            return None
+        decided = sum(one.reason == self.reason for one in self.session.record.evicted.values())
+        return max(per_day - moved_within_a_day(self.session.cycle_input) - decided, 0)
 
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Moving pods gives no queue more than its limits, so the limits have to admit what is to start."""
         accounts = self.session.accounts
         refusals: list[Reason] = []
-        if self.most_pods(requests) == 0:
-            refusals.append(TooManyToMove(groups=1, max_groups=0))
+        if self.most_pods == 0:
+            refusals.append(TooManyToMove(pods=1, per_day=self.session.config.consolidate_pods_per_day))
         before = accounts.savepoint()
         for group, request in requests:
             refusals += accounts.refusal(group, request)

@@ -51,8 +51,9 @@ class VictimRules(ABC):
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Return why groups may not have any pod evicted to start so much; empty if they may."""
 
-    def most_pods(self, requests: GroupRequests) -> int | None:
-        """Return how many pods may be evicted for so much that starts; None for any number."""
+    @property
+    def most_pods(self) -> int | None:
+        """The number of pods that may be evicted yet; None for any."""
         return None
 
     def may_evict(self, requests: GroupRequests, victim: Workload) -> bool:
@@ -85,6 +86,7 @@ class Shortfall:
         stuck: keys of groups that would have had to move, and fit nowhere else.
         failing: keys of groups of Jobs that would fail if they were moved.
         groups: how many groups would have had to move, if those were too many; 0 if they were not.
+        pods: how many pods would have had to move, if the day has not so many moves left; 0 if it has.
         cost: what moving would have cost, if that was not less than what it gains; 0 if it was.
         lost: how much work moving would have lost, if that was not less than what the start wins, in GPU-seconds; 0 if
             it was.
@@ -94,6 +96,7 @@ class Shortfall:
     stuck: set[str] = field(default_factory=set)
     failing: set[str] = field(default_factory=set)
     groups: int = 0
+    pods: int = 0
     cost: int = 0
     lost: int = 0
 
@@ -138,7 +141,7 @@ class RoomSearch:
         self._reserved = reserved
         self._requests = session.gangs.requests_of(steps)
         self._gain = gain_of(session, steps) if rules.moves else 0
-        self._most_pods = rules.most_pods(self._requests)
+        self._most_pods = rules.most_pods
         #: Whether victims are left out where their queue would lose part of its quota, and whether any were.
         self._sparing = self._spared = False
         self._refusals: list[Reason] = []
@@ -283,8 +286,11 @@ class RoomSearch:
         groups = {key for victim_set in victims.victim_sets for key in victim_set.groups}
         pods = sum(len(victim_set.members) for victim_set in victims.victim_sets)
         most = pods if self._most_pods is None else self._most_pods
-        if len(groups) > session.config.consolidate_groups or pods > most:
+        if len(groups) > session.config.consolidate_groups:
             shortfall.groups = len(groups)
+            return set()
+        if pods > most:
+            shortfall.pods = pods
             return set()
         costs = [(cost_of_moving(session, one), one.key, one) for one in victims.victim_sets]
         won = won_by(session, self._steps)

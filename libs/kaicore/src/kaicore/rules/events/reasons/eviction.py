@@ -204,17 +204,26 @@ class NoOtherPlaceForThem(CodedReason, frozen=True, kw_only=True):
 
 
 class TooManyToMove(CodedReason, frozen=True, kw_only=True):
-    """More groups than the configuration allows would have to be moved.
+    """More than the configuration allows would have to be moved: groups for one group, or pods of a day.
 
     Attributes:
-        groups: how many.
+        groups: how many groups; 0 where the pods are too many.
         max_groups: how many may be, for one group.
+        pods: how many pods, where these are too many.
+        pods_left: how many more may be moved now.
+        per_day: how many may be within 24 hours.
     """
 
     groups: int = field(name="need", default=0)
     max_groups: int = field(name="free", default=0)
+    pods: int = 0
+    pods_left: int = 0
+    per_day: int = 0
 
     def __str__(self) -> str:
+        if self.pods:
+            may_be = f"{self.pods_left} of {self.per_day} a day may be now"
+            return f"no pods were moved for it: {plural(self.pods, 'pod')} would have to be, {may_be}"
         return f"no pods were moved for it: {plural(self.groups, 'group')} would have to be, {self.max_groups} may be"
 
 
