@@ -30,7 +30,7 @@ class SeenDay(NamedTuple):
     Attributes:
         day: days since the epoch.
         pods: how many came.
-        seconds: device-seconds.
+        seconds: pod-seconds.
     """
 
     day: int
@@ -44,7 +44,7 @@ class SeenWork(msgspec.Struct):
     Attributes:
         pod_class: the class, without what its claims ask for.
         claimed: how many devices the claims of a pod ask for.
-        days: in order, each with how many pods came and their device-seconds.
+        days: in order, each with how many pods came and their pod-seconds.
     """
 
     pod_class: PodClass
@@ -97,7 +97,7 @@ class RecentWork:
         for key, one in self._seen.items():
             lately = [seen for seen in one.days if seen.day > since]
             pods += sum(seen.pods for seen in lately)
-            weight = sum(seen.seconds for seen in lately) // one.devices
+            weight = sum(seen.seconds for seen in lately)
             if weight:
                 found.append((-weight, key))
         if pods < LEAST_PODS or not days:
@@ -121,7 +121,7 @@ class RecentWork:
             return
         self._seen[key] = one
         before = next((seen for seen in one.days if seen.day == day), SeenDay(day, 0, 0))
-        new = SeenDay(day, before.pods + pods, before.seconds + seconds * one.devices)
+        new = SeenDay(day, before.pods + pods, before.seconds + seconds)
         one.days = sorted([*(seen for seen in one.days if seen.day != day), new])
         if len(self._seen) > _MOST_KEPT:
             self._forget_lightest()
