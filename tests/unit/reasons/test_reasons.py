@@ -22,6 +22,7 @@ LATER = (
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
     *("pods_in_slices", "label", "unit", "limit", "node_pool", "needed", "devices", "largest"),
     *("starts_at", "moved", "expected", "first_starts_at"),
+    *("pods_left", "per_day"),
 )
 
 
