@@ -68,5 +68,14 @@ def problems(documents: Iterable[Json], version: str) -> Iterator[str]:
             continue
         if api_version != "v1" and _validator(version, f"{kind}-v1") is not None:
             yield f"{name}: {document['apiVersion']} is deprecated: {group}/v1 is served"
-        for error in validator.iter_errors(document):
-            yield f"{name}: {error.json_path.removeprefix('$.')}: {error.message}"
+        for problem in _refused(version, f"{kind}-{api_version}", json.dumps(document)):
+            yield f"{name}: {problem}"
+
+
+@cache
+def _refused(version: str, schema: str, document: str) -> tuple[str, ...]:
+    """Field and problem of each error; most objects of two sets of values are the same, and checked once."""
+    validator = _validator(version, schema)
+    assert validator is not None
+    errors = validator.iter_errors(json.loads(document))
+    return tuple(f"{error.json_path.removeprefix('$.')}: {error.message}" for error in errors)

@@ -25,6 +25,7 @@ from kaicore.runtime.process_context import allow_open_files
 from psycopg import sql
 from xdist.remote import Producer
 
+from tests import kai_commands
 from tests.examples import examples
 from tests.servers import nats_server, postgres_server, scratch_directory
 from tests.workers import StacksInTurn, stacks_first
@@ -43,11 +44,13 @@ allow_open_files()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Name a directory for what tests of all workers share (`tests/servers.py`): workers inherit the environment."""
+    """Make what all workers share, which inherit the environment: `tests/servers.py`, `tests/kai_commands.py`."""
     if not hasattr(config, "workerinput"):
         prepared = ExitStack()
         os.environ["KAI_TEST_PREPARED_DIR"] = str(prepared.enter_context(scratch_directory()))
         config.add_cleanup(prepared.close)
+        if (config.getoption("numprocesses", None) or 0) > 1:
+            kai_commands.share()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def collector_as_before() -> Iterator[None]:
-    """Leave the collector as it was."""
+    """Leave the collector as it was: it looks through what is made from now on (`tests/conftest.py`)."""
     thresholds = gc.get_threshold()
     try:
         yield
     finally:
-        gc.unfreeze()
+        gc.freeze()
         gc.set_threshold(*thresholds)

@@ -1,7 +1,7 @@
 """`kai` commands, and services, as processes of their own that are forked: a test pays for an answer, not for imports.
 
 `python -m kai_cli.main` takes a second of CPU until it has imported what most commands need, and a service two; the
-tests run some hundreds of them. Here one process for each worker of pytest has imported it all, and each run is a fork
+tests run some hundreds of them. Here one process for all workers of pytest has imported it all, and each run is a fork
 of it (`kaicore.runtime.fork_server`): with arguments, environment, folder and the three standard streams of its own,
 and nothing of another in it. Commands of which the start itself is tested are started as they are by a user.
 """
@@ -19,9 +19,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TextIO
 
-from kai_cli.running.stack import PROGRAMS
 from kaicore.runtime.fork_server import ForkedProcess, ForkServer, Program, request, serve
 
+#: The environment's variable with the socket of the server that all workers share.
+_SHARED = "KAI_TEST_FORK_SERVER"
 #: Seconds between two looks whether a process has ended.
 _LOOK_S = 0.01
 #: What tests run besides.
@@ -187,26 +188,43 @@ class Forks(ForkServer):
 
 @functools.cache
 def server() -> Path:
-    """Start the process that programs are forked from; the socket that it takes them at. It ends with this process."""
+    """Start the process that programs are forked from; the socket that it takes them at. It ends with this process.
+
+    A worker of pytest has that of all workers, which `share` has started.
+    """
+    if shared := os.environ.get(_SHARED):
+        return Path(shared)
     directory = Path(tempfile.mkdtemp(prefix="kai-commands-"))
     address = directory / "socket"
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with its:
+    # It takes connections from now on, and answers when it has imported everything.
+    with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(address))
+        listening.listen(64)
+        given = [its.fileno(), listening.fileno()]
         process = subprocess.Popen(
-            [sys.executable, "-m", "tests.kai_commands", str(address), str(its.fileno())],
+            [sys.executable, "-m", "tests.kai_commands", *map(str, given)],
             stdin=subprocess.DEVNULL,
             cwd=Path(__file__).parents[1],
             start_new_session=True,
-            pass_fds=[its.fileno()],
+            pass_fds=given,
         )
-    atexit.register(_end, process, ours)
-    assert ours.recv(64) == b"ready"
+    atexit.register(_end, process, ours, address)
     return address
 
 
-def _end(process: subprocess.Popen[bytes], control: socket.socket) -> None:
+def share() -> None:
+    """Start the server for the workers that this process starts."""
+    os.environ[_SHARED] = str(server())
+
+
+def _end(process: subprocess.Popen[bytes], control: socket.socket, address: Path) -> None:
+    # It says that it is ready; closed before, it would end by an error.
+    control.recv(64)
     control.close()
     process.wait()
+    address.unlink()
+    address.parent.rmdir()
 
 
 def put_on_path(directory: Path) -> None:
@@ -219,22 +237,19 @@ def put_on_path(directory: Path) -> None:
     (directory / "kai").chmod(0o755)
 
 
-def _serve(address: str, control: int) -> None:
+def _serve(control: int, listening: int) -> None:
     """Fork what is asked for until the tests end."""
     import pkgutil
 
     import kai_cli
+    from kai_cli.running.stack import PROGRAMS
 
     # A shell that runs the tests in the background has them ignore it, and what is forked here is interrupted by tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     commands = [module.name for module in pkgutil.walk_packages(kai_cli.__path__, "kai_cli.")]
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-        listening.bind(address)
-        listening.listen(64)
-        serve(socket.socket(fileno=control), [*commands, *PROGRAMS, *_PROGRAMS], listening)
-    Path(address).unlink()
-    Path(address).parent.rmdir()
+    with socket.socket(fileno=control) as ours, socket.socket(fileno=listening) as asked:
+        serve(ours, [*commands, *PROGRAMS, *_PROGRAMS], asked)
 
 
 if __name__ == "__main__":
-    _serve(sys.argv[1], int(sys.argv[2]))
+    _serve(int(sys.argv[1]), int(sys.argv[2]))

@@ -4,8 +4,6 @@ import ast
 import functools
 import re
 import shlex
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +13,11 @@ from kai_cli.main import app, spelled_out
 from kai_cli.running.hints import how_to_ask
 from kai_cli.sources.paths import data_directory
 
-from tests.kai_commands import kai
+from tests.kai_commands import kai, talking
 
 ROOT = Path(__file__).parents[3]
+#: Seconds that a program may take to print its help.
+PATIENCE_S = 60
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "examples/README.md")),
     *sorted((ROOT / "deploy").rglob("*.md")),
@@ -307,5 +307,8 @@ def test_documented_flags_of_a_program_are_those_that_it_takes() -> None:
 
 
 def _help_of(program: str) -> str:
-    path = Path(sys.executable).with_name(program)
-    return subprocess.run([path, "--help"], capture_output=True, text=True, check=True).stdout
+    process, said = talking(f"{program.replace('-', '_')}.main", "--help")
+    with said:
+        text = said.read()
+    assert process.wait(PATIENCE_S) == 0, text
+    return text

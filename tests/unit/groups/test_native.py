@@ -13,7 +13,6 @@ from kaicore.rules.groups.labels import NATIVE_POD_GROUP, WORKLOAD
 from kaicore.rules.groups.status import Disruption, census, initially_scheduled, native_conditions, status_document
 from kaicore.rules.model.group import Group, PodSet
 from kaicore.yaml_text import load_yaml
-from kubernetes_asyncio.client import models
 
 from tests.groups import World, shape, source
 from tests.workloads import Workloads
@@ -106,6 +105,9 @@ def test_what_cannot_be_is_named(text: str, problem: str) -> None:
 @pytest.mark.parametrize("text", [OF_1_36, WORKLOAD_OF_1_36])
 def test_the_manifests_of_1_36_are_of_its_types(text: str) -> None:
     """The generated models have the API's fields; no field here is made up."""
+    # Its 860 modules are for one worker of the tests only.
+    from kubernetes_asyncio.client import models
+
     document = load_yaml(text)
 
     def check(value: Any, name: str) -> None:
