@@ -335,7 +335,7 @@ class ClusterState(PodIndexes):
     def _prediction_missed(self, payload: payloads.PredictionMissed) -> None:
         self.misses.take(payload, at=self.position, now=self.recorded_at)
 
-    def _heal_requested(self, payload: payloads.HealRequested) -> None:
+    def _repair_requested(self, payload: payloads.RepairRequested) -> None:
         self.repairs.requested(payload.owner, base_key(payload.pod_class), payload.node, at=self.recorded_at)
         self._change_pod(payload.uid, payload)
 
@@ -529,7 +529,7 @@ class ClusterState(PodIndexes):
         payloads.PodNominated: None,
         payloads.NominationCleared: None,
         payloads.EvictionDecided: None,
-        payloads.HealRequested: _heal_requested,
+        payloads.RepairRequested: _repair_requested,
         payloads.PodEvicted: _only_counted,
         payloads.EvictionFailed: None,
         payloads.CycleCompleted: _cycle_completed,
