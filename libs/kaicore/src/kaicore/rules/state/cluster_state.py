@@ -6,11 +6,9 @@ on exactly like the one that was saved. Nothing here reads a clock; where time m
 An event about a pod changes the pod's entry as the table says (`transitions`), and the indexes are derived from the
 entry before and after (`pod_indexes`). The registry of its subject handles any other event.
 
-The waiting groups by the replica that decides about them, kept between cycles.
-
-The owner of a group depends on the group, its pods, and the groups that it starts together with. It also depends on the
-list of replicas, the queues, and the node pool: the *basis*. While the basis is unchanged, only changed groups are
-evaluated again.
+The waiting groups by the replica that decides about them are kept between cycles. The owner of a group depends on the
+group, its pods, and the groups that it starts together with. It also depends on the list of replicas, the queues, and
+the node pool: the *basis*. While the basis is unchanged, only changed groups are evaluated again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
