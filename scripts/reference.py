@@ -180,7 +180,8 @@ def _line(cls: type) -> str:
     schema = codec.schema_version(cls.__name__)
     version = f" Schema version {schema}." if schema > 1 else ""
     fields = ", ".join(cls.__struct_fields__)  # type: ignore[attr-defined]
-    return f"- `{cls.__name__}`: {meaning}{version} `{fields}`"
+    former = "".join(f" Formerly `{old}`." for old, name in codec.FORMER_NAMES.items() if name == cls.__name__)
+    return f"- `{cls.__name__}`: {meaning}{version}{former} `{fields}`"
 
 
 def _struct(cls: type) -> str:

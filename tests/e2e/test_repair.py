@@ -65,11 +65,11 @@ async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, 
         )
 
     state = await stack.until(repaired)
-    assert (state.counters.missed, state.counters.heal_requests, state.counters.evictions) == (1, 1, 1)
+    assert (state.counters.missed, state.counters.repair_requests, state.counters.evictions) == (1, 1, 1)
     (successor,) = [entry for entry in ours(state, "train") if entry.node == "gpu-1"]
     assert successor.replaces_on == "gpu-0"
     async with stack.log() as log:
-        (asked,) = await log.read("e2e", where=Filter(types=("HealRequested",)))
+        (asked,) = await log.read("e2e", where=Filter(types=("RepairRequested",)))
     story = [line["text"] for line in stack.ask("why", asked.subject)["story"]]
     assert any(f"own NUMA policy was missed: {GPU} on node-0+node-1" in text for text in story)
     assert "evicted from gpu-0" in story

@@ -98,7 +98,7 @@ class Checker:
             "PodDeleted": self._pod_deleted,
             "PodRejected": self._pod_deleted,
             "EvictionDecided": self._eviction_decided,
-            "HealRequested": self._eviction_decided,
+            "RepairRequested": self._eviction_decided,
             "EvictionFailed": self._eviction_failed,
             "PodPlaced": self._pod_placed,
             "PodBound": self._pod_bound,

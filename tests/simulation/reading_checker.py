@@ -26,7 +26,7 @@ _COUNTED = {
     "bound": ("PodBound",),
     "bind_failures": ("BindFailed",),
     "rejected": ("PodRejected",),
-    "evictions": ("EvictionDecided", "HealRequested"),
+    "evictions": ("EvictionDecided", "RepairRequested"),
 }
 
 _MISSING = "there is no Topology {name};"

@@ -9,10 +9,10 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import (
     EvictionDecided,
     EvictionFailed,
-    HealRequested,
     NominationCleared,
     PodEvicted,
     PodNominated,
+    RepairRequested,
 )
 
 from tests.integration.binder.conftest import Scene
@@ -26,7 +26,7 @@ EVICTIONS = {"verb": "create", "resource": "pods", "subresource": "eviction"}
 async def request(scene: Scene, pod: Json, *, uid: str = "") -> None:
     """Record that a pod is to be evicted."""
     meta = pod["metadata"]
-    payload = HealRequested(
+    payload = RepairRequested(
         uid=uid or meta["uid"],
         namespace=meta["namespace"],
         name=meta["name"],
@@ -47,7 +47,7 @@ async def outcome(scene: Scene) -> PodEvicted | EvictionFailed:
         while not (events := await scene.log.read(scene.cluster, where=where)):
             head = await scene.log.wait_beyond(scene.cluster, head, timeout_s=0.5)
     (event,) = events
-    (asked,) = await scene.log.read(scene.cluster, where=Filter(types=("HealRequested",)))
+    (asked,) = await scene.log.read(scene.cluster, where=Filter(types=("RepairRequested",)))
     assert (event.cause, event.stream) == (asked.id, asked.stream)
     payload = decode_payload(event)
     assert isinstance(payload, PodEvicted | EvictionFailed)

@@ -12,7 +12,6 @@ from kaicore.kube.wire.resources import PODS
 from kaicore.rules.events.payloads import (
     BindFailed,
     EvictionFailed,
-    HealRequested,
     PodBound,
     PodEvicted,
     PodPlaced,
@@ -21,6 +20,7 @@ from kaicore.rules.events.payloads import (
     ProvisioningRequestRefused,
     ProvisioningRequestRemoved,
     ProvisioningWithdrawn,
+    RepairRequested,
 )
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
@@ -140,14 +140,14 @@ def test_answers_lead_to_an_outcome(steps: list[Step], outcome: PodBound | BindF
     assert attempt.outcome == outcome
 
 
-EVICTED = HealRequested("uid-p", "default", "p", "n1", "default/1", pod_class="", owner="", missed="")
+EVICTED = RepairRequested("uid-p", "default", "p", "n1", "default/1", pod_class="", owner="", missed="")
 WANTED = ProvisioningRequested(
     "Pod/default/p", "default", "kai-p", cycle="default/1", provisioning_class="check", attempt=1, pod_sets=()
 )
 UNWANTED = ProvisioningWithdrawn("Pod/default/p", "default", "kai-p", cycle="default/1", reason="", pod_sets=1)
 
 
-def outcome_of(decision: HealRequested | ProvisioningRequested | ProvisioningWithdrawn, *steps: Step) -> object:
+def outcome_of(decision: RepairRequested | ProvisioningRequested | ProvisioningWithdrawn, *steps: Step) -> object:
     attempt = Attempt(Task(UUID(int=2), 8, 0, decision), patience_s=PATIENCE_S)
     for step in steps:
         assert attempt.outcome is None

@@ -12,7 +12,7 @@ from kaicore.analysis.life.traces import TraceAnswer, pod_trace
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.events.codec import event_types
+from kaicore.rules.events.codec import FORMER_NAMES, event_types, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.access.scopes import View, current_caller, current_view
 from kaicore.spelling import did_you_mean
@@ -177,10 +177,11 @@ class _Streams:
 
 
 def _wanted(streams: list[str] | None, subject: str, namespace: str, types: list[str] | None) -> _Wanted:
-    for name in types or ():
+    wanted = {FORMER_NAMES.get(name, name) for name in types or ()}
+    for name in wanted:
         if name not in event_types():
             raise HTTPException(400, f"type: no events are called {name!r}{did_you_mean(name, event_types())}")
-    return _Wanted(current_view(), frozenset(streams or ()), subject, namespace, frozenset(types or ()))
+    return _Wanted(current_view(), frozenset(streams or ()), subject, namespace, frozenset(names_in_logs(wanted)))
 
 
 async def _page(

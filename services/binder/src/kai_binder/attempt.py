@@ -24,7 +24,6 @@ from kaicore.rules.events.payloads import (
     BindFailed,
     EvictionDecided,
     EvictionFailed,
-    HealRequested,
     PodBound,
     PodEvicted,
     PodPlaced,
@@ -33,6 +32,7 @@ from kaicore.rules.events.payloads import (
     ProvisioningRequestRefused,
     ProvisioningRequestRemoved,
     ProvisioningWithdrawn,
+    RepairRequested,
 )
 
 from kai_binder.projection import Decision, PodBinding, Task
@@ -227,9 +227,9 @@ def _message(error: Failure) -> str:
 
 def _pod_failed(
     kind: type[BindFailed | EvictionFailed],
-) -> Callable[[PodPlaced | EvictionDecided | HealRequested, int, Failure, bool], Outcome]:
+) -> Callable[[PodPlaced | EvictionDecided | RepairRequested, int, Failure, bool], Outcome]:
     def failed(
-        decision: PodPlaced | EvictionDecided | HealRequested, attempts: int, error: Failure, gone: bool
+        decision: PodPlaced | EvictionDecided | RepairRequested, attempts: int, error: Failure, gone: bool
     ) -> Outcome:
         return kind(
             uid=decision.uid,
@@ -248,7 +248,7 @@ def _pod_failed(
 
 def _pod_done(
     kind: type[PodBound | PodEvicted],
-) -> Callable[[PodPlaced | EvictionDecided | HealRequested, int], Outcome]:
+) -> Callable[[PodPlaced | EvictionDecided | RepairRequested, int], Outcome]:
     return lambda decision, attempts: kind(decision.uid, decision.namespace, decision.name, decision.node, attempts)
 
 
@@ -287,7 +287,7 @@ _EVICTION = Policy(
 POLICIES: dict[type[Decision], Policy] = {
     PodPlaced: Policy(first_s=0.1, last_s=10.0, looks=True, done=_pod_done(PodBound), failed=_pod_failed(BindFailed)),
     EvictionDecided: _EVICTION,
-    HealRequested: _EVICTION,
+    RepairRequested: _EVICTION,
     ProvisioningRequested: Policy(
         first_s=0.2, last_s=10.0, done=_request_done(ProvisioningRequestCreated), failed=_request_refused
     ),

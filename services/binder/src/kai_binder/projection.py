@@ -13,7 +13,7 @@ from uuid import UUID
 import msgspec
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.quarantine import folding, is_passed_over
@@ -84,7 +84,7 @@ SNAPSHOT_SCHEMA = "binder-19"
 _DECISIONS = (
     payloads.PodPlaced,
     payloads.EvictionDecided,
-    payloads.HealRequested,
+    payloads.RepairRequested,
     payloads.GpuOpened,
     payloads.PodNominated,
     payloads.NominationCleared,
@@ -96,39 +96,37 @@ _DECISIONS = (
 Decision = (
     payloads.PodPlaced
     | payloads.EvictionDecided
-    | payloads.HealRequested
+    | payloads.RepairRequested
     | payloads.ProvisioningRequested
     | payloads.ProvisioningWithdrawn
 )
 D_co = TypeVar("D_co", bound=Decision, covariant=True)
 
 #: The events that matter here.
-EVENT_TYPES = tuple(
-    sorted(
-        {
-            "BindFailed",
-            "EvictionDecided",
-            "EvictionFailed",
-            "HealRequested",
-            "NominationCleared",
-            "PlacementObserved",
-            "PodBound",
-            "PodDeleted",
-            "PodEvicted",
-            "PodNominated",
-            "PodPlaced",
-            "ProvisioningRequestCreated",
-            "ProvisioningRequestRefused",
-            "ProvisioningRequestRemoved",
-            "ProvisioningRequested",
-            "ProvisioningWithdrawn",
-            *gpu_groups.EVENT_TYPES,
-            *group_statuses.EVENT_TYPES,
-            *topology_statuses.EVENT_TYPES,
-            *TOPOLOGY_EVENTS,
-            *waiting_pods.EVENT_TYPES,
-        }
-    )
+EVENT_TYPES = names_in_logs(
+    {
+        "BindFailed",
+        "EvictionDecided",
+        "EvictionFailed",
+        "NominationCleared",
+        "PlacementObserved",
+        "PodBound",
+        "PodDeleted",
+        "PodEvicted",
+        "PodNominated",
+        "PodPlaced",
+        "ProvisioningRequestCreated",
+        "ProvisioningRequestRefused",
+        "ProvisioningRequestRemoved",
+        "ProvisioningRequested",
+        "ProvisioningWithdrawn",
+        "RepairRequested",
+        *gpu_groups.EVENT_TYPES,
+        *group_statuses.EVENT_TYPES,
+        *topology_statuses.EVENT_TYPES,
+        *TOPOLOGY_EVENTS,
+        *waiting_pods.EVENT_TYPES,
+    }
 )
 
 
@@ -170,7 +168,7 @@ class Task(msgspec.Struct, Generic[D_co], frozen=True):
 #: A pod is to be bound to a node; a pod is to be evicted, for others' sake or its own; a ProvisioningRequest is to be
 #: made or deleted.
 PodBinding = Task[payloads.PodPlaced]
-PodEviction = Task[payloads.EvictionDecided | payloads.HealRequested]
+PodEviction = Task[payloads.EvictionDecided | payloads.RepairRequested]
 Provisioning = Task[payloads.ProvisioningRequested | payloads.ProvisioningWithdrawn]
 
 
@@ -181,7 +179,7 @@ def is_binding(work: object) -> TypeGuard[PodBinding]:
 
 def is_eviction(work: object) -> TypeGuard[PodEviction]:
     """True if a pod is to be evicted."""
-    return isinstance(work, Task) and isinstance(work.decision, payloads.EvictionDecided | payloads.HealRequested)
+    return isinstance(work, Task) and isinstance(work.decision, payloads.EvictionDecided | payloads.RepairRequested)
 
 
 def is_provisioning(work: object) -> TypeGuard[Provisioning]:
@@ -224,7 +222,7 @@ class DecidedCycle(msgspec.Struct):
 class _Record(msgspec.Struct):
     placed: list[Task[payloads.PodPlaced]]
     evicted: list[Task[payloads.EvictionDecided]]
-    repaired: list[Task[payloads.HealRequested]]
+    repaired: list[Task[payloads.RepairRequested]]
     requested: list[Task[payloads.ProvisioningRequested]]
     withdrawn: list[Task[payloads.ProvisioningWithdrawn]]
     observations: list[Observation]
@@ -385,7 +383,7 @@ class BinderProjection:
         record = _Record(
             placed=self._tasks_of(payloads.PodPlaced),
             evicted=self._tasks_of(payloads.EvictionDecided),
-            repaired=self._tasks_of(payloads.HealRequested),
+            repaired=self._tasks_of(payloads.RepairRequested),
             requested=self._tasks_of(payloads.ProvisioningRequested),
             withdrawn=self._tasks_of(payloads.ProvisioningWithdrawn),
             observations=list(self.observations.values()),

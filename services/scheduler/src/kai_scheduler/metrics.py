@@ -214,8 +214,10 @@ class _StateCollector(Collector):
         yield GaugeMetricFamily(
             "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.misaligned)
         )
-        yield CounterMetricFamily("kai_heal_requests", "Decisions to evict such a pod", tally.heal_requests)
-        yield CounterMetricFamily("kai_heal_evictions", "Of those, the ones that the API server took", tally.evictions)
+        yield CounterMetricFamily("kai_repair_requests", "Decisions to evict such a pod", tally.repair_requests)
+        yield CounterMetricFamily(
+            "kai_repair_evictions", "Of those, the ones that the API server took", tally.evictions
+        )
         yield CounterMetricFamily("kai_decisions", "Pods placed, since the log's first event", tally.placed)
         yield CounterMetricFamily("kai_bound", "Decisions that the API server took", tally.bound)
         failures = CounterMetricFamily("kai_bind_failures", "Failed binds", labels=["reason"])

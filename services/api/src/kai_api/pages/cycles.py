@@ -27,7 +27,7 @@ _KINDS: dict[type[payloads.Payload], tuple[str, str]] = {
     payloads.PodNominated: ("placed", "keep room"),
     payloads.NominationCleared: ("leaving", "give up room"),
     payloads.EvictionDecided: ("leaving", "evict"),
-    payloads.HealRequested: ("leaving", "place anew"),
+    payloads.RepairRequested: ("leaving", "place anew"),
     payloads.GpuOpened: ("placed", "open a GPU for sharing"),
     payloads.ProvisioningRequested: ("placed", "ask for nodes"),
     payloads.ProvisioningWithdrawn: ("leaving", "withdraw request"),

@@ -316,7 +316,7 @@ def _misses(state: LogView) -> dict[str, int]:
 
 
 def _evicted(state: LogView) -> dict[str, int]:
-    decided = {**state.counters.evictions_decided, "Healed": state.counters.heal_requests}
+    decided = {**state.counters.evictions_decided, "Repaired": state.counters.repair_requests}
     return {reason: count for reason, count in sorted(decided.items()) if count}
 
 

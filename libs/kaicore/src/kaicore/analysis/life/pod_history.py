@@ -86,7 +86,7 @@ def evictions(state: WorkView, events: Iterable[Event]) -> list[EvictionAnswer]:
     answers = []
     for event, payload, _, life in life_steps(events):
         pod = life.seen
-        if not isinstance(payload, payloads.EvictionDecided | payloads.HealRequested):
+        if not isinstance(payload, payloads.EvictionDecided | payloads.RepairRequested):
             continue
         successors: list[str] = []
         if pod is not None and pod.owner is not None:
@@ -100,7 +100,7 @@ def evictions(state: WorkView, events: Iterable[Event]) -> list[EvictionAnswer]:
             ]
             made.sort(key=lambda one: (one.pod.created_at, one.pod.name))
             successors = [_where(one) for one in made[:_MOST_SUCCESSORS]]
-        if isinstance(payload, payloads.HealRequested):
+        if isinstance(payload, payloads.RepairRequested):
             reason, preemptor, choice, fits_on = f"its NUMA policy was missed: {payload.missed}", "", "", ""
         else:
             reason, preemptor, fits_on = payload.reason, payload.preemptor, payload.fits_on

@@ -23,20 +23,20 @@ from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.deciding.shadow import decide_in_shadow
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, GroupDecision
-from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     ConfigRecorded,
     CycleCompleted,
     EvictionDecided,
     GpuOpened,
-    HealRequested,
     NominationCleared,
     Payload,
     PodNominated,
     PodPlaced,
     ProvisioningRequested,
     ProvisioningWithdrawn,
+    RepairRequested,
     ShadowDecided,
 )
 from kaicore.rules.state.cluster_state import ClusterState
@@ -233,11 +233,11 @@ _VERBS: dict[type[Decision], tuple[str, str]] = {
     NominationCleared: ("no longer nominated for", "still nominated"),
     EvictionDecided: ("to be evicted from", "not to be evicted"),
     GpuOpened: ("to hold a GPU of", "not to hold a GPU"),
-    HealRequested: ("to be placed anew, not on", "not to be placed anew"),
+    RepairRequested: ("to be placed anew, not on", "not to be placed anew"),
     ProvisioningRequested: ("requested for", "not requested"),
     ProvisioningWithdrawn: ("withdrawn for", "not withdrawn"),
 }
-_DECISIONS = frozenset(kind.__name__ for kind in get_args(Decision))
+_DECISIONS = frozenset(names_in_logs(kind.__name__ for kind in get_args(Decision)))
 
 #: Types of the events that a replay must know before it begins.
 KNOWN_BEFOREHAND = ("ConfigRecorded", "CycleCompleted", "ShadowDecided")

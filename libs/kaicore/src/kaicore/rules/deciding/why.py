@@ -99,7 +99,7 @@ def _story_text(payload: payloads.Payload, life: PodLife) -> str:  # long: one c
             text = f"cycle {payload.cycle} keeps room for it on {where} until the pods on it are gone"
         case payloads.NominationCleared():
             text = f"cycle {payload.cycle} keeps no more room for it on {payload.node}: {payload.reason}"
-        case payloads.HealRequested():
+        case payloads.RepairRequested():
             text = f"cycle {payload.cycle} decided to repair it: its own NUMA policy was missed: {payload.missed}"
         case payloads.PodEvicted():
             text = f"evicted from {payload.node}"

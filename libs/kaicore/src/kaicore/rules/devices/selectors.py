@@ -1,18 +1,16 @@
 """CEL selectors of devices, as Kubernetes evaluates them.
 
 The variable is `device`: `driver`, `allowMultipleAllocations`, `attributes` and `capacity`, the last two by domain and
-name. A domain that a device does not have is an empty map; a name that it does not have is an error. Quantities and
-semantic versions are values with methods of their own. Here they are marked texts, which no device can have, and
-`cel_functions` has their functions.
+name. A domain that a device does not have is an empty map; a name that it does not have is an error.
+
+Of Kubernetes' extensions there are quantities, semantic versions, sets, lists and regular expressions. Quantities and
+versions are values with methods of their own; here they are marked texts, which no device can have. URLs, addresses,
+formats and authorization are missing, because selectors of devices have no use for them. An expression that names them
+does not compile, and a claim that needs it waits with a reason that says so.
 
 The API server that accepted the expressions has checked them and bounded their cost.
 
 Source: `k8s.io/dynamic-resource-allocation/cel`, `k8s.io/apiserver/pkg/cel/library` (quantity, semver, lists, regex).
-
-Kubernetes' CEL extensions for device selectors: quantities, semantic versions, sets, lists and regular expressions.
-
-URLs, addresses, formats and authorization are missing, because selectors of devices have no use for them. An expression
-that names them does not compile, and a claim that needs it waits with a reason that says so.
 """
 
 import re

@@ -7,28 +7,29 @@ from typing import TypeVar
 
 import msgspec
 
+from kaicore.rules.events.codec import first_name
 from kaicore.rules.events.payloads import (
     ClassPending,
     EvictionDecided,
     GpuOpened,
     GroupPending,
-    HealRequested,
     NominationCleared,
     PodNominated,
     PodPlaced,
     ProvisioningRequested,
     ProvisioningWithdrawn,
+    RepairRequested,
 )
 
 #: What a cycle decides about a pod.
-PodDecision = PodPlaced | PodNominated | NominationCleared | EvictionDecided | HealRequested
+PodDecision = PodPlaced | PodNominated | NominationCleared | EvictionDecided | RepairRequested
 
 #: What a cycle decides about a group.
 GroupDecision = ProvisioningRequested | ProvisioningWithdrawn
 
 Decision = PodDecision | GroupDecision | GpuOpened
 
-_Kind = TypeVar("_Kind", PodPlaced, PodNominated, NominationCleared, EvictionDecided, HealRequested)
+_Kind = TypeVar("_Kind", PodPlaced, PodNominated, NominationCleared, EvictionDecided, RepairRequested)
 
 
 class EvictionReason(StrEnum):
@@ -128,9 +129,9 @@ class CycleResult(msgspec.Struct, frozen=True):
         return self._of(NominationCleared)
 
     @property
-    def repairs(self) -> tuple[HealRequested, ...]:
+    def repairs(self) -> tuple[RepairRequested, ...]:
         """The pods that are evicted so that their successors get the zones that they ask for."""
-        return self._of(HealRequested)
+        return self._of(RepairRequested)
 
     @property
     def provisioning(self) -> tuple[GroupDecision, ...]:
@@ -140,7 +141,7 @@ class CycleResult(msgspec.Struct, frozen=True):
     def digest(self) -> str:
         """Identify the result; equal results have equal digests on every machine."""
         batches = [
-            [batch.depends_on, [(type(decision).__name__, decision) for decision in batch.decisions]]
+            [batch.depends_on, [(first_name(type(decision)), decision) for decision in batch.decisions]]
             for batch in self.batches
         ]
         return sha256(_encoder.encode([batches, self.pending, self.groups, self.due])).hexdigest()

@@ -1,10 +1,11 @@
 """Payloads to bytes and back; old ones are upcast as they are read, never rewritten.
 
 An event type has a current schema version (1 unless listed in `_SCHEMAS`). For each older version an upcaster turns
-that version's document into the next one's. A type that was renamed keeps an entry under its old name.
+that version's document into the next one's. A type that was renamed is read under its former name as well
+(`FORMER_NAMES`).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -25,6 +26,10 @@ _PARTS = (
     payloads.Undecodable,
     payloads.WaitingPod,
 )
+
+#: The names of renamed types in older logs, and their names now. A name is part of an event's hash, so it stays there.
+FORMER_NAMES = {"HealRequested": "RepairRequested"}
+_FIRST_NAMES = {name: former for former, name in FORMER_NAMES.items()}
 
 #: Current schema versions, where not 1.
 _SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 8}
@@ -66,6 +71,17 @@ def event_types() -> tuple[str, ...]:
 def schema_version(event_type: str) -> int:
     """Return the current schema version of an event type."""
     return _SCHEMAS.get(event_type, 1)
+
+
+def names_in_logs(types: Iterable[str]) -> tuple[str, ...]:
+    """Return the names under which logs have events of some types: their own and the former ones, sorted."""
+    names = set(types)
+    return tuple(sorted(names | {_FIRST_NAMES[name] for name in names & _FIRST_NAMES.keys()}))
+
+
+def first_name(payload_type: type[Payload]) -> str:
+    """Return the name that an event type had first: it stays the same, so digests are taken over it."""
+    return _FIRST_NAMES.get(payload_type.__name__, payload_type.__name__)
 
 
 def encode_payload(payload: Payload) -> bytes:
@@ -112,8 +128,9 @@ def decode_payload(event: Event) -> Payload:
     Raises:
         UnknownEvent: the type, or the schema version, is newer than this program.
     """
-    decoder = _DECODERS.get(event.type)
-    current = schema_version(event.type)
+    name = FORMER_NAMES.get(event.type, event.type)
+    decoder = _DECODERS.get(name)
+    current = schema_version(name)
     if decoder is None or event.schema > current:
         raise UnknownEvent(
             f"cluster {event.cluster}: event {event.position}: type {event.type} schema {event.schema} "
@@ -126,8 +143,8 @@ def decode_payload(event: Event) -> Payload:
             return decoder.decode(event.body)
         document: Document = msgspec.json.decode(event.body)
         for version in range(event.schema, current):
-            document = _UPCASTERS[event.type, version](document)
-        return msgspec.convert(document, _TYPES[event.type])
+            document = _UPCASTERS[name, version](document)
+        return msgspec.convert(document, _TYPES[name])
     except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
         return payloads.Undecodable(error=str(error))
 

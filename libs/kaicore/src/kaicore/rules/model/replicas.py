@@ -1,21 +1,17 @@
-"""Replicas of a shard: their names, and the rule for changing the log's list of them.
+"""Replicas of a shard: their names, their liveness, and the owner of each group.
 
 The list of a shard's replicas is in the log (`ReplicasChanged`), and every cycle's append names its version. So within
-one version of the list each group has one owner, and a replica's decisions by an older version are refused as a whole.
-Liveness (`kaicore.rules.model.replicas`) only shows when the list should change.
+one version each group has one owner, and decisions by an older version are refused as a whole. Liveness only shows when
+the list should change.
 
-Liveness of members, as one of them observes it.
+**Liveness.** A replica renews its record again and again. An observer counts it as live until it has not seen the
+record renewed for the record's duration, by the observer's own clock. No two clocks are compared, so a wrong clock does
+no harm; only a wrong rate does, by as much as it is off. A record that the store lost counts like one that is not
+renewed.
 
-A member renews its record again and again. An observer counts it as live until it has not seen the record renewed for
-the record's duration, **by the observer's own clock**. No two clocks are compared, so a wrong clock does no harm. Only
-a clock that runs too fast or too slow does, by as much as its rate is off. A record that is gone without having been
-withdrawn, because the store lost it, counts like one that is not renewed.
-
-Ownership of keys among several members, by rendezvous hashing.
-
-Each member has a weight for each key, and the greatest weight owns the key. All who see the same members agree without
-asking each other. When a member goes, only its own keys move, and they spread over the others; when one joins, it takes
-an equal part from each.
+**Owners.** Each replica has a weight for each key, and the greatest weight owns the key (rendezvous hashing). All who
+see the same replicas agree without asking each other. When one goes, only its own keys move, and they spread over the
+others. When one joins, it takes an equal part from each.
 """
 
 from collections.abc import Collection, Iterable, Sequence

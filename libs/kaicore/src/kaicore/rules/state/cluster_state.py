@@ -6,11 +6,9 @@ on exactly like the one that was saved. Nothing here reads a clock; where time m
 An event about a pod changes the pod's entry as the table says (`transitions`), and the indexes are derived from the
 entry before and after (`pod_indexes`). The registry of its subject handles any other event.
 
-The waiting groups by the replica that decides about them, kept between cycles.
-
-The owner of a group depends on the group, its pods, and the groups that it starts together with. It also depends on the
-list of replicas, the queues, and the node pool: the *basis*. While the basis is unchanged, only changed groups are
-evaluated again.
+The waiting groups by the replica that decides about them are kept between cycles. The owner of a group depends on the
+group, its pods, and the groups that it starts together with. It also depends on the list of replicas, the queues, and
+the node pool: the *basis*. While the basis is unchanged, only changed groups are evaluated again.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -335,7 +333,7 @@ class ClusterState(PodIndexes):
     def _prediction_missed(self, payload: payloads.PredictionMissed) -> None:
         self.misses.take(payload, at=self.position, now=self.recorded_at)
 
-    def _heal_requested(self, payload: payloads.HealRequested) -> None:
+    def _repair_requested(self, payload: payloads.RepairRequested) -> None:
         self.repairs.requested(payload.owner, base_key(payload.pod_class), payload.node, at=self.recorded_at)
         self._change_pod(payload.uid, payload)
 
@@ -529,7 +527,7 @@ class ClusterState(PodIndexes):
         payloads.PodNominated: None,
         payloads.NominationCleared: None,
         payloads.EvictionDecided: None,
-        payloads.HealRequested: _heal_requested,
+        payloads.RepairRequested: _repair_requested,
         payloads.PodEvicted: _only_counted,
         payloads.EvictionFailed: None,
         payloads.CycleCompleted: _cycle_completed,

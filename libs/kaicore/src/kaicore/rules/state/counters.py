@@ -33,7 +33,7 @@ class Counters(msgspec.Struct):
         disbelieved: observations of more than the pod or the zone can hold, by node.
         cycles: recorded cycles.
         missed: pods that were observed on other zones than their own NUMA policy asks for.
-        heal_requests: decisions to evict one of them.
+        repair_requests: decisions to evict one of them.
         evictions_decided: decisions to evict a pod for another group, by reason.
         evictions: of all those, the ones that the API server took.
         eviction_failures: the ones that it did not, by reason.
@@ -55,7 +55,7 @@ class Counters(msgspec.Struct):
     disbelieved: dict[str, int] = {}
     cycles: int = 0
     missed: int = 0
-    heal_requests: int = 0
+    repair_requests: int = 0
     evictions_decided: dict[str, int] = {}
     evictions: int = 0
     eviction_failures: dict[str, int] = {}
@@ -84,8 +84,8 @@ class Counters(msgspec.Struct):
     def _count_decided_eviction(self, payload: payloads.EvictionDecided) -> None:
         add(self.evictions_decided, payload.reason)
 
-    def _count_repair(self, payload: payloads.HealRequested) -> None:
-        self.heal_requests += 1
+    def _count_repair(self, payload: payloads.RepairRequested) -> None:
+        self.repair_requests += 1
 
     def _count_eviction(self, payload: payloads.PodEvicted) -> None:
         self.evictions += 1
@@ -169,7 +169,7 @@ _COUNTS: dict[type[Payload], Callable[[Counters, Any], None]] = {
     payloads.BindFailed: Counters._count_bind_failure,  # noqa: SLF001
     payloads.PodRejected: Counters._count_rejection,  # noqa: SLF001
     payloads.EvictionDecided: Counters._count_decided_eviction,  # noqa: SLF001
-    payloads.HealRequested: Counters._count_repair,  # noqa: SLF001
+    payloads.RepairRequested: Counters._count_repair,  # noqa: SLF001
     payloads.PodEvicted: Counters._count_eviction,  # noqa: SLF001
     payloads.EvictionFailed: Counters._count_eviction_failure,  # noqa: SLF001
     payloads.CycleCompleted: Counters._count_cycle,  # noqa: SLF001

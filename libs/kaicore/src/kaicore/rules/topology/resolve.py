@@ -9,8 +9,6 @@ Where there is no topology of its kind, a constraint without a known level asks 
 
 For HyperNodes a number stands for the highest tier up to it, as `highestTierAllowed` does. Above all tiers it asks for
 nothing (Volcano pkg/scheduler/api/hyper_node_info.go, v1.16.0-alpha.1).
-
-Resolves the topology names of groups; equal names are resolved once.
 """
 
 import itertools

@@ -16,7 +16,7 @@ from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.group import Group
@@ -34,7 +34,7 @@ _DECISIONS = (
     payloads.PodNominated,
     payloads.NominationCleared,
     payloads.EvictionDecided,
-    payloads.HealRequested,
+    payloads.RepairRequested,
 )
 _OUTCOMES = (
     payloads.PodBound,
@@ -43,8 +43,8 @@ _OUTCOMES = (
     payloads.PodEvicted,
     payloads.EvictionFailed,
 )
-_TOLD = {cls.__name__ for cls in (*_DECISIONS, *_OUTCOMES)}
-_DECIDED = {cls.__name__ for cls in _DECISIONS}
+_TOLD = names_in_logs(cls.__name__ for cls in (*_DECISIONS, *_OUTCOMES))
+_DECIDED = names_in_logs(cls.__name__ for cls in _DECISIONS)
 
 
 #: What tells that a group's object, or its only pod, is there, or is not.

@@ -190,7 +190,7 @@ class Projection:
             finished_at = row.finished_at or event.recorded_at
             self._change(row, event, rejections=row.rejections + 1, finished_at=finished_at, outcome="Rejected")
 
-    def _evicted(self, payload: payloads.EvictionDecided | payloads.HealRequested, event: Event) -> None:
+    def _evicted(self, payload: payloads.EvictionDecided | payloads.RepairRequested, event: Event) -> None:
         if (row := self._pods.get(payload.uid)) is not None:
             self._change(row, event, evictions=row.evictions + 1)
 
@@ -232,7 +232,7 @@ _COUNTED: dict[type[payloads.Payload], str] = {
     payloads.BindFailed: "bind_failures",
     payloads.PodRejected: "rejected",
     payloads.EvictionDecided: "evictions",
-    payloads.HealRequested: "evictions",
+    payloads.RepairRequested: "evictions",
     payloads.PredictionMissed: "missed",
 }
 
@@ -245,5 +245,5 @@ _POD_CHANGES: dict[type[payloads.Payload], Callable[[Projection, Any, Event], No
     payloads.BindFailed: Projection._bind_failed,  # noqa: SLF001
     payloads.PodRejected: Projection._rejected,  # noqa: SLF001
     payloads.EvictionDecided: Projection._evicted,  # noqa: SLF001
-    payloads.HealRequested: Projection._evicted,  # noqa: SLF001
+    payloads.RepairRequested: Projection._evicted,  # noqa: SLF001
 }

@@ -316,7 +316,7 @@ class _Reader:
                 self._pods.append(Fact(at, stream, payload))
             case payloads.PlacementObserved(source="exporter"):
                 self._observing = True
-            case payloads.EvictionDecided(uid=uid) | payloads.HealRequested(uid=uid):
+            case payloads.EvictionDecided(uid=uid) | payloads.RepairRequested(uid=uid):
                 self._decided[uid] = at
             case payloads.PodEvicted(uid=uid) if uid in self._decided:
                 self._evictions.append(at - self._decided[uid])

@@ -9,7 +9,7 @@ from kaicore.rules.deciding.remedies import StateRemedies
 from kaicore.rules.deciding.why import one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.victims.eviction_cost import failures_text
-from kaicore.rules.events.payloads import EvictionDecided, HealRequested, PodPlaced
+from kaicore.rules.events.payloads import EvictionDecided, PodPlaced, RepairRequested
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import display_key
@@ -158,11 +158,11 @@ def _notes(state: WorkView) -> dict[str, list[str]]:
     return notes
 
 
-def evicted_pod(entry: PodEntry, eviction: EvictionDecided | HealRequested) -> PodOutcome:
+def evicted_pod(entry: PodEntry, eviction: EvictionDecided | RepairRequested) -> PodOutcome:
     """Tell what came of a pod that is evicted, and which group it made room for."""
     pod = entry.pod
-    if isinstance(eviction, HealRequested):
-        why = WhyNot("Healed", f"its zones are not what it asks for: {eviction.missed}")
+    if isinstance(eviction, RepairRequested):
+        why = WhyNot("Repaired", f"its zones are not what it asks for: {eviction.missed}")
     else:
         for_preemptor = f", for {eviction.preemptor}" if eviction.preemptor else ""
         again = f"; its successor fits on {eviction.fits_on}" if eviction.fits_on else ""

@@ -43,13 +43,13 @@ from kaicore.rules.events.payloads import (
     GpuClosed,
     GpuOpened,
     GroupSourceObserved,
-    HealRequested,
     NodeCharged,
     Payload,
     PlacementObserved,
     PodBound,
     PodEvicted,
     PodPlaced,
+    RepairRequested,
 )
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GpuPart
 from kaicore.rules.model.group import GroupSource
@@ -198,7 +198,7 @@ class Simulation:
         for decision in proposal.result.placements:
             self.placed[decision.uid] = decision
             await self._append([*self._bind_claims(decision), *self._bind(decision)])
-        gone: tuple[EvictionDecided | HealRequested, ...] = (*proposal.result.evictions, *proposal.result.repairs)
+        gone: tuple[EvictionDecided | RepairRequested, ...] = (*proposal.result.evictions, *proposal.result.repairs)
         for eviction in gone:
             await self._append(self._evict(eviction))
         for closed, uid in closed_groups(self.state):
@@ -391,7 +391,7 @@ class Simulation:
             units.append(self._gone(wire))
         return units if made is None else [*units, *claims, self._seen(POD, made)]
 
-    def _evict(self, eviction: EvictionDecided | HealRequested) -> list[Unit | None]:
+    def _evict(self, eviction: EvictionDecided | RepairRequested) -> list[Unit | None]:
         """An evicted pod is gone; where it has a controller, that makes another."""
         pod = self._pods[eviction.uid]
         wire = PODS.decode(_encode(pod))

@@ -8,20 +8,20 @@ from collections import deque
 from typing import Any, NamedTuple
 
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.indexes.run_times import Basis, RunKeys, run_keys
 from kaicore.rules.state.pods.pod_life import LifeEvent, PodLife
 
 #: Types of the events that tell of runs.
-RUN_EVENTS = tuple(
+RUN_EVENTS = names_in_logs(
     kind.__name__
     for kind in (
         payloads.PodObserved,
         payloads.PodDeleted,
         payloads.EvictionDecided,
-        payloads.HealRequested,
+        payloads.RepairRequested,
         payloads.EvictionFailed,
     )
 )

@@ -22,10 +22,10 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import (
     EvictionDecided,
-    HealRequested,
     NominationCleared,
     PodNominated,
     PodPlaced,
+    RepairRequested,
 )
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.gpu_share import GpuPart
@@ -128,7 +128,7 @@ class CycleRecord:
     def repair(self, misaligned: MisalignedPod) -> None:
         """Record that a pod is evicted so that its successor gets other zones."""
         member, pod = misaligned.member, misaligned.member.pod
-        decision = HealRequested(
+        decision = RepairRequested(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,

@@ -1,6 +1,6 @@
-"""The cost of evicting pods: one integer, so that costs add up and compare.
+"""The cost of evicting pods, and the evictions that budgets and Jobs allow.
 
-Four figures, each above all that come after it:
+A cost is one integer, so that costs add up and compare. It has four figures, each above all that come after it:
 
 1. the rank of the priority among all candidates, times the severity of the end (`Ending`);
 2. the number of pods that go;
@@ -11,13 +11,11 @@ Four figures, each above all that come after it:
 
 Equal costs are ordered by name, first name first.
 
-PodDisruptionBudgets: the number of further pods under each that a cycle may evict.
-
-Failures that Jobs allow: an eviction may count as one, and our evictions must not make a Job fail unnoticed.
-
-An eviction counts unless the Job's pod failure policy ignores disruptions (`kaicore.rules.groups.dialects.job`). Each
-Job is an account: the failures that its limit still allows, less the decided evictions that are not over yet. The Job
-may have counted one of those already; then the account is one too low until its pod is gone.
+A PodDisruptionBudget bounds how many further pods under it a cycle may evict. A Job bounds its failures, and our
+evictions must not make it fail unnoticed. An eviction counts unless the Job's pod failure policy ignores disruptions
+(`kaicore.rules.groups.dialects.job`). Each Job is an account: the failures that its limit still allows, less the
+decided evictions that are not over yet. The Job may have counted one of those already; then the account is one too low
+until its pod is gone.
 """
 
 from collections.abc import Callable, Iterable, Mapping

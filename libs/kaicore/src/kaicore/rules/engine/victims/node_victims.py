@@ -3,13 +3,12 @@
 The needs of a node are computed once for equal nodes. `EngineConfig.search_steps` bounds the sets of victims that are
 tried.
 
-Memory of rows without some of their pods, from search to search and from cycle to cycle.
-
-On a full cluster every cycle asks for victims on the same nodes again, and few of these have changed. Whether a row
-takes a pod once some of its own pods are gone depends on: the state of the row with all its charges, the amounts of
-those pods there, the order in which they go, the requests of the pod, and the shard's settings. The keys here contain
-all of that, so no entry ever becomes outdated. They contain no times, because no answer depends on one. Rules that look
-beyond the row (about other pods, volumes) are never remembered.
+Answers are remembered from search to search and from cycle to cycle, because a full cluster asks for victims on the
+same nodes again, and few of these have changed. Whether a row takes a pod once some of its own pods are gone depends
+on: the state of the row with all its charges, the amounts of those pods there, the order in which they go, the requests
+of the pod, and the shard's settings. The keys contain all of that, so no answer ever becomes outdated. They contain no
+times, because no answer depends on one. Rules that look beyond the row (about other pods, volumes) are never
+remembered.
 """
 
 from collections.abc import Iterator, Sequence

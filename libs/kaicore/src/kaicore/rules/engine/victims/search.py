@@ -11,14 +11,12 @@ fit.
    the limit are not where room is needed, do this first.
 3. Put back the victims that are not needed, the dearest first.
 
+A group with a topology constraint is searched domain by domain, the cheapest first. In a domain the search sees the
+free amounts of all rows, and the amounts of the victims on the rows with the lowest eviction cost. Rows are added, the
+cheapest first, until all pods fit or all rows of the domain are in. KAI-Scheduler v0.17.0 cannot do this in a packed
+domain (issue 1591).
+
 The cost of an eviction, and the pods that go together, are in `kaicore.rules.engine.victims.candidates`.
-
-Victims for a group with a topology constraint: domain by domain, the cheapest first, each proven by the search.
-
-In a domain the search sees the free amounts of all rows. On the rows with the lowest eviction cost it also sees the
-amounts of their victims. It puts the pods on trial, and where a row lacks room victims go as they are needed. Rows are
-added, the cheapest first, until all pods fit or all rows of the domain are in. So the result is placed, with its zones,
-on the future nodes. KAI-Scheduler v0.17.0 cannot do this in a packed domain (issue 1591).
 """
 
 import heapq

@@ -300,7 +300,7 @@ class NominationCleared(Payload, frozen=True):
     reason: str
 
 
-class HealRequested(Payload, frozen=True):
+class RepairRequested(Payload, frozen=True):
     """A cycle decided that a pod is to be evicted: it did not get the zones that its own NUMA policy asks for.
 
     Attributes:

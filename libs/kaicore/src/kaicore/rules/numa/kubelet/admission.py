@@ -2,18 +2,14 @@
 
 Container scope looks at each container in order, init containers and sidecars first, and allocates it before the next.
 Pod scope asks once, for the whole pod, and allocates its containers under that one mask. Resources of an ordinary init
-container are lent to the containers after it. CPUs and devices are counted, not identified (decision 0004).
+container are lent to the containers after it. CPUs and devices are counted, not identified (decision 0004). Where a
+manager refuses to allocate, the refusal has the kubelet's own case and message.
 
 `admit` is exact for one node; `kaicore.rules.numa.screen` rules nodes out by the thousand.
 
 Source: Kubernetes v1.36, `pkg/kubelet/cm/topologymanager/scope_container.go` and `scope_pod.go`,
-`pkg/kubelet/cm/cpumanager/policy_static.go`, `pkg/kubelet/cm/memorymanager/policy_static.go`,
-`pkg/kubelet/cm/devicemanager/manager.go`.
-
-Refusals of the kubelet's managers to allocate: the cases and the messages.
-
-Source: Kubernetes v1.37, `pkg/kubelet/cm/cpumanager/policy_static.go` (enforceSMTAlignment, validatePodScopeResources),
-`pkg/kubelet/cm/memorymanager/policy_static.go`.
+`pkg/kubelet/cm/devicemanager/manager.go`; v1.37, `pkg/kubelet/cm/cpumanager/policy_static.go`
+(enforceSMTAlignment, validatePodScopeResources), `pkg/kubelet/cm/memorymanager/policy_static.go`.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,9 +1,7 @@
-"""Run times of pods: the lengths of the last runs, by their common properties.
+"""Run times of pods: the lengths of the last runs, by what the run of a pod has in common with others.
 
 They are folded from the log, so that a cycle may decide on them and a replay decides the same. Unlike the histories of
 forecasts (`kaicore.rules.deciding.forecast.runs`) they are few, for they are part of each state.
-
-Kinds of runs: what the run of a pod has in common with others, so that these tell how long it lasts.
 """
 
 import re

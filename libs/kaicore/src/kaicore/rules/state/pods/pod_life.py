@@ -170,7 +170,7 @@ class PodLife:
             case payloads.PodRejected(node=node):
                 self.node, self.rejected = node, True
                 self.finished_at = self.finished_at or at
-            case payloads.EvictionDecided() | payloads.HealRequested():
+            case payloads.EvictionDecided() | payloads.RepairRequested():
                 self.evicting = True
             case payloads.PodEvicted():
                 self.evicting, self.evicted_at = True, at
@@ -207,7 +207,7 @@ _PARTS: dict[type[payloads.Payload], LifeEvent] = {
     payloads.PlacementObserved: LifeEvent.OBSERVED,
     payloads.PodRejected: LifeEvent.REJECTED,
     payloads.EvictionDecided: LifeEvent.EVICTION_DECIDED,
-    payloads.HealRequested: LifeEvent.EVICTION_DECIDED,
+    payloads.RepairRequested: LifeEvent.EVICTION_DECIDED,
     payloads.PodEvicted: LifeEvent.EVICTED,
     payloads.EvictionFailed: LifeEvent.EVICTION_FAILED,
     payloads.PodDeleted: LifeEvent.DELETED,

@@ -38,7 +38,7 @@ class Trigger(Enum):
     NOMINATED = "PodNominated"
     NOMINATION_CLEARED = "NominationCleared"
     EVICTION_DECIDED = "EvictionDecided"
-    REPAIR_REQUESTED = "HealRequested"
+    REPAIR_REQUESTED = "RepairRequested"
     EVICTION_FAILED = "EvictionFailed"
     LEFT_WAITING = "PodsLeftWaiting"
 
@@ -56,7 +56,7 @@ _TRIGGERS: dict[type, Trigger] = {
     payloads.PodNominated: Trigger.NOMINATED,
     payloads.NominationCleared: Trigger.NOMINATION_CLEARED,
     payloads.EvictionDecided: Trigger.EVICTION_DECIDED,
-    payloads.HealRequested: Trigger.REPAIR_REQUESTED,
+    payloads.RepairRequested: Trigger.REPAIR_REQUESTED,
     payloads.EvictionFailed: Trigger.EVICTION_FAILED,
     payloads.WaitingPod: Trigger.LEFT_WAITING,
 }
@@ -283,7 +283,7 @@ def _decide_eviction(entry: PodEntry, payload: payloads.EvictionDecided, context
     entry.eviction = Eviction(payload.reason, context.recorded_at)
 
 
-def _request_repair(entry: PodEntry, payload: payloads.HealRequested, context: FoldContext) -> None:
+def _request_repair(entry: PodEntry, payload: payloads.RepairRequested, context: FoldContext) -> None:
     """Note that the pod is to be evicted because of its own NUMA policy."""
     entry.repairing = True
 
