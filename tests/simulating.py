@@ -18,7 +18,8 @@ def world_of(text: str, folder: Path, config: EngineConfig | None = None) -> Wor
     """The world that manifests make."""
     file = folder / "m.yaml"
     file.write_text(text)
-    return read_world(read_located([file]), scheduler_name=(config or EngineConfig()).scheduler_name)
+    config = config or EngineConfig()
+    return read_world(read_located([file]), scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
 
 
 def document_of(

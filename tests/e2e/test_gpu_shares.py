@@ -89,10 +89,8 @@ async def webhook(cluster: Cluster) -> AsyncIterator[None]:
         )
         document = sharing_configuration(namespace="n", service=NAME, authorities=files["ca.crt"])
         url = f"https://localhost:{listening.getsockname()[1]}/mutate"
-        document["webhooks"][0]["clientConfig"] = {
-            "url": url,
-            "caBundle": base64.b64encode(files["ca.crt"]).decode(),
-        }
+        for entry in document["webhooks"]:
+            entry["clientConfig"] = {"url": url, "caBundle": base64.b64encode(files["ca.crt"]).decode()}
         try:
             async with cluster.client() as client:
                 await client.post(CONFIGURATIONS, document)
@@ -105,6 +103,13 @@ async def webhook(cluster: Cluster) -> AsyncIterator[None]:
 def half(name: str) -> Json:
     pod = pod_manifest(name, cpu="1", memory="1Gi")
     pod["metadata"]["annotations"]["gpu-fraction"] = "0.5"
+    return pod
+
+
+def half_of_hami(name: str) -> Json:
+    """The same in HAMi's words."""
+    pod = pod_manifest(name, cpu="1", memory="1Gi")
+    pod["spec"]["containers"][0]["resources"]["limits"] |= {GPU: "1", "nvidia.com/gpumem-percentage": "50"}
     return pod
 
 
@@ -138,7 +143,7 @@ async def told(client: KubeClient, stack: LiveStack, pod: Json) -> Json:
 async def test_three_halves_are_on_two_gpus_and_both_are_given_back(cluster: Cluster, stack: LiveStack) -> None:
     pods = f"/api/v1/namespaces/{stack.namespace}/pods"
     async with webhook(cluster), stack.client() as client:
-        await stack.create(*(half(f"half-{number}") for number in range(3)))
+        await stack.create(half("half-0"), half("half-1"), half_of_hami("half-2"))
         state = await stack.until(lambda state: running_pods(state) == 3)
         reserved = {pod["metadata"]["labels"][GPU_GROUP_LABEL]: pod for pod in await items(client, RESERVATIONS)}
         gpus = {group: pod["metadata"]["annotations"][GPU_INDEX_ANNOTATION] for group, pod in reserved.items()}

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from cel_expr_python import cel
 from kai_cli.upkeep.webhook_certificates import (
     certificates,
     configuration,
@@ -246,9 +247,11 @@ def test_a_cluster_without_a_log_is_refused() -> None:
 async def test_pod_with_a_share_is_completed_or_refused_as_it_is_made(api: Api, webhook: Webhook) -> None:
     authority = (webhook.directory / "ca.crt").read_bytes()
     document = sharing_configuration(namespace="n", service="s", authorities=authority)
-    (entry,) = document["webhooks"]
-    assert (entry["clientConfig"]["service"]["path"], entry["failurePolicy"]) == ("/mutate", "Fail")
-    entry["clientConfig"] = {"url": f"{webhook.url}/mutate", "caBundle": base64.b64encode(authority).decode()}
+    # A failing webhook keeps no pod back that may be another scheduler's.
+    assert [entry["failurePolicy"] for entry in document["webhooks"]] == ["Fail", "Ignore"]
+    for entry in document["webhooks"]:
+        assert entry["clientConfig"]["service"]["path"] == "/mutate"
+        entry["clientConfig"] = {"url": f"{webhook.url}/mutate", "caBundle": base64.b64encode(authority).decode()}
     await api.client.post(MUTATING, document)
 
     def pod(name: str, fraction: str) -> Json:
@@ -264,6 +267,36 @@ async def test_pod_with_a_share_is_completed_or_refused_as_it_is_made(api: Api, 
         await api.post(PODS, pod("double", "2"))
     whole = await api.pod("whole")
     assert "volumes" not in whole["spec"]
+    asking = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1, "nvidia.com/gpumem": 3000}}}
+    hami = {"metadata": {"name": "hami"}, "spec": {"schedulerName": "kai-ledger", "containers": [asking]}}
+    made = await api.post(PODS, hami)
+    assert made["metadata"]["annotations"]["gpu-memory"] == "3000"
+    assert made["spec"]["containers"][0]["resources"] == {}
+    assert len(made["spec"]["volumes"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("containers", "asked"),
+    [
+        ({"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpumem": "3000"}}}]}, True),
+        (
+            {"containers": [{"name": "a"}, {"name": "b", "resources": {"limits": {"volcano.sh/vgpu-number": "1"}}}]},
+            True,
+        ),
+        (
+            {"containers": [{"name": "a"}], "initContainers": [{"resources": {"limits": {"koordinator.sh/gpu": 5}}}]},
+            True,
+        ),
+        ({"containers": [{"name": "a", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}, False),
+        ({"containers": [{"name": "a", "resources": {}}]}, False),
+    ],
+)
+def test_webhook_is_asked_about_pods_with_virtual_gpus_only(containers: Json, asked: bool) -> None:
+    _, virtual = sharing_configuration(namespace="n", service="s", authorities=b"")["webhooks"]
+    (condition,) = virtual["matchConditions"]
+    environment = cel.NewEnv(variables={"object": cel.Type.DYN})
+    value = environment.compile(condition["expression"]).eval(data={"object": {"spec": containers}})
+    assert value.value() is asked
 
 
 def test_certificates_have_pods_completed_only_where_shares_are_enabled(capsys: pytest.CaptureFixture[str]) -> None:

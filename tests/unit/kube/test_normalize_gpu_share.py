@@ -25,6 +25,7 @@ def normalized(annotations: dict[str, str], **spec: Any) -> Pod:
         ({"gpu-fraction": "0.0001"}, GpuShare(milli=1)),
         ({"gpu-memory": "2000"}, GpuShare(mib=2000)),
         ({"gpu-memory": "2000", "gpu-fraction-num-devices": "2"}, GpuShare(mib=2000, devices=2)),
+        ({"gpu-memory": "2000", "kai.scheduler/gpu-fraction-at-least": "0.5"}, GpuShare(milli=500, mib=2000)),
         ({"gpu-fraction": "0.5", "gpu-fraction-container-name": "main"}, GpuShare(milli=500, container="main")),
     ],
 )
@@ -72,22 +73,6 @@ def test_memory_of_a_gpu_is_cut_to_hundreds_of_mib(label: str, mib: int) -> None
 def test_name_of_a_reservation_pod_fits_whatever_the_node_is_called() -> None:
     assert reservation_name("n1", "0123456789") == "gpu-reservation-n1-01234567"
     assert len(reservation_name("n" * 253, "0123456789")) == 253
-
-
-@pytest.mark.parametrize(
-    ("name", "whose"),
-    [
-        ("nvidia.com/gpumem", "HAMi"),
-        ("nvidia.com/gpumem-percentage", "HAMi"),
-        ("nvidia.com/gpucores", "HAMi"),
-        ("volcano.sh/vgpu-number", "Volcano"),
-        ("koordinator.sh/gpu-core", "Koordinator"),
-        ("koordinator.sh/gpu.shared", "Koordinator"),
-    ],
-)
-def test_virtual_gpus_of_others_are_refused_with_what_to_ask_for_instead(name: str, whose: str) -> None:
-    pod = normalized({}, containers=[{"name": "c", "resources": {"limits": {name: "1"}}}])
-    assert pod.unsupported == (f"virtual GPUs of {whose} ({name}): use the annotation gpu-fraction or gpu-memory",)
 
 
 def test_mig_devices_are_ordinary_resources() -> None:

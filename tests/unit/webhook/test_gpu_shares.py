@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import pytest
+from kai_apiserver.rest.patches.strategic import apply_json_patch
 from kai_webhook.gpu_shares import admitted
 from kaicore.errors import InvalidObject
 
@@ -31,6 +32,27 @@ def test_pod_with_a_share_is_completed_the_same_way_for_the_same_question(annota
     }
     assert patch == answer(question(annotations))
     assert patch != answer(question(annotations), "another")
+
+
+def test_virtual_gpus_of_another_project_become_a_share_with_all_that_it_needs() -> None:
+    limits = {"cpu": "1", "nvidia.com/gpu": "1", "nvidia.com/gpumem": "3000"}
+    containers = [{"name": "main", "image": "x", "resources": {"limits": limits}}]
+    spec = {"schedulerName": "kai-ledger", "containers": containers}
+    given = {"metadata": {"name": "a"}, "spec": spec}
+    pod = apply_json_patch(given, answer(json.dumps(given).encode()))
+    (container,) = pod["spec"]["containers"]
+    assert container["resources"] == {"limits": {"cpu": "1"}}
+    assert [one["name"] for one in container["env"]][:2] == ["CUDA_DEVICE_MEMORY_LIMIT", "NVIDIA_VISIBLE_DEVICES"]
+    assert pod["metadata"]["annotations"].keys() == {"gpu-memory", "runai/shared-gpu-configmap"}
+    # Admitted twice, it stays as it is.
+    assert answer(json.dumps(pod).encode()) == []
+
+
+def test_virtual_gpus_that_are_whole_need_no_more_than_whole_gpus() -> None:
+    containers = [{"name": "main", "resources": {"limits": {"volcano.sh/vgpu-number": "2"}}}]
+    body = json.dumps({"metadata": {"name": "a"}, "spec": {"schedulerName": "kai-ledger", "containers": containers}})
+    whole = {"name": "main", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+    assert answer(body.encode()) == [{"op": "replace", "path": "/spec/containers/0", "value": whole}]
 
 
 @pytest.mark.parametrize(

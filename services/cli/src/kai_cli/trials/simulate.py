@@ -162,7 +162,7 @@ def simulate_command(
     objects = reading.objects
     if model is not None and profile is not None:
         objects += _of_profile(model, profile, objects)
-    world = read_world(objects, scheduler_name=settings.scheduler_name)
+    world = read_world(objects, scheduler_name=settings.scheduler_name, gpu_sharing=settings.gpu_sharing)
     if problems := [*reading.problems, *world.problems]:
         raise ConfigurationError("\n     ".join(map(str, problems)))
     with Progress("simulating cycles") as progress:

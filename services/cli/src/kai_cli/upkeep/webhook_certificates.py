@@ -18,6 +18,7 @@ from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.kube.gpu_shares import SHARE_ANNOTATIONS
 from kaicore.kube.kinds.table import GROUP_KINDS, TOPOLOGY_KINDS
+from kaicore.kube.normalize.share_dialects import SHARE_DIALECTS
 from kaicore.runtime.certificates import make_server_certificate
 
 from kai_cli.sources.manifests import read_manifests
@@ -95,7 +96,11 @@ def configuration(*, namespace: str, service: str, authorities: bytes) -> Manife
 def sharing_configuration(*, namespace: str, service: str, authorities: bytes) -> Manifest:
     """Return the MutatingWebhookConfiguration for pods that ask for a share of a GPU; see `configuration`."""
     asks = " || ".join(f"'{name}' in object.metadata.annotations" for name in SHARE_ANNOTATIONS)
-    webhook = {
+    prefixes = [prefix for dialect in SHARE_DIALECTS for prefix in dialect.prefixes]
+    begins = " || ".join(f"name.startsWith('{prefix}')" for prefix in prefixes)
+    limits = f"has(one.resources) && has(one.resources.limits) && one.resources.limits.exists(name, {begins})"
+    containers = "object.spec.containers + (has(object.spec.initContainers) ? object.spec.initContainers : [])"
+    shares: Manifest = {
         "name": "gpu-sharing.kai.scheduler",
         "admissionReviewVersions": ["v1"],
         "sideEffects": "None",
@@ -106,7 +111,13 @@ def sharing_configuration(*, namespace: str, service: str, authorities: bytes) -
         "matchConditions": [{"name": "share", "expression": f"has(object.metadata.annotations) && ({asks})"}],
         "clientConfig": _called(namespace, service, "/mutate", authorities),
     }
-    return _configuration("MutatingWebhookConfiguration", service, webhook)
+    virtual = shares | {
+        "name": "virtual-gpus.kai.scheduler",
+        # They may be another scheduler's. One of ours that is not translated waits, with the reason.
+        "failurePolicy": "Ignore",
+        "matchConditions": [{"name": "virtual-gpus", "expression": f"({containers}).exists(one, {limits})"}],
+    }
+    return _configuration("MutatingWebhookConfiguration", service, shares, virtual)
 
 
 def _called(namespace: str, service: str, path: str, authorities: bytes) -> Manifest:
@@ -116,12 +127,12 @@ def _called(namespace: str, service: str, path: str, authorities: bytes) -> Mani
     }
 
 
-def _configuration(kind: str, name: str, webhook: Manifest) -> Manifest:
+def _configuration(kind: str, name: str, *webhooks: Manifest) -> Manifest:
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
         "kind": kind,
         "metadata": {"name": name, "labels": {"app.kubernetes.io/part-of": "kai-ledger"}},
-        "webhooks": [webhook],
+        "webhooks": list(webhooks),
     }
 
 

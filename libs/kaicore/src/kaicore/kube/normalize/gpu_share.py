@@ -4,7 +4,7 @@ What is invalid is what KAI-Scheduler's admission refuses
 (`pkg/binder/plugins/gpusharing/gpu-request/gpu_request_validator.go`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from decimal import Decimal, InvalidOperation
 
 from kaicore.errors import InvalidObject
@@ -16,16 +16,10 @@ GPU_FRACTION = "gpu-fraction"
 GPU_MEMORY = "gpu-memory"
 NUM_DEVICES = "gpu-fraction-num-devices"
 CONTAINER_NAME = "gpu-fraction-container-name"
-
-#: Beginnings of resources of virtual GPUs, and the project of each: there another scheduler chooses the device.
-_VIRTUAL = (
-    ("nvidia.com/gpumem", "HAMi"),
-    ("nvidia.com/gpucores", "HAMi"),
-    ("volcano.sh/vgpu-", "Volcano"),
-    ("koordinator.sh/gpu", "Koordinator"),
-)
+#: Beside `gpu-memory`: no less than this fraction either. Translations of other dialects use it.
+GPU_FRACTION_AT_LEAST = "kai.scheduler/gpu-fraction-at-least"
 #: More GPUs than a node has.
-_MOST_DEVICES = 1024
+MOST_DEVICES = 1024
 #: Longer texts are not even looked at.
 _MOST_TEXT = 40
 
@@ -52,39 +46,27 @@ def gpu_share(annotations: Mapping[str, str], spec: PodSpec, *, subject: str) ->
             if GPU in amounts:
                 where = f"spec.{field}[{index}].resources"
                 raise InvalidObject(subject, where, f"{GPU}: {amounts[GPU]}", "stands beside a share of a GPU")
-    devices = _positive(annotations, NUM_DEVICES, subject, _MOST_DEVICES) if NUM_DEVICES in annotations else 1
+    devices = _positive(annotations, NUM_DEVICES, subject, MOST_DEVICES) if NUM_DEVICES in annotations else 1
     container = annotations.get(CONTAINER_NAME, "")
     names = {one.name for group in (spec.init_containers, spec.containers) for one in group or ()}
     if CONTAINER_NAME in annotations and container not in names:
         raise InvalidObject(subject, _field(CONTAINER_NAME), container, "names no container of the pod")
     if fraction is not None:
-        return GpuShare(milli=_milli(fraction, subject), devices=devices, container=container)
-    return GpuShare(mib=_positive(annotations, GPU_MEMORY, subject, MAX_AMOUNT), devices=devices, container=container)
+        return GpuShare(_milli(GPU_FRACTION, fraction, subject), devices=devices, container=container)
+    mib = _positive(annotations, GPU_MEMORY, subject, MAX_AMOUNT)
+    least = annotations.get(GPU_FRACTION_AT_LEAST)
+    milli = 0 if least is None else _milli(GPU_FRACTION_AT_LEAST, least, subject)
+    return GpuShare(milli, mib, devices, container)
 
 
-def virtual_gpus(spec: PodSpec) -> Iterator[str]:
-    """Yield the resources of virtual GPUs that a pod asks for, which are not carried out, and the way that is."""
-    names = {
-        name
-        for group in (spec.containers, spec.init_containers)
-        for one in group or ()
-        if one.resources is not None
-        for name in (*(one.resources.requests or ()), *(one.resources.limits or ()))
-    }
-    for name in sorted(names):
-        project = next((project for prefix, project in _VIRTUAL if name.startswith(prefix)), "")
-        if project:
-            yield f"virtual GPUs of {project} ({name}): use the annotation {GPU_FRACTION} or {GPU_MEMORY}"
-
-
-def _milli(text: str, subject: str) -> int:
+def _milli(name: str, text: str, subject: str) -> int:
     """Return a fraction in thousandths, cut to whole ones: so three of 0.3333 are on one GPU."""
     try:
         number = Decimal(text if len(text) <= _MOST_TEXT else "x")
     except InvalidOperation:
         number = Decimal(0)
     if not number.is_finite() or not 0 < number < 1:
-        raise InvalidObject(subject, _field(GPU_FRACTION), text[:_MOST_TEXT], "is no number between 0 and 1")
+        raise InvalidObject(subject, _field(name), text[:_MOST_TEXT], "is no number between 0 and 1")
     return max(int(number * WHOLE), 1)
 
 

@@ -46,11 +46,11 @@ _MOST_NAME = 253
 
 
 class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Parts of different GPUs of one node; exactly one of `milli` and `mib` is not 0.
+    """Parts of different GPUs of one node: of each the larger one of `milli` and `mib`, which are not both 0.
 
     Attributes:
-        milli: thousandths of each GPU, 1 to 999.
-        mib: memory of each GPU, in MiB.
+        milli: thousandths of each GPU, at most 999; 0 where only memory is asked for.
+        mib: memory of each GPU, in MiB; 0 where none is asked for.
         devices: of how many GPUs it has a part.
         container: the container that gets them; empty for the first one that is no init container.
     """
@@ -65,12 +65,14 @@ class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
         Args: memory: of each GPU of the node, in MiB (`gpu_memory`); 0 where that is not known.
         """
-        if self.milli:
+        if not self.mib:
             return self.milli
-        return -(-self.mib * WHOLE // memory) if memory else WHOLE + 1
+        return max(-(-self.mib * WHOLE // memory), self.milli) if memory else WHOLE + 1
 
     def __str__(self) -> str:
-        amount = f"{gpus_text(self.milli)} of a GPU" if self.milli else f"{self.mib} MiB of a GPU's memory"
+        amount = f"{self.mib} MiB of a GPU's memory" if self.mib else f"{gpus_text(self.milli)} of a GPU"
+        if self.mib and self.milli:
+            amount += f" (at least {gpus_text(self.milli)} of it)"
         return amount if self.devices == 1 else f"{amount} on each of {self.devices} GPUs"
 
 

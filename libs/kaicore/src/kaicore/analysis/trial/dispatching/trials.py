@@ -148,7 +148,7 @@ def try_dispatches(
         for manifest in trial.objects
     ]
     there = _held(state)
-    submitted = submit_objects(copied, located, scheduler_name=config.scheduler_name)
+    submitted = submit_objects(copied, located, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
     shard = split_shard(min(state.last_cycles, default="default"))[0]
     proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
     copied.record(proposal.units)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from kaicore.errors import InvalidObject
+from kaicore.kube.normalize.share_dialects import translated
 from kaicore.kube.wire.objects import PriorityClassObject
 from kaicore.rules.model.pod import Namespace
 from kaicore.rules.objects.mappings import Object
@@ -111,13 +112,17 @@ class Admission:
         priority_classes: Iterable[PriorityClassObject],
         runtime_classes: Iterable[Object],
         namespaces: Iterable[Namespace] = (),
+        *,
+        gpu_sharing: bool = False,
     ) -> None:
         """Args:
         scheduler_name: of pods that name none.
         priority_classes: that are there.
         runtime_classes: that are there.
         namespaces: that are there.
+        gpu_sharing: virtual GPUs become shares, as by the admission webhook.
         """
+        self._gpu_sharing = gpu_sharing
         self._defaults = {one.name: one.default_tolerations for one in namespaces if one.default_tolerations}
         self._scheduler_name = scheduler_name
         self._priorities = Priorities(priority_classes)
@@ -127,8 +132,10 @@ class Admission:
         """Return a valid pod with priority, scheduler, and what its runtime class and its namespace add.
 
         Raises:
-            InvalidObject: it contradicts its runtime class.
+            InvalidObject: it contradicts its runtime class, or its virtual GPUs cannot be a share.
         """
+        if self._gpu_sharing and not pod["spec"].get("nodeName"):
+            pod = dict(translated(pod))
         metadata, spec = pod["metadata"], dict(pod["spec"])
         subject = f"Pod {metadata['namespace']}/{metadata['name']}"
         spec["schedulerName"] = spec.get("schedulerName") or self._scheduler_name

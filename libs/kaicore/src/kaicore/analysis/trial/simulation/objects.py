@@ -214,15 +214,18 @@ _RUNTIME_CLASS = ("node.k8s.io", "RuntimeClass")
 _JSON = msgspec.json.Encoder(order="deterministic")
 
 
-def read_world(objects: Iterable[Located], *, scheduler_name: str, most_pods: int | None = None) -> World:
+def read_world(
+    objects: Iterable[Located], *, scheduler_name: str, most_pods: int | None = None, gpu_sharing: bool = False
+) -> World:
     """Make a world of objects; what is wrong with them is collected in `World.problems`.
 
     Args:
         objects: the objects, in any order.
         scheduler_name: `spec.schedulerName` of pods that name none.
         most_pods: how many pods owners may make in all; the owner with which it is more is a problem, and all after it.
+        gpu_sharing: virtual GPUs become shares, as by the admission webhook.
     """
-    return _Reader(scheduler_name, most_pods).read(list(objects))
+    return _Reader(scheduler_name, most_pods, gpu_sharing=gpu_sharing).read(list(objects))
 
 
 def is_read(api_version: str, kind: str) -> bool:
@@ -237,7 +240,8 @@ def _is_namespaced(kind: GroupKind) -> bool:
 
 
 class _Reader:
-    def __init__(self, scheduler_name: str, most_pods: int | None) -> None:
+    def __init__(self, scheduler_name: str, most_pods: int | None, *, gpu_sharing: bool) -> None:
+        self._gpu_sharing = gpu_sharing
         self._scheduler_name = scheduler_name
         self._most_pods = most_pods
         #: How many pods owners have made, those included that were too many.
@@ -276,7 +280,9 @@ class _Reader:
                 self._attempt(item, lambda item: world.surroundings.add_group(item.object))
         namespaces = world.surroundings.namespaces()
         classes = world.priority_classes.values()
-        self._admission = Admission(self._scheduler_name, classes, self._runtime_classes, namespaces)
+        self._admission = Admission(
+            self._scheduler_name, classes, self._runtime_classes, namespaces, gpu_sharing=self._gpu_sharing
+        )
         pods = [item for kind, item in identified if kind == ("", "Pod")]
         for item in pods:
             self._attempt(item, self._add_pod)

@@ -64,7 +64,7 @@ def submit(
     copied = CopiedState(state, now=now)
     position, recorded_at = state.position, state.recorded_at
     config = state.config()
-    submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name)
+    submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
     # The group with recorded reasons: what the next cycle gives stands in their place.
     shard = split_shard(min(state.last_cycles, default="default"))[0]
     proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)

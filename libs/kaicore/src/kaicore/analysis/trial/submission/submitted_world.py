@@ -53,13 +53,16 @@ class Submitted:
     warnings: list[str] = field(default_factory=list)
 
 
-def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler_name: str) -> Submitted:
+def submit_objects(
+    copied: CopiedState, objects: Sequence[Located], *, scheduler_name: str, gpu_sharing: bool = False
+) -> Submitted:
     """Fold manifests to a copied state, as if its watcher had seen them created now.
 
     Args:
         copied: which is changed.
         objects: in any order, with apiVersion and kind.
         scheduler_name: of the cycles' settings; pods that name none are taken for its own.
+        gpu_sharing: of the cycles' settings; virtual GPUs become shares.
     """
     state = copied.state
     submitted = Submitted()
@@ -70,7 +73,8 @@ def submit_objects(copied: CopiedState, objects: Sequence[Located], *, scheduler
             fresh.append(item)
         else:
             submitted.problems.append(str(problem))
-    world = read_world([*fresh, *_there_already(state, fresh)], scheduler_name=_NOT_NAMED, most_pods=MOST_PODS)
+    located = [*fresh, *_there_already(state, fresh)]
+    world = read_world(located, scheduler_name=_NOT_NAMED, most_pods=MOST_PODS, gpu_sharing=gpu_sharing)
     submitted.problems += map(str, world.problems)
     submitted.warnings += _warnings(state, world, fresh)
     there = {(entry.pod.namespace, entry.pod.name) for entry in state.pods.values()}

@@ -60,7 +60,7 @@ class ShareFit:
     def parts(self) -> Ints:
         """The part of each GPU that a pod takes, by row, in thousandths; more than `WHOLE` where a GPU is too small."""
         columns = self._columns
-        if self.share.milli:
+        if not self.share.mib:
             return np.full(len(columns.present), self.share.milli)
         parts = np.full(len(columns.present), WHOLE + 1)
         for row, node in enumerate(columns.facts):
@@ -142,7 +142,7 @@ class ShareFit:
         return tuple(given)
 
     def _part(self, row: int) -> int:
-        return self.share.milli or int(self.parts[row])
+        return int(self.parts[row]) if self.share.mib else self.share.milli
 
     def _open(self, row: int) -> list[tuple[int, str]]:
         """Return what is free of each open GPU of a row, in the order in which they are taken."""

@@ -88,7 +88,7 @@ def class_refusal(pod_class: PodClass, config: EngineConfig) -> tuple[Reason, ..
         return (Unsupported(features=", ".join(pod_class.unsupported)),)
     share = pod_class.gpu_share
     if share is not None and not config.gpu_sharing:
-        return (Unsupported(features=f"{GPU_SHARE} ({'gpu-fraction' if share.milli else 'gpu-memory'})"),)
+        return (Unsupported(features=f"{GPU_SHARE} ({'gpu-memory' if share.mib else 'gpu-fraction'})"),)
     if pod_class.flavors.unknown:
         detail = f"{pod_class.flavors.queue}: {', '.join(pod_class.flavors.unknown)}"
         return (FlavorNotFound(flavors=detail),)

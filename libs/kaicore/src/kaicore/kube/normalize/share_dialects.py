@@ -1,0 +1,323 @@
+"""Virtual GPUs of other projects, one record per dialect, and their translation into KAI-Scheduler's annotations.
+
+A pod asks for virtual GPUs by extended resources, and the project's own scheduler and device plugin serve it. Here a
+reservation pod holds the GPU, so the resources would only stand in the kubelet's way. Admission therefore takes them
+off a new pod and says the same by annotations. From then on it is a pod with a share like any other.
+
+Sources: HAMi `pkg/device/nvidia/device.go` (GenerateResourceRequests); Volcano `pkg/scheduler/api/devices`
+(ExtractResourceRequest); Koordinator `pkg/scheduler/plugins/deviceshare/utils.go` (ValidateDeviceRequest).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from kaicore.errors import InvalidObject
+from kaicore.kube.normalize.gpu_share import (
+    CONTAINER_NAME,
+    GPU_FRACTION,
+    GPU_FRACTION_AT_LEAST,
+    GPU_MEMORY,
+    MOST_DEVICES,
+    NUM_DEVICES,
+)
+from kaicore.kube.wire.objects import PodSpec
+from kaicore.rules.model.gpu_share import GPU, WHOLE, gpus_text
+from kaicore.rules.model.quantity import MAX_AMOUNT, parse_amount
+
+Document = dict[str, Any]
+
+_PERCENT = 100
+_MILLI = WHOLE // _PERCENT
+_MIB = 1 << 20
+_FIELDS = ("containers", "initContainers")
+
+#: By which HAMi's library in the container limits it (`libvgpu.so`), wherever that is mounted.
+MEMORY_LIMIT, COMPUTE_LIMIT = "CUDA_DEVICE_MEMORY_LIMIT", "CUDA_DEVICE_SM_LIMIT"
+
+
+class VirtualGpus(NamedTuple):
+    """Parts of `devices` GPUs of one node: of each the larger one of `milli` and `mib`.
+
+    Attributes:
+        devices: how many.
+        milli: thousandths of each; `WHOLE` for whole GPUs.
+        mib: memory of each, in MiB.
+        compute: per cent of each GPU's compute units, where the pod says how many; 0 where not.
+    """
+
+    devices: int
+    milli: int = 0
+    mib: int = 0
+    compute: int = 0
+
+
+class Asked:
+    """The resources of one container, as it asks for them."""
+
+    def __init__(self, amounts: Mapping[str, str | int], *, subject: str, field: str) -> None:
+        """Args:
+        amounts: quantities by resource.
+        subject: the pod, for errors.
+        field: where they are, for errors.
+        """
+        self._amounts = amounts
+        self._subject = subject
+        self._field = field
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._amounts
+
+    def amount(self, name: str, most: int = MAX_AMOUNT) -> int:
+        """Return an amount; 0 where it is not asked for.
+
+        Raises:
+            InvalidObject: it is none, or more than the most.
+        """
+        text = self._amounts.get(name, 0)
+        amount = parse_amount(text, resource=name, subject=self._subject, field=self._field)
+        if amount > most:
+            raise self.refused(name, f"is more than {most}")
+        return amount
+
+    def devices(self, name: str) -> int:
+        """Return how many GPUs are asked for by a resource; 1 where it is not there.
+
+        Raises:
+            InvalidObject: as `amount`; none are asked for.
+        """
+        count = self.amount(name, MOST_DEVICES) if name in self else 1
+        if not count:
+            raise self.refused(name, "asks for no GPU")
+        return count
+
+    def refused(self, name: str, problem: str) -> InvalidObject:
+        """Return the error that names a resource with its amount."""
+        return InvalidObject(self._subject, f"{self._field}[{name}]", self._amounts.get(name), problem)
+
+
+class ShareDialect(NamedTuple):
+    """One project's way to ask for virtual GPUs.
+
+    Attributes:
+        name: of the project.
+        prefixes: by which its resources begin; whole GPUs are not among them.
+        resources: those that are read.
+        read: returns what a container asks for.
+        choices: annotations by which a pod chooses devices or modes that kai-ledger does not have.
+    """
+
+    name: str
+    prefixes: tuple[str, ...]
+    resources: tuple[str, ...]
+    read: Callable[[Asked], VirtualGpus]
+    choices: tuple[str, ...] = ()
+
+    def owns(self, resource: str) -> bool:
+        """Tell whether a resource is one of this dialect."""
+        return resource.startswith(self.prefixes)
+
+
+def _by_device(number: str, memory: str, percentage: str, cores: str) -> Callable[[Asked], VirtualGpus]:
+    """Return the reader of a dialect that says per GPU: MiB or per cent of memory, and per cent of compute units."""
+
+    def read(asked: Asked) -> VirtualGpus:
+        devices, mib = asked.devices(number), asked.amount(memory)
+        compute = asked.amount(cores, _PERCENT)
+        # Without a part of its memory a GPU is asked for as a whole.
+        percent = 0 if mib else asked.amount(percentage, _PERCENT) or _PERCENT
+        return VirtualGpus(devices, max(percent, compute) * _MILLI, mib, compute)
+
+    return read
+
+
+def _in_all(asked: Asked) -> VirtualGpus:
+    """Read a dialect that says per cent and bytes for all GPUs together, and maybe how many they are."""
+    gpu, core, memory, ratio, shared = KOORDINATOR_RESOURCES
+    compute = asked.amount(gpu) or asked.amount(core)
+    percent = asked.amount(gpu) or asked.amount(ratio)
+    mib = -(-asked.amount(memory) // _MIB)
+    if not percent and not mib:
+        raise asked.refused(core, f"stands without {ratio} or {memory}")
+    most = max(percent, compute)
+    devices = asked.devices(shared) if shared in asked else max(most // _PERCENT, 1)
+    for name, amount in ((core, compute), (ratio, percent)):
+        if amount % devices or amount > devices * _PERCENT:
+            raise asked.refused(name if name in asked else gpu, f"is no equal part of each of {devices} GPUs")
+    return VirtualGpus(devices, most // devices * _MILLI, -(-mib // devices), compute // devices)
+
+
+HAMI_RESOURCES = (GPU, "nvidia.com/gpumem", "nvidia.com/gpumem-percentage", "nvidia.com/gpucores")
+VOLCANO_RESOURCES = (
+    "volcano.sh/vgpu-number",
+    "volcano.sh/vgpu-memory",
+    "volcano.sh/vgpu-memory-percentage",
+    "volcano.sh/vgpu-cores",
+)
+KOORDINATOR_RESOURCES = (
+    "koordinator.sh/gpu",
+    "koordinator.sh/gpu-core",
+    "koordinator.sh/gpu-memory",
+    "koordinator.sh/gpu-memory-ratio",
+    "koordinator.sh/gpu.shared",
+)
+
+#: All dialects; a new one is one more record.
+SHARE_DIALECTS = (
+    ShareDialect(
+        "HAMi",
+        ("nvidia.com/gpumem", "nvidia.com/gpucores"),
+        HAMI_RESOURCES,
+        _by_device(*HAMI_RESOURCES),
+        (
+            "nvidia.com/use-gputype",
+            "nvidia.com/nouse-gputype",
+            "nvidia.com/use-gpuuuid",
+            "nvidia.com/nouse-gpuuuid",
+            "nvidia.com/vgpu-mode",
+        ),
+    ),
+    ShareDialect(
+        "Volcano",
+        ("volcano.sh/vgpu-",),
+        VOLCANO_RESOURCES,
+        _by_device(*VOLCANO_RESOURCES),
+        ("volcano.sh/vgpu-use-gpuuuid", "volcano.sh/vgpu-nouse-gpuuuid", "volcano.sh/vgpu-mode"),
+    ),
+    ShareDialect(
+        "Koordinator",
+        ("koordinator.sh/gpu",),
+        KOORDINATOR_RESOURCES,
+        _in_all,
+        ("scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/gpu-partition-spec"),
+    ),
+)
+
+
+def virtual_gpus(spec: PodSpec) -> Iterator[str]:
+    """Yield the resources of virtual GPUs that a pod still asks for, and what makes them a share."""
+    names = {
+        name
+        for group in (spec.containers, spec.init_containers)
+        for one in group or ()
+        if one.resources is not None
+        for name in (*(one.resources.requests or ()), *(one.resources.limits or ()))
+    }
+    for name in sorted(names):
+        dialect = next((one for one in SHARE_DIALECTS if one.owns(name)), None)
+        if dialect is not None:
+            yield (
+                f"virtual GPUs of {dialect.name} ({name}): kai-webhook makes them a share of new pods where sharing is "
+                f"enabled; else use the annotation {GPU_FRACTION} or {GPU_MEMORY}"
+            )
+
+
+class _Asking(NamedTuple):
+    """A container with resources of a dialect."""
+
+    field: str
+    number: int
+    container: Document
+    dialect: ShareDialect
+
+
+def translated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a new pod with its virtual GPUs as a share in KAI's words, or as whole GPUs where they are whole.
+
+    Args:
+        pod: as its author wrote it; it comes back itself where it asks for no virtual GPUs.
+
+    Raises:
+        InvalidObject: an amount is none, or it asks for what kai-ledger cannot carry out; with what to do.
+    """
+    spec = pod.get("spec") or {}
+    asking = list(_asking(spec))
+    if not asking:
+        return pod
+    metadata = pod.get("metadata") or {}
+    annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    one = asking[0]
+    subject = f"Pod {metadata.get('namespace', '')}/{metadata.get('name') or metadata.get('generateName', '')}"
+    where = f"spec.{one.field}[{one.number}].resources"
+    amounts = _amounts(one.container)
+    _refuse_others(asking, annotations, amounts, subject=subject, where=where)
+    gpus = one.dialect.read(Asked(amounts, subject=subject, field=where))
+    whole = gpus.milli >= WHOLE
+    added = {} if whole else _annotations(gpus, one)
+    container = _container(one, gpus, whole=whole)
+    group = [container if number == one.number else each for number, each in enumerate(spec[one.field])]
+    return {
+        **pod,
+        "metadata": {**metadata, "annotations": {**annotations, **added}},
+        "spec": {**spec, one.field: group},
+    }
+
+
+def _asking(spec: Mapping[str, Any]) -> Iterator[_Asking]:
+    for field in _FIELDS:
+        for number, container in enumerate(spec.get(field) or ()):
+            names = _amounts(container)
+            for dialect in SHARE_DIALECTS:
+                if any(map(dialect.owns, names)):
+                    yield _Asking(field, number, container, dialect)
+
+
+def _refuse_others(
+    asking: list[_Asking], annotations: Mapping[str, str], amounts: Mapping[str, Any], *, subject: str, where: str
+) -> None:
+    """Raise for what stands beside virtual GPUs and is not carried out."""
+    dialect = asking[0].dialect
+    for name in (GPU_FRACTION, GPU_MEMORY, NUM_DEVICES, CONTAINER_NAME, GPU_FRACTION_AT_LEAST):
+        if name in annotations:
+            problem = f"stands beside virtual GPUs of {dialect.name}; use one of both"
+            raise InvalidObject(subject, f"metadata.annotations[{name}]", annotations[name], problem)
+    for name in dialect.choices:
+        if name in annotations:
+            problem = "is not carried out; choose nodes by their labels, such as nvidia.com/gpu.product"
+            raise InvalidObject(subject, f"metadata.annotations[{name}]", annotations[name], problem)
+    unread = sorted(name for name in amounts if dialect.owns(name) and name not in dialect.resources)
+    if unread:
+        raise InvalidObject(subject, f"{where}[{unread[0]}]", amounts[unread[0]], "is not carried out; leave it out")
+    if len(asking) > 1:
+        names = [str(one.container.get("name")) for one in asking]
+        problem = "ask for virtual GPUs twice; only one container of a pod gets a share, in one project's words"
+        raise InvalidObject(subject, "spec.containers", names, problem)
+
+
+def _amounts(container: Mapping[str, Any]) -> dict[str, Any]:
+    resources = container.get("resources") or {}
+    return {**(resources.get("requests") or {}), **(resources.get("limits") or {})}
+
+
+def _annotations(gpus: VirtualGpus, one: _Asking) -> dict[str, str]:
+    fraction = gpus_text(gpus.milli)
+    words = {GPU_MEMORY: str(gpus.mib)} if gpus.mib else {GPU_FRACTION: fraction}
+    if gpus.mib and gpus.milli:
+        words[GPU_FRACTION_AT_LEAST] = fraction
+    if gpus.devices > 1:
+        words[NUM_DEVICES] = str(gpus.devices)
+    if (one.field, one.number) != (_FIELDS[0], 0):
+        words[CONTAINER_NAME] = one.container["name"]
+    return words
+
+
+def _container(one: _Asking, gpus: VirtualGpus, *, whole: bool) -> Document:
+    """Return a container without the dialect's resources, with whole GPUs or the limits of its library instead."""
+    resources = dict(one.container.get("resources") or {})
+    for kind in ("requests", "limits"):
+        if kind in resources:
+            kept = {
+                name: amount for name, amount in (resources[kind] or {}).items() if name not in one.dialect.resources
+            }
+            resources[kind] = kept | {GPU: str(gpus.devices)} if whole else kept
+    container = {**one.container, "resources": resources}
+    limits = {MEMORY_LIMIT: f"{gpus.mib}m" if gpus.mib else "", COMPUTE_LIMIT: str(gpus.compute or "")}
+    added = [{"name": name, "value": value} for name, value in limits.items() if value]
+    if not whole and added:
+        container["env"] = _with(one.container.get("env") or (), added)
+    return container
+
+
+def _with(before: Iterable[Document], added: list[Document]) -> list[Document]:
+    """Return variables with others; those of the same name stay as the author has them."""
+    names = {one.get("name") for one in before}
+    return [*before, *(one for one in added if one["name"] not in names)]
