@@ -55,7 +55,7 @@ class RecentClass(msgspec.Struct, frozen=True):
 
 
 class NodeRoom(NamedTuple):
-    """What nodes have free.
+    """Free amounts of nodes.
 
     Attributes:
         free: of the resources that matter (`RoomForWork.asked`); shape (nodes, resources).

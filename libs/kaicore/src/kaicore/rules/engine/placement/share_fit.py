@@ -58,6 +58,9 @@ class ShareFit:
         columns.vector(self._reservation.requests)
         #: Costs by part, kind of row (`GpuSupply.kinds`), and GPUs that can be opened.
         self._costs: dict[tuple[int, int, int], int] = {}
+        #: The same by state of a row, kind and part.
+        self._of_states: dict[tuple[int, int, int], int] = {}
+        self._states = states
         self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
         self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
 
@@ -75,8 +78,12 @@ class ShareFit:
 
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
-        openable = min(max(min(self._closed(row), self._slots(row) - 1), 0), self.share.devices)
-        return self._cost(self._part(row), self._columns.gpus.kind(row), openable)
+        key = self._states.state(row), self._columns.gpus.kind(row), self._part(row)
+        cost = self._of_states.get(key)
+        if cost is None:
+            openable = min(max(min(self._closed(row), self._slots(row) - 1), 0), self.share.devices)
+            cost = self._of_states[key] = self._cost(key[2], key[1], openable)
+        return cost
 
     def costs(self, rows: Ints) -> Ints:
         """Return the costs of rows as `cost` does; shape (rows,)."""
