@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.league import ours
-from tests.league.baselines import Fgd, allocated, best_fit
+from tests.league.baselines import Fgd, allocated, best_fit, packing
 from tests.league.jobs import setting
 from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
 from tests.league.over_time import POLICIES
@@ -14,12 +14,12 @@ from tests.league.records import Figures, figures
 from tests.shared_data import require_shared
 
 
-def _tenth(listed: str = "default", percent: int = 130) -> tuple[Nodes, list[Task], int]:
-    """Every tenth of OpenB's nodes, tasks that share no GPU until so many GPUs are asked for, and the GPUs."""
+def _tenth(listed: str = "default", percent: int = 130, *, whole: bool = True) -> tuple[Nodes, list[Task], int]:
+    """Every tenth of OpenB's nodes, tasks until so many GPUs are asked for (if `whole`, no shares), and the GPUs."""
     require_shared("data/traces/fgd")
     some = nodes().every(10)
     total = int(some.gpus.sum())
-    return some, arrivals(tasks(listed, whole=True), total=total, percent=percent, seed=42), total
+    return some, arrivals(tasks(listed, whole=whole), total=total, percent=percent, seed=42), total
 
 
 # FGD knows the list beforehand; the engine learns it, and a tenth of `multigpu50` has few tasks: there FGD holds 1000.
@@ -38,6 +38,14 @@ def test_engine_allocates_more_gpus_of_a_public_trace_than_published_policies(
     ]
     assert held >= max(baselines)
     assert held * 1000 // (total * MILLI) == per_mille
+
+
+def test_engine_allocates_more_of_shared_gpus_than_published_policies() -> None:
+    some, arriving, total = _tenth("gpushare100", whole=False)
+    held = [holding for _, holding in ours.allocated(some, arriving, EngineConfig(gpu_sharing=True))][-1]
+    for policy in (best_fit, packing, Fgd(tasks("gpushare100"))):
+        assert held >= [holding for _, holding in allocated(some, arriving, policy)][-1]
+    assert held * 1000 // (total * MILLI) == 870
 
 
 def test_engine_keeps_scarce_gpu_models_for_tasks_that_name_them() -> None:

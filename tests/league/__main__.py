@@ -34,17 +34,19 @@ def _alone(policy: Callable[[int], Policy]) -> Run:
     return lambda all_nodes, arriving, seed: allocated(all_nodes, arriving, policy(seed))
 
 
-def _ours(config: EngineConfig, **how: Any) -> Run:
-    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, **how)
-
-
-def _moving(moves: ours.Moves, **settings: object) -> Run:
-    config = msgspec.structs.replace(EngineConfig(), **settings)
-    return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, moves=moves)
-
-
 def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[str, Run]:
     """Return runs of all policies by name; those that move pods count that in `moves`."""
+    sharing = EngineConfig(gpu_sharing=any(task.shares for task in listed))
+
+    def engine(*, at_once: int = ours.AT_ONCE, largest_first: bool = False, claims: bool = False, **given: Any) -> Run:
+        config = msgspec.structs.replace(sharing, **given)
+        how: dict[str, Any] = {"at_once": at_once, "largest_first": largest_first, "claims": claims}
+        return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, **how)
+
+    def moving(**given: Any) -> Run:
+        config = msgspec.structs.replace(sharing, **given)
+        return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, moves=moves)
+
     return {
         "random": _alone(at_random),
         "best-fit": _alone(lambda _: best_fit),
@@ -52,18 +54,18 @@ def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[st
         "least-allocated": _alone(lambda _: least_allocated),
         "most-allocated": _alone(lambda _: most_allocated),
         "fgd": _alone(lambda _: Fgd(listed)),
-        "ours": _ours(EngineConfig(), at_once=at_once),
-        "ours-largest": _ours(EngineConfig(), at_once=at_once, largest_first=True),
-        "ours-dra": _ours(EngineConfig(), claims=True),
-        "ours-alone": _ours(EngineConfig(recent_work_days=0)),
-        "in-time": _moving(moves, consolidate_groups=0),
-        "moves": _moving(moves),
-        "moves-30m": _moving(moves, consolidate_win_us=_HOUR_US // 2),
-        "moves-1h": _moving(moves, consolidate_win_us=_HOUR_US),
-        "moves-1-a-day": _moving(moves, consolidate_win_us=_HOUR_US, consolidate_pods_per_day=1),
-        "moves-2-a-day": _moving(moves, consolidate_win_us=_HOUR_US, consolidate_pods_per_day=2),
-        "moves-4h": _moving(moves, consolidate_win_us=4 * _HOUR_US),
-        "ours-spread": _ours(EngineConfig(placement_strategy=PlacementStrategy.SPREAD)),
+        "ours": engine(at_once=at_once),
+        "ours-largest": engine(at_once=at_once, largest_first=True),
+        "ours-dra": engine(claims=True),
+        "ours-alone": engine(recent_work_days=0),
+        "in-time": moving(consolidate_groups=0),
+        "moves": moving(),
+        "moves-30m": moving(consolidate_win_us=_HOUR_US // 2),
+        "moves-1h": moving(consolidate_win_us=_HOUR_US),
+        "moves-1-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=1),
+        "moves-2-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=2),
+        "moves-4h": moving(consolidate_win_us=4 * _HOUR_US),
+        "ours-spread": engine(placement_strategy=PlacementStrategy.SPREAD),
     }
 
 
@@ -83,10 +85,10 @@ def figures(
 
 def _league(name: str, given: argparse.Namespace) -> None:
     """Print a row for each policy over one list."""
-    listed = tasks(name, whole=not given.shared)
-    title = f"{name}, {'all' if given.shared else 'whole-GPU'} tasks"
+    listed = tasks(name, whole=given.whole)
+    title = f"{name}, {'whole-GPU' if given.whole else 'all'} tasks"
     print(f"{title}: per cent of the GPUs allocated")
-    if given.shared:
+    if not given.whole:
         print(f"{'published':15} {'  '.join(f'{published(name)[mark]:6.2f} at {mark} %' for mark in _MARKS)}, FGD")
     curves: dict[str, list[float]] = {}
     for policy in given.policies:
@@ -115,9 +117,8 @@ def main() -> None:
         return
     parser = argparse.ArgumentParser(description=__doc__)
     lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
-    whole = ("default", "multigpu50", "gpuspec33")
-    parser.add_argument("--list", nargs="+", default=whole, choices=lists, help="of tasks")
-    parser.add_argument("--shared", action="store_true", help="tasks that share a GPU, too")
+    parser.add_argument("--list", nargs="+", default=lists, choices=lists, help="of tasks")
+    parser.add_argument("--whole", action="store_true", help="without the tasks that share a GPU")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42])
     parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
     parser.add_argument("--part", type=int, default=1, help="take one node in so many")
@@ -129,11 +130,12 @@ def main() -> None:
         parser.error(
             f"{folder()} is absent (or KAI_SHARED names another folder): its README says where the lists are from"
         )
-    if not given.shared and "gpushare100" in given.list:
-        parser.error("--list gpushare100: all of its tasks share a GPU: say --shared")
-    if given.shared and any(name.startswith(("ours", "moves", "in-time")) for name in given.policies):
-        parser.error("--shared: the engine does not place parts of a GPU yet: name other --policies")
+    if not given.whole and "ours-dra" in given.policies:
+        parser.error("--policies ours-dra: claims have whole devices: say --whole")
     for name in given.list:
+        if given.whole and name == "gpushare100":
+            print("gpushare100: all of its tasks share a GPU")
+            continue
         _league(name, given)
 
 

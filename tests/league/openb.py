@@ -31,6 +31,11 @@ class Task:
         """All GPU that it asks for, in thousandths."""
         return self.gpus * self.gpu_milli
 
+    @property
+    def shares(self) -> bool:
+        """Whether it asks for parts of GPUs."""
+        return 0 < self.gpu_milli < MILLI
+
 
 @dataclass(frozen=True)
 class Nodes:
@@ -82,7 +87,7 @@ def tasks(name: str, *, whole: bool = False) -> list[Task]:
         )
         for row in _rows(f"openb_pod_list_{name}")
     ]
-    return [task for task in read if not (whole and 0 < task.gpu_milli < MILLI)]
+    return [task for task in read if not (whole and task.shares)]
 
 
 def arrivals(listed: list[Task], *, total: int, percent: int, seed: int) -> list[Task]:

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.pods.pod_entry import Stage
@@ -47,8 +48,13 @@ class Moves:
 
 def container_of(task: Task, *, claims: bool = False) -> Container:
     """Return a container that asks for what a task does; its GPUs aside if the pod has claims for them."""
-    requests = {"cpu": task.cpu, "memory": task.memory * _MIB, GPU: 0 if claims else task.gpus}
+    requests = {"cpu": task.cpu, "memory": task.memory * _MIB, GPU: 0 if claims or task.shares else task.gpus}
     return Container("main", ContainerKind.APP, requests={name: held for name, held in requests.items() if held})
+
+
+def share_of(task: Task) -> GpuShare | None:
+    """Return the share of GPUs that a task asks for; None for whole ones."""
+    return GpuShare(milli=task.gpu_milli, devices=task.gpus) if task.shares else None
 
 
 def models_of(task: Task) -> tuple[tuple[Requirement, ...], ...]:
@@ -91,6 +97,8 @@ class _Trace:
         more: dict[str, Any] = {"created_at": number, "qos": QosClass.BURSTABLE, "node_affinity": models_of(task)}
         if self._moves is not None:
             more["owner"] = Owner("Job", name, f"uid-job-{name}")
+        if task.shares:
+            more["gpu_share"] = share_of(task)
         if claims and task.gpus:
             request = exactly("gpu", DRIVER, count=task.gpus)
             one = from_template(cluster, request, name=name, containers=(asks,), **more)
@@ -164,9 +172,9 @@ def allocated(
 
     Args:
         nodes: of the cluster.
-        arriving: tasks of whole GPUs.
+        arriving: tasks; those with a share of a GPU need `gpu_sharing`.
         config: the shard's settings.
-        claims: pods ask for GPUs by resource claims (DRA), not of kubelets.
+        claims: pods ask for GPUs by resource claims (DRA), not of kubelets; then no task may have a share.
         moves: counts the moved pods; None where nothing moves, and time stands still.
         at_once: tasks that arrive between two cycles.
         largest_first: of these, those of the most GPUs, then of the most CPU, are the oldest.
@@ -180,8 +188,10 @@ def allocated(
         if largest_first:
             batch.sort(key=lambda task: (-task.gpus, -task.cpu))
         for number, task in enumerate(batch, first):
-            if 0 < task.gpu_milli < MILLI:
-                raise ValueError(f"task {number}: gpu_milli: parts of a GPU are not placed yet: {task.gpu_milli}")
+            if task.shares and (claims or not config.gpu_sharing):
+                raise ValueError(
+                    f"task {number}: gpu_milli: only placed by kubelets, with gpu_sharing: {task.gpu_milli}"
+                )
             asked += task.demand
             trace.come(number, task, claims=claims)
         # Nothing is moved before the cluster is nearly full, so no checkpoints are looked at before.

@@ -70,6 +70,7 @@ _PARTS = {
     "zones": "zones",
     "whole": "not breaking up what is whole for its claims",
     "room_taken": "leaving more room for recent work",
+    "opened": "opening fewer GPUs for sharing",
     "idle_devices": "leaving fewer free devices beside it",
     "full": "how full it gets",
 }
@@ -138,6 +139,7 @@ def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
         zones=one.zones,
         whole=one.whole,
         room_taken=one.room_taken,
+        opened=one.opened,
         idle_devices=one.idle_devices,
         full=one.full,
     )

@@ -205,6 +205,7 @@ class NodeScore(Answer, frozen=True, kw_only=True, omit_defaults=True):
         zones: how well its zones serve the pod, -1 to 100.
         room_taken: hundredths of a device that recent work can use there no more, the scarcer the dearer; for pods with
             devices.
+        opened: how many GPUs are opened for its share of one, up to 3.
         idle_devices: how many of its devices are free, for a pod that asks for none; the fewer the better.
         full: per mille in use of what the pod asks for, with it.
         choices: how early in their lists the alternatives are that the pod's claims get there: 8 for each first one.
@@ -221,6 +222,7 @@ class NodeScore(Answer, frozen=True, kw_only=True, omit_defaults=True):
     zones: int
     full: int
     room_taken: int = 0
+    opened: int = 0
     idle_devices: int = 0
     choices: int = 0
     near: int = -1

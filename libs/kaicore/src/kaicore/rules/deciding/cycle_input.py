@@ -219,7 +219,7 @@ def cycle_input(
         on_failed_nodes=[one for one in on_failed_nodes(state, failed, config) if share.has(one.group)],
         topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
         provisioning={key: one for key, one in state.provisioning.standing.items() if share.has(key)},
-        recent_work=state.recent_work.mix(days=config.recent_work_days, now_us=now),
+        recent_work=state.recent_work.mix(days=config.recent_work_days, now_us=now, shares=config.gpu_sharing),
         limit_us=lambda member: limit_us(state, member),
         expected_us=lambda member, age: expected_us(state, config, member, age_us=age),
         promised=_promised(state, share),

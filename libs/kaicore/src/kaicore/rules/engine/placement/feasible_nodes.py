@@ -25,7 +25,7 @@ from kaicore.rules.engine.placement.node_score import (
     MOST_IDLE,
     MOST_TAKEN,
     NEVER,
-    SHARE_BANDS,
+    OPENED,
     TAKEN,
     ZONES,
     Ranking,
@@ -35,14 +35,14 @@ from kaicore.rules.engine.placement.node_score import (
     parts_of,
 )
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.room_for_work import RoomForWork
+from kaicore.rules.engine.placement.room_for_work import NodeRoom, RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
-from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
+from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation_class
 from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import DeviceRequest
-from kaicore.rules.model.gpu_share import GPU
+from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
@@ -67,9 +67,10 @@ class RowParts:
         *,
         room: RoomForWork | None,
         counts: DeviceCounts | None,
+        share: ShareFit | None,
     ) -> None:
         """Args: see `FeasibleNodes`."""
-        self._columns, self._counts = columns, counts
+        self._columns, self._counts, self._share = columns, counts, share
         wanted = [want for want in pod_class.devices.wanted if not want.extended]
         self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
         requested = any(not is_native(name) for name in pod_class.requests)
@@ -84,19 +85,25 @@ class RowParts:
         self._need: Ints = columns.vector(pod_class.requests)
         if room is not None:
             self._need = self._need[room.asked]
-        #: The room that a pod takes, by the row's state, pattern and free devices of claims.
-        self._taken: dict[tuple[int, int, int], int] = {}
+            if share is not None:
+                self._opening: Ints = columns.vector(reservation_class().requests)[room.asked]
+        #: The room that a pod takes, by the row's state, pattern, free devices of claims, and kind of open GPUs.
+        self._taken: dict[tuple[int, int, int, int], int] = {}
+        #: Whether free parts of GPUs count as devices that are left alone.
+        self._spares_parts = self._asks_none and any(True for _ in columns.gpus.rows)
 
     def __bool__(self) -> bool:
         """True if there are any such parts."""
-        return self._room is not None or (self._counts is not None and (self._asks_none or self.by_claims))
+        by_counts = self._counts is not None and (self._asks_none or self.by_claims)
+        return self._room is not None or self._share is not None or by_counts or self._spares_parts
 
     def of_row(self, row: int, state: int) -> int:
         """Return what is added to the score of a row in a state."""
         if not self:
             return 0
         if self._room is not None and self._counts is None:
-            return -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
+            added = -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
+            return added if self._share is None else added - OPENED * self._share.openings(self._share.cost(row))
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
@@ -105,22 +112,32 @@ class RowParts:
         if not len(rows):
             return added
         counts = self._counts
+        idle = np.zeros(len(rows), np.int64)
         if counts is not None:
             counts.catch_up()
             total, free = counts.total[rows], counts.free[rows]
             if self._asks_none:
                 others = self._columns.allocatable[rows][:, self._of_kubelets].any(axis=1)
-                added -= LEAVES * ((total > 0) & ~others) + TAKEN * np.minimum(free, MOST_IDLE)
+                added -= LEAVES * ((total > 0) & ~others)
+                idle += free
             elif self.by_claims:
                 used = np.minimum(total - free + self._claimed, total)
                 added += self._full * (used * 1000 // np.maximum(total, 1))
+        if self._spares_parts:
+            idle += self._columns.gpus.free_parts(rows).sum(axis=1) // WHOLE
+        added -= TAKEN * np.minimum(idle, MOST_IDLE)
+        costs = None if self._share is None else self._share.costs(rows)
+        if self._share is not None and costs is not None:
+            added -= OPENED * self._share.openings(costs)
         if self._room is not None:
             added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
+        elif costs is not None:
+            added -= TAKEN * costs
         return added
 
     def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
         """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""
-        key = state, room.pattern_of[row], 0
+        key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row)
         taken = self._taken.get(key)
         if taken is None:
             taken = self._taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
@@ -129,8 +146,12 @@ class RowParts:
     def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
         patterns, known = room.patterns[rows], self._taken
-        first, which = _alike((states * (int(patterns.max()) + 1) + patterns) * (int(free.max()) + 1) + free)
-        alike = list(zip(states[first].tolist(), patterns[first].tolist(), free[first].tolist(), strict=True))
+        figures = states, patterns, free, self._columns.gpus.kinds(len(self._columns.present))[rows]
+        whole = figures[0]
+        for figure in figures[1:]:
+            whole = whole * (int(figure.max()) + 1) + figure
+        first, which = _alike(whole)
+        alike = list(zip(*(figure[first].tolist() for figure in figures), strict=True))
         new = np.array([place for place, key in enumerate(alike) if key not in known], np.int64)
         if len(new):
             asked = first[new]
@@ -140,9 +161,13 @@ class RowParts:
         return found
 
     def _work_out(self, room: RoomForWork, rows: Ints, free: Ints) -> Ints:
-        return room.taken(
-            room.free(self._columns, rows), free, room.patterns[rows], need=self._need, claimed=self._claimed
-        )
+        before = room.of_rows(self._columns, rows, claimable=free)
+        need, parts = self._need, before.parts
+        if self._share is not None:
+            opened, parts = self._share.after(rows)
+            need = need + opened[:, None] * self._opening
+        after = NodeRoom(before.free - need, before.claimable - self._claimed, parts)
+        return room.taken(before, after, room.patterns[rows])
 
 
 def _alike(kinds: Ints) -> tuple[Ints, Ints]:
@@ -229,7 +254,7 @@ class FeasibleNodes:
         self._ranking = Ranking(len(columns.present))
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
-        self._weigh(room if self.share is None else None, counts)
+        self._weigh(room, counts)
         #: As what scores are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_scores_depend_on()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
@@ -241,14 +266,12 @@ class FeasibleNodes:
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
         pod_class, columns, config = self._class, self._columns, self._config
-        self._zone_step = ZONES if self.share is None else SHARE_BANDS["zones"].step
-        self._cost_step = SHARE_BANDS["room_taken"].step
         devices = [name for name in pod_class.requests if not is_native(name)]
         if pod_class.gpu_share is not None:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
         #: What of a score depends on more of a row than its state.
-        self._parts = RowParts(pod_class, columns, config, room=room, counts=counts)
+        self._parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share)
         # By devices of claims, rows differ one by one (`RowParts`).
         names = () if self._parts.by_claims else devices or ("cpu", "memory")
         weighed = [columns.resources[name] for name in names if name in columns.resources]
@@ -355,7 +378,7 @@ class FeasibleNodes:
         """Return by what a row is ranked that can take a pod as it is now; for explanations."""
         preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
         parts, devices, own = (
-            parts_of(int(self._ranking.by_row[row]), share=self.share is not None),
+            parts_of(int(self._ranking.by_row[row])),
             self._closeness.score(row),
             self._class.numa_policy,
         )
@@ -371,6 +394,7 @@ class FeasibleNodes:
             zones=parts["zones"],
             whole=devices.whole,
             room_taken=-parts["room_taken"] if self._asks_devices else 0,
+            opened=-parts["opened"],
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
             full=abs(parts["full"]),
         )
@@ -503,11 +527,10 @@ class FeasibleNodes:
                         self._reserve()
                         scores = self._scores_by_state
                     scores[state] = score
+                if score != _NO and self.share is not None and self.share.cost(row) == NONE:
+                    score = _NO
                 if score != _NO:
                     score += self._parts.of_row(row, state) - int(self._handicap[row])
-                    if self.share is not None:
-                        cost = self.share.cost(row)
-                        score = _NO if cost == NONE else score - cost * self._cost_step
                 self._ranking.set(row, score)
 
     def _look_at_all(self) -> None:
@@ -538,13 +561,11 @@ class FeasibleNodes:
             examples[states[unknown][::-1]] = rows[unknown][::-1]
             self._find_scores(np.sort(examples[examples >= 0]))
             scores = self._scores_by_state.take(states)
+        if self.share is not None:
+            scores[self.share.costs(rows) == NONE] = _NO
         if self._parts:
             able = np.flatnonzero(scores != _NO)
             scores[able] += self._parts.of_rows(rows[able], states[able])
-        if self.share is not None:
-            able = np.flatnonzero(scores != _NO)
-            costs = self.share.costs(rows[able])
-            scores[able] = np.where(costs == NONE, _NO, scores[able] - costs * self._cost_step)
         return scores
 
     def _find_scores(self, rows: Ints) -> None:
@@ -578,7 +599,7 @@ class FeasibleNodes:
             fit, own = self._numa.zone_fit(rows[places]), self._class.numa_policy
             taking = fit.admit & fit.keeps if own is not None and own.binding else fit.admit
             wishes = fit.keeps * KEEPS if own is not None and not own.binding else by_zones
-            places, by_zones = places[taking], (wishes + fit.score * self._zone_step)[taking]
+            places, by_zones = places[taking], (wishes + fit.score * ZONES)[taking]
         if len(places):
             scores[places] = by_zones + self._by_amounts(rows[places])
         return scores
@@ -614,7 +635,7 @@ class FeasibleNodes:
             admits, keeps, score = self._numa.fit(row)
             if not admits or (own is not None and own.binding and not keeps):
                 return _NO
-            total += score * self._zone_step + (KEEPS if own is not None and not own.binding and keeps else 0)
+            total += score * ZONES + (KEEPS if own is not None and not own.binding and keeps else 0)
         elif self._config.numa and not self._numa.admits(row):
             return _NO
         full = 0

@@ -4,7 +4,7 @@
 reservation pod; what of it is free is a part. Counts are sums, so a cycle may take back in any order.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -16,6 +16,9 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+
+#: Of so many kinds of rows, numbers begin anew.
+_MOST_KINDS = 1 << 16
 
 
 class Reservation(NamedTuple):
@@ -65,14 +68,23 @@ class GpuSupply:
         self._pods: dict[str, int] = {}
         #: Reservations of the GPUs that this copy has opened.
         self._opened: dict[str, Reservation] = {}
+        #: By row: the largest free part, and the number of what is free of its GPUs; 0 is the number of nothing.
         self._largest: Ints = np.zeros(0, np.int64)
+        self._kind: Ints = np.zeros(0, np.int64)
+        #: What is free of each GPU of a row, the least first, by number; and the numbers. All copies share them.
+        self._parts: list[tuple[int, ...]] = [()]
+        self._numbers: dict[tuple[int, ...], int] = {(): 0}
         #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
         self.reservation_of: Callable[[str], Reservation | None] = _nothing
 
     def copy(self) -> "GpuSupply":
         """Return a supply that a cycle can give out."""
+        if len(self._parts) > _MOST_KINDS:
+            self._parts, self._numbers = [()], {(): 0}
+            for row in self._of_row:
+                self._look_at(row)
         other = copy(self)
-        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest"):
+        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest", "_kind"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -94,7 +106,7 @@ class GpuSupply:
         self._rows[group] = row
         if offered:
             self._of_row[row] = (*self._of_row.get(row, ()), group)
-            self._find_largest(row)
+            self._look_at(row)
 
     def close(self, group: str) -> None:
         """A GPU is held for sharing no more; harmless where it is not."""
@@ -107,7 +119,7 @@ class GpuSupply:
             self._of_row[row] = left
         else:
             del self._of_row[row]
-        self._find_largest(row)
+        self._look_at(row)
 
     def hold(self, group: str, milli: int, *, sign: int = 1) -> None:
         """A pod holds a part of a GPU, or holds it no more with `sign=-1`."""
@@ -119,7 +131,7 @@ class GpuSupply:
             self._pods.pop(group, None)
         row = self._rows.get(group)
         if row is not None:
-            self._find_largest(row)
+            self._look_at(row)
 
     def reservation(self, group: str) -> Reservation | None:
         """Return what holds an open GPU now; None where the group is not open."""
@@ -168,15 +180,53 @@ class GpuSupply:
         self._reserve(rows)
         return self._largest[:rows]
 
-    def _find_largest(self, row: int) -> None:
+    def kinds(self, rows: int) -> Ints:
+        """Return by row a number of what is free of each of its GPUs; equal for rows that are alike in this.
+
+        Args: rows: how many rows there are.
+        """
+        self._reserve(rows)
+        return self._kind[:rows]
+
+    def kind(self, row: int) -> int:
+        """Return the number of one row."""
+        return int(self._kind[row]) if row < len(self._kind) else 0
+
+    def parts(self, kind: int) -> tuple[int, ...]:
+        """Return what is free of each GPU of a kind of rows, in thousandths, the least first."""
+        return self._parts[kind]
+
+    def free_parts(self, rows: Ints) -> Ints:
+        """Return what is free of each open GPU of rows, in thousandths; shape (rows, GPUs), 0 where a row has fewer."""
+        if not self._of_row:
+            return np.zeros((len(rows), 0), np.int64)
+        self._reserve(int(rows.max(initial=0)) + 1)
+        kinds, which = np.unique(self._kind[rows], return_inverse=True)
+        free: Ints = padded([self._parts[kind] for kind in kinds.tolist()])[which]
+        return free
+
+    def _look_at(self, row: int) -> None:
         self._reserve(row + 1)
         used = self._used
-        self._largest[row] = max((WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())), default=0)
+        parts = tuple(sorted(WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())))
+        kind = self._numbers.setdefault(parts, len(self._parts))
+        if kind == len(self._parts):
+            self._parts.append(parts)
+        self._kind[row], self._largest[row] = kind, parts[-1] if parts else 0
 
     def _reserve(self, rows: int) -> None:
         if rows > len(self._largest):
             more = np.zeros(max(rows, 2 * len(self._largest)) - len(self._largest), np.int64)
             self._largest = np.concatenate([self._largest, more])
+            self._kind = np.concatenate([self._kind, more])
+
+
+def padded(parts: Sequence[Sequence[int]]) -> Ints:
+    """Return what is free of the GPUs of each of some rows as a matrix, 0 where a row has fewer GPUs."""
+    matrix = np.zeros((len(parts), max(map(len, parts), default=0)), np.int64)
+    for place, free in enumerate(parts):
+        matrix[place, : len(free)] = free
+    return np.maximum(matrix, 0)
 
 
 def _nothing(_: str) -> Reservation | None:

@@ -130,18 +130,14 @@ BANDS = _table(
     ("turn", -LAST_TURN, 0),  # Less the replicas of the shard that take the node first.
     ("zones", -1, 100),  # See `kaicore.rules.numa.scoring`.
     # Less the room that a pod with devices takes (`room_for_work`); for one without, less the devices that are free.
+    # For a share of a GPU without known recent work, less the cost of its GPU (`share_fit`).
     ("room_taken", -MOST_TAKEN, 0),
+    ("opened", -3, 0),  # Less the GPUs that are opened for a share.
     ("full", -FULLEST * 1000, FULLEST * 1000),  # Per mille in use of what the class asks for; negative to spread.
     ("name", 1 - _NODES, 0),  # Less the place by name.
 )
-#: The same for pods with a share of a GPU: which GPU it is comes before the zones. Open ones come before others, of
-#: open ones that with the least left; `room_taken` is the cost of that (`share_fit`).
-SHARE_BANDS = _table(
-    *((name, BANDS[name].least, BANDS[name].most) for name in ("leaves_devices", "avoided", "keeps_policy", "turn")),
-    *((name, BANDS[name].least, BANDS[name].most) for name in ("room_taken", "zones", "full", "name")),
-)
 #: What one unit of a band weighs.
-LEAVES, AVOIDED, KEEPS, TURN, ZONES, TAKEN, FULL, _ = (band.step for band in BANDS.values())
+LEAVES, AVOIDED, KEEPS, TURN, ZONES, TAKEN, OPENED, FULL, _ = (band.step for band in BANDS.values())
 #: What is added to a score so that no part of it is negative.
 _BIAS = -sum(band.least * band.step for band in BANDS.values())
 #: The devices of no more rows than this are compared, those that score best without them: each costs a search.
@@ -164,7 +160,8 @@ class RowScore:
         zones: how well its zones serve the pod, -1 to 100 (`kaicore.rules.numa.scoring`).
         whole: per cent of the devices of its claims that break up nothing of which nothing is in use.
         room_taken: the room for recent work that a pod with devices takes there, hundredths of a device; the less the
-            better.
+            better. For a share without known recent work, the cost of its GPU.
+        opened: how many GPUs are opened for it, up to 3.
         idle_devices: how many of its devices are free, for a pod that asks for none; the fewer the better.
         full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
     """
@@ -180,15 +177,15 @@ class RowScore:
     zones: int
     whole: int
     room_taken: int
+    opened: int
     idle_devices: int
     full: int
 
 
-def parts_of(score: int, *, share: bool = False) -> dict[str, int]:
-    """Return the parts of a score by band; `share` for a pod with a share of a GPU."""
-    bands = (SHARE_BANDS if share else BANDS).values()
-    parts, rest = {}, score - sum(band.least * band.step for band in bands)
-    for band in bands:
+def parts_of(score: int) -> dict[str, int]:
+    """Return the parts of a score by band."""
+    parts, rest = {}, score + _BIAS
+    for band in BANDS.values():
         part, rest = divmod(rest, band.step)
         parts[band.name] = part + band.least
     return parts

@@ -8,12 +8,17 @@ A pod that comes to a node takes devices, and may leave the others where fewer c
 class is a part of all that the class can use in the cluster: the scarcer, the dearer. The mean of these parts, by the
 weights of the classes, is the part of all free devices that the pod takes: the room, in hundredths of a device.
 
+A class with a share of a GPU can use free GPUs, and of GPUs that are opened for sharing those with a free part that is
+large enough, as much as is free. For such a class CPUs and memory count only if they do not suffice for one pod:
+decision 0060 has what the other way lost.
+
 Source of the idea: fragmentation gradient descent ("Beware of Fragmentation", USENIX ATC 2023). There a device counts
 alike for each class, and as long as one pod fits. The price by scarcity is ours, and keeps work that any GPU serves off
 GPUs that other work needs; so is the second count. Decision 0060 has what each of them brings.
 """
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,6 +27,7 @@ from kaicore.rules.engine.constraints.node_matching import affine, selected
 from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
 
@@ -48,6 +54,20 @@ class RecentClass(msgspec.Struct, frozen=True):
     weight: int
 
 
+class NodeRoom(NamedTuple):
+    """Free amounts of nodes.
+
+    Attributes:
+        free: of the resources that matter (`RoomForWork.asked`); shape (nodes, resources).
+        claimable: devices of claims; shape (nodes,).
+        parts: of each GPU that is opened for sharing, in thousandths; shape (nodes, GPUs).
+    """
+
+    free: Ints
+    claimable: Ints
+    parts: Ints
+
+
 class RoomForWork:
     """The classes of recent work on the rows of a cycle, with prices as the cycle begins."""
 
@@ -57,8 +77,15 @@ class RoomForWork:
         columns: the cycle's own copy, before its first charge.
         """
         needs = np.stack([columns.vector(one.pod_class.requests) for one in mix])
+        shares = [one.pod_class.gpu_share for one in mix]
+        #: Places of the classes with a share of a GPU, and of how many GPUs.
+        self._shares: Ints = np.flatnonzero([share is not None for share in shares])
+        self._shared: Ints = np.array([share.devices for share in shares if share is not None], np.int64)
+        gpus = columns.vector({GPU: len(self._shares)})
         #: Columns of resources that any of the classes asks for.
-        self._asked: Ints = np.flatnonzero(needs.any(axis=0))
+        self._asked: Ints = np.flatnonzero(needs.any(axis=0) | gpus.astype(bool))
+        #: The place of GPUs among them, if any class shares one.
+        self._gpu = int(np.flatnonzero(self._asked == columns.resources[GPU])[0]) if len(self._shares) else -1
         claimed = np.array([one.claimed for one in mix], np.int64)
         self._any_claimed = bool(claimed.any())
         devices = np.isin(self._asked, [column for name, column in columns.resources.items() if not is_native(name)])
@@ -70,6 +97,7 @@ class RoomForWork:
         self._devices: Ints = ((needs > 0) & devices).astype(np.int64).T
         #: By class, thousandths of the devices of a pod.
         self._scale: Ints = (np.minimum(needs, _MOST_DEVICES) * devices).sum(axis=1) * 1000
+        self._scale[self._shares] = 1000
         #: By resource and class: needs, the most that is looked at (more would not fit into 64 bits), and what is added
         #: where nothing is needed.
         self._needs: Ints = np.maximum(needs.T, 1)
@@ -77,22 +105,30 @@ class RoomForWork:
         self._none: Ints = np.where(needs.T > 0, 0, _MOST_DEVICES * 1000)
         allowed = np.stack([_allowed(one.pod_class, columns) for one in mix], axis=1)
         # Rows are sorted by the bits of a pattern as one value: by columns it took a third of a cycle on 10,000 nodes.
-        bits = np.packbits(allowed, axis=1)
+        memories = _memories(columns, shares)
+        bits = np.concatenate([np.packbits(allowed, axis=1), memories[:, None].view(np.uint8)], axis=1)
         _, first, patterns = np.unique(
             bits.view(np.dtype((np.void, bits.shape[1]))).reshape(-1), return_index=True, return_inverse=True
         )
         #: Patterns of which classes a row is for, and each row's pattern.
         self._patterns: Flags = allowed[first]
+        #: By pattern and class with a share, the part of a GPU that a pod takes.
+        self._parts: Ints = np.array(
+            [[share.part_of(memory) for share in shares if share is not None] for memory in memories[first].tolist()],
+            np.int64,
+        )
         self.patterns: Ints = patterns.reshape(-1).astype(np.int64)
         #: The same, to look up single rows.
         self.pattern_of: list[int] = self.patterns.tolist()
         rows = np.flatnonzero(columns.present & columns.ready & ~columns.unschedulable)
-        free, claimable = self.free(columns, rows), DeviceCounts(columns).free[rows]
-        usable = self._usable(free, claimable, self.patterns[rows])
+        there = self.of_rows(columns, rows, claimable=DeviceCounts(columns).free[rows])
+        usable = self._usable(there, self.patterns[rows])
         weights = np.array([one.weight for one in mix], np.int64).astype(object)
         weights = (weights * _WEIGHTS // max(int(weights.sum()), 1)).astype(np.int64)
         self._prices: Ints = weights * (_ALL // _WEIGHTS) // np.maximum(usable.sum(axis=0), _DEVICE)
+        free, claimable, parts = there
         idle = int(np.maximum(free[:, devices[: free.shape[1]]], 0).sum()) + self._any_claimed * int(claimable.sum())
+        idle += int(parts.sum()) // 1000 if len(self._shares) else 0
         #: What is lost with a hundredth of a device, of those that are free as the cycle begins.
         self._hundredth = max(_ALL // (100 * max(idle, 1)), 1)
 
@@ -101,35 +137,61 @@ class RoomForWork:
         """Columns of the resources that matter."""
         return self._asked
 
-    def free(self, columns: NodeColumns, rows: Ints) -> Ints:
-        """Return what rows have free of the resources that matter; shape (rows, resources)."""
-        asked = self._asked
-        return columns.allocatable[rows][:, asked] - columns.used[rows][:, asked]
+    def of_rows(self, columns: NodeColumns, rows: Ints, *, claimable: Ints) -> NodeRoom:
+        """Return what rows have free.
 
-    def taken(self, free: Ints, claimable: Ints, patterns: Ints, *, need: Ints, claimed: int) -> Ints:
+        Args:
+            columns: the cycle's own copy.
+            rows: the rows.
+            claimable: their free devices of claims.
+        """
+        asked = self._asked
+        free = columns.allocatable[rows][:, asked] - columns.used[rows][:, asked]
+        return NodeRoom(free, claimable, columns.gpus.free_parts(rows))
+
+    def taken(self, before: NodeRoom, after: NodeRoom, patterns: Ints) -> Ints:
         """Return the room that a pod takes on each of some nodes, hundredths of a device.
 
         Args:
-            free: of the resources that matter; shape (nodes, resources).
-            claimable: free devices of claims; shape (nodes,).
+            before: the nodes without the pod.
+            after: with it.
             patterns: of the nodes (`patterns`).
-            need: what the pod takes of the resources that matter.
-            claimed: how many devices its claims get.
         """
-        both, patterns = np.concatenate([free, free - need]), np.concatenate([patterns, patterns])
-        usable = self._usable(both, np.concatenate([claimable, claimable - claimed]), patterns) @ self._prices
-        taken: Ints = (usable[: len(free)] - usable[len(free) :]) // self._hundredth
+        usable = self._usable(before, patterns) @ self._prices - self._usable(after, patterns) @ self._prices
+        taken: Ints = usable // self._hundredth
         return taken
 
-    def _usable(self, free: Ints, claimable: Ints, patterns: Ints) -> Ints:
+    def _usable(self, there: NodeRoom, patterns: Ints) -> Ints:
         """Return how many free devices each class can use on each node, in parts of `_DEVICE`; (nodes, classes)."""
-        free = np.maximum(np.concatenate([free, claimable[:, None]], axis=1) if self._any_claimed else free, 0)
+        free = there.free
+        free = np.maximum(np.concatenate([free, there.claimable[:, None]], axis=1) if self._any_claimed else free, 0)
         devices = np.minimum(free @ self._devices, _MOST_DEVICES)
         served = np.minimum(free[:, :, None], self._most) * self._scale // self._needs + self._none
-        served = np.minimum(np.minimum.reduce(served, 1), devices * 1000)
+        served = np.minimum.reduce(served, 1)
         able = self._patterns[patterns] & (served >= self._scale)
-        usable: Ints = np.where(able, devices * 1000 + served, 0)
+        usable: Ints = np.where(able, devices * 1000 + np.minimum(served, devices * 1000), 0)
+        if len(self._shares):
+            usable[:, self._shares] = able[:, self._shares] * self._of_gpus(free, there.parts, patterns)
         return usable
+
+    def _of_gpus(self, free: Ints, parts: Ints, patterns: Ints) -> Ints:
+        """Return how much of the free GPUs each class with a share can use, in parts of `_DEVICE`."""
+        needed, whole = self._parts[patterns], free[:, self._gpu, None]
+        usable, count = whole * WHOLE, whole
+        for of_one in parts.T[:, :, None]:
+            fits = of_one >= needed
+            usable, count = usable + fits * of_one, count + fits
+        found: Ints = np.where((count >= self._shared) & (needed <= WHOLE), usable * (_DEVICE // WHOLE), 0)
+        return found
+
+
+def _memories(columns: NodeColumns, shares: Sequence[GpuShare | None]) -> Ints:
+    """Return the memory of each GPU by row, in MiB; 0 where no class asks for memory."""
+    memories = np.zeros(len(columns.present), np.int64)
+    if any(share is not None and share.mib for share in shares):
+        for row, node in enumerate(columns.facts):
+            memories[row] = 0 if node is None else gpu_memory(node.labels)
+    return memories
 
 
 def _allowed(pod_class: PodClass, columns: NodeColumns) -> Flags:

@@ -4,14 +4,15 @@ A pod takes parts of GPUs that are open before others are opened: of the open on
 the most where pods are spread. A GPU is opened where the kubelet would give its reservation pod one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, cached_property
+from typing import TypeVar
 
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
-from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation
+from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation, padded
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_uid
@@ -29,6 +30,8 @@ NONE = -1
 #: The cost of a GPU that has to be opened: more than any waste of open ones. More than so many count as these.
 _OPENING, _MOST_OPENINGS = WHOLE, 3
 _NOTHING = ZoneCharge()
+#: A cost, or several.
+Numbers = TypeVar("Numbers", int, Ints)
 
 
 @cache
@@ -53,6 +56,11 @@ class ShareFit:
         self._columns = columns
         self._reservation = reservation_class()
         columns.vector(self._reservation.requests)
+        #: Costs by part, kind of row (`GpuSupply.kinds`), and GPUs that can be opened.
+        self._costs: dict[tuple[int, int, int], int] = {}
+        #: The same by state of a row, kind and part.
+        self._of_states: dict[tuple[int, int, int], int] = {}
+        self._states = states
         self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
         self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
 
@@ -70,37 +78,53 @@ class ShareFit:
 
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
-        part, columns = self._part(row), self._columns
-        if part > WHOLE:
-            return NONE
-        wanted, waste = self.share.devices, 0
-        if columns.gpus.has(row):
-            for free, _ in self._open(row):
-                if free >= part and wanted:
-                    wanted, waste = wanted - 1, waste + free - part
-        if wanted and min(self._closed(row), self._slots(row) - 1) < wanted:
-            return NONE
-        waste = min(waste, _OPENING - 1)
-        return min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 - waste if self._spread else waste)
+        key = self._states.state(row), self._columns.gpus.kind(row), self._part(row)
+        cost = self._of_states.get(key)
+        if cost is None:
+            openable = min(max(min(self._closed(row), self._slots(row) - 1), 0), self.share.devices)
+            cost = self._of_states[key] = self._cost(key[2], key[1], openable)
+        return cost
 
     def costs(self, rows: Ints) -> Ints:
         """Return the costs of rows as `cost` does; shape (rows,)."""
-        columns, wanted = self._columns, self.share.devices
+        columns, most = self._columns, self.share.devices
         closed = columns.allocatable[rows, self._gpus] - columns.used[rows, self._gpus]
         slots = columns.allocatable[rows, self._pods] - columns.used[rows, self._pods]
-        opens = (np.minimum(closed, slots - 1) >= wanted) & (self.parts[rows] <= WHOLE)
-        opening = min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 if self._spread else 0)
-        costs: Ints = np.where(opens, opening, NONE)
-        opened = np.flatnonzero(columns.gpus.largest(len(columns.present))[rows] > 0)
-        for place, row in zip(opened.tolist(), rows[opened].tolist(), strict=True):
-            costs[place] = self.cost(row)
+        openable = np.clip(np.minimum(closed, slots - 1), 0, most)
+        kinds, parts = columns.gpus.kinds(len(columns.present))[rows], self.parts[rows]
+        _, first, which = np.unique(
+            (kinds * (most + 1) + openable) * (WHOLE + 2) + parts, return_index=True, return_inverse=True
+        )
+        alike = zip(parts[first].tolist(), kinds[first].tolist(), openable[first].tolist(), strict=True)
+        costs: Ints = np.array([self._cost(*one) for one in alike], np.int64)[which]
         return costs
+
+    @staticmethod
+    def openings(costs: Numbers) -> Numbers:
+        """Return how many GPUs are opened where that is the cost; more than three count as three."""
+        return costs // _OPENING
+
+    def after(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return how many GPUs rows that can take a pod open for it, and what is free of all open ones then.
+
+        Returns:
+            shape (rows,), and (rows, GPUs) in thousandths; 0 where a row has fewer.
+        """
+        gpus, devices = self._columns.gpus, self.share.devices
+        opened: list[int] = []
+        left: list[list[int]] = []
+        for row in rows.tolist():
+            part, parts = self._part(row), list(gpus.parts(gpus.kind(row)))
+            taken = [number for number, free in self._in_order(parts) if free >= part][:devices]
+            for number in taken:
+                parts[number] -= part
+            opened.append(devices - len(taken))
+            left.append(parts + [WHOLE - part] * opened[-1])
+        return np.array(opened, np.int64), padded(left)
 
     def admits(self, row: int) -> bool:
         """Tell whether a row that has the parts can open what it has to: whether its kubelet gives a GPU for it."""
-        if self._numa is None or (self.share.devices == 1 and self.largest_open(row) >= self._part(row)):
-            return True
-        return self.cost(row) < _OPENING or self._numa.admits(row)
+        return self._numa is None or self.cost(row) < _OPENING or self._numa.admits(row)
 
     def counts(self, rows: Ints) -> Ints:
         """Return how many pods of the class rows take at most, by their GPUs alone; shape (rows,)."""
@@ -112,7 +136,8 @@ class ShareFit:
 
     def largest_open(self, row: int) -> int:
         """Return the largest free part of the open GPUs of a row, in thousandths."""
-        return int(self._columns.gpus.largest(row + 1)[row])
+        parts = self._columns.gpus.parts(self._columns.gpus.kind(row))
+        return parts[-1] if parts else 0
 
     def give(
         self, row: int, statement: Statement, name: Callable[[int], str], *, created_at: int | None
@@ -140,6 +165,27 @@ class ShareFit:
             given.append(GivenPart(group, part, share.mib, opening, placement))
             statement.open(row, group, opening)
         return tuple(given)
+
+    def _cost(self, part: int, kind: int, openable: int) -> int:
+        key = part, kind, openable
+        cost = self._costs.get(key)
+        if cost is None:
+            cost = self._costs[key] = self._work_out(part, self._columns.gpus.parts(kind), openable)
+        return cost
+
+    def _work_out(self, part: int, parts: tuple[int, ...], openable: int) -> int:
+        if part > WHOLE:
+            return NONE
+        taken = [free for _, free in self._in_order(parts) if free >= part][: self.share.devices]
+        wanted, waste = self.share.devices - len(taken), min(sum(taken) - part * len(taken), _OPENING - 1)
+        if wanted > openable:
+            return NONE
+        return min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 - waste if self._spread else waste)
+
+    def _in_order(self, parts: Sequence[int]) -> list[tuple[int, int]]:
+        """Return places and what is free of open GPUs in the order in which they are taken."""
+        places = list(enumerate(parts))
+        return places[::-1] if self._spread else places
 
     def _part(self, row: int) -> int:
         return int(self.parts[row]) if self.share.mib else self.share.milli

@@ -182,6 +182,6 @@ class CyclePlacers:
 def _room_for_work(cycle_input: CycleInput, columns: NodeColumns, pods: CyclePods) -> RoomForWork | None:
     """Return the room for recent work as the cycle begins; None in a cycle without a waiting pod with devices."""
     waiting = pods.classes.values()
-    if not cycle_input.recent_work or not any(one.size[0] or one.devices.wanted for one in waiting):
+    if not cycle_input.recent_work or not any(one.size[0] or one.devices.wanted or one.gpu_share for one in waiting):
         return None
     return RoomForWork(cycle_input.recent_work, columns)

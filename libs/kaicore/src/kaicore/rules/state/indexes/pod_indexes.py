@@ -254,7 +254,7 @@ class PodIndexes:
         # What claims are made of for requested resources counts once.
         given_to = {} if requested else after.devices or before.devices
         claimed = sum(len(allocation.devices) for allocation in given_to.values())
-        if claimed if given else new and requested:
+        if claimed if given else new and (requested or pod_class.gpu_share):
             self.recent_work.came(pod_class, claimed=claimed, at_us=now)
         elif ends and after.started_at:
             self.recent_work.ended(pod_class, claimed=claimed, ran_us=now - after.started_at, at_us=now)

@@ -85,16 +85,19 @@ class RecentWork:
         if seconds > 0:
             self._count(pod_class, claimed, at_us, pods=0, seconds=seconds)
 
-    def mix(self, *, days: int, now_us: int) -> tuple[RecentClass, ...]:
+    def mix(self, *, days: int, now_us: int, shares: bool = False) -> tuple[RecentClass, ...]:
         """Return the heaviest classes of the last days, at most 64; none where fewer than `LEAST_PODS` pods came.
 
         Args:
             days: how many count, today included; 0 for none.
             now_us: microseconds since the epoch.
+            shares: whether pods with a share of a GPU count.
         """
         since, pods = now_us // DAY_US - days, 0
         found: list[tuple[int, str]] = []
         for key, one in self._seen.items():
+            if one.pod_class.gpu_share is not None and not shares:
+                continue
             lately = [seen for seen in one.days if seen.day > since]
             pods += sum(seen.pods for seen in lately)
             weight = sum(seen.seconds for seen in lately)
@@ -117,7 +120,7 @@ class RecentWork:
             self._day = day
             self._forget_until(day - MOST_RECENT_DAYS)
         one = self._seen.get(key) or SeenWork(pod_class, claimed, [])
-        if not one.devices:
+        if not one.devices and pod_class.gpu_share is None:
             return
         self._seen[key] = one
         before = next((seen for seen in one.days if seen.day == day), SeenDay(day, 0, 0))
