@@ -27,6 +27,7 @@ from kaicore.analysis.ask.answers import (
     ZoneRow,
 )
 from kaicore.analysis.json_spelling import spelled, time_text
+from kaicore.analysis.life.gpu_parts import part_answers, shared_gpus_on
 from kaicore.analysis.life.placements import kubelet_text
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
@@ -205,11 +206,12 @@ def _pod(state: WorkView, entry: PodEntry, queue: str) -> PodRow:
         stage=entry.stage.value,
         node=entry.node,
         zones=pod_zones(entry),
-        queue=queue,
+        queue="" if state.shared_gpus.is_reservation(pod.uid) else queue,
         group="" if entry.group.startswith(f"{POD}/") else entry.group,
         scheduler=pod.scheduler_name,
         created_at=time_text(pod.created_at * 1_000_000),
         message=pod_message(state, entry),
+        gpus=part_answers(state, entry),
     )
 
 
@@ -433,6 +435,7 @@ def node_row(state: FleetView, node: Node) -> NodeRow:
         scope="" if topology is None else topology.scope.value,
         pods=len(state.charges.on_node.get(node.name, ())),
         kubelet=kubelet_text(state, node.name),
+        gpus=shared_gpus_on(state, node.name),
         rejections=sum(item.count > 0 for item in state.rejections.by_node.get(node.name, {}).values()),
         resources=[
             NodeResource(
