@@ -3,6 +3,7 @@
 from typing import Any
 
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuShare
 from kaicore.rules.model.pod import Pod
 
@@ -41,6 +42,7 @@ class SharingCluster(Workloads):
                     **fields,
                 )
                 self.add_pod(seen)
+                self.record(f"node/{opened.node}", payloads.NodeCharged(opened.node, "", (seen.uid,)))
                 self.see(
                     seen, annotations={GPU_INDEX_ANNOTATION: str(number + 2)}, phase="Running", node_name=opened.node
                 )

@@ -5,8 +5,10 @@ from typing import Any
 import msgspec
 import pytest
 from kai_cli.asking.why_page import why_text
+from kai_cli.history.audit_questions import node_text
 from kai_cli.output.tables import rows_text
 from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, RowSelection, Why
+from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.ask.queries import Inquiry
 
@@ -112,3 +114,27 @@ def test_rows_say_nothing_of_gpus_where_none_is_shared() -> None:
         encoded = msgspec.to_builtins(rows(made, kind))
         assert not any("gpus" in row for row in encoded)
         assert "GPUS" not in rows_text(kind, rows(made, kind))
+
+
+async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it_whole(shared: SharingCluster) -> None:
+    gone, began = shared.state.pods["uid-a"].pod, shared.events[-1].position
+    shared.delete_pod(gone)
+    shared.share("c", 600, created_at=5)
+    shared.share("d", 900, created_at=6)
+    shared.turn()
+    inquiry = Inquiry(await stored(shared))
+    audit = await inquiry.audit_node("c", "n0", Span(), gpu="2")
+    (first, *_) = shared.state.shared_gpus.groups
+    held = {one.pod.partition("/")[2]: (one.gpus[0].text, one.ended) for one in audit.holdings}
+    assert held == {
+        f"gpu-reservation-n0-{first[:8]}": ("reserves GPU 2", ""),
+        "a": ("0.3 of GPU 2", "deleted"),
+        "b": ("0.5 of GPU 2", ""),
+        "whole": ("1 of a GPU, not known which", ""),
+    }
+    assert "default/b" in node_text(audit)
+    # What was opened before the part of the log that is asked about is known from the state at its beginning.
+    later = await inquiry.audit_node("c", "n0", Span(since=str(began + 1)), gpu="2")
+    assert {one.pod: one.gpus for one in later.holdings} == {one.pod: one.gpus for one in audit.holdings}
+    other = await inquiry.audit_node("c", "n0", Span(), gpu="3")
+    assert [one.pod for one in other.holdings if one.gpus[0].gpu] == ["default/c", other.holdings[-1].pod]

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kaicore.analysis.ask.counterfactuals.asked import Asked
 from kaicore.rules.deciding.cycle_input import retry_at
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount, time_text
 from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete, WaitsAfterFailedBinds
 from kaicore.rules.events.reasons.node import (
@@ -46,7 +47,7 @@ def asks_for(requests: Amounts, share: GpuShare | None = None) -> str:
     return ", ".join([*amounts, *([] if share is None else [str(share)])])
 
 
-def frees(asked: Asked, entries: Iterable[PodEntry]) -> str:
+def frees(asked: Asked, entries: Iterable[PodEntry | Member]) -> str:
     """Write what pods hold of what a pod asks for; empty where they hold nothing of it."""
     names = {*asked.requests, *([] if asked.pod.gpu_share is None else [GPU])}
     total: Counter[str] = Counter()
