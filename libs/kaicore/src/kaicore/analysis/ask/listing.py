@@ -32,6 +32,7 @@ from kaicore.analysis.life.placements import kubelet_text
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.why import pending_reasons
+from kaicore.rules.engine.placement.reservation_pod import PLANNED
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
@@ -188,8 +189,13 @@ def _pods(state: ClusterView, wanted: RowSelection) -> Iterable[Row]:
 
 def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[Row]:
     """Return the rows of pods, by namespace and name."""
-    queue_of, ordered = _QueueNames(state), sorted(entries, key=_by_name)
+    queue_of, ordered = _QueueNames(state), sorted(filter(is_there, entries), key=_by_name)
     return [_pod(state, entry, queue_of.of(entry)) for entry in ordered]
+
+
+def is_there(entry: PodEntry) -> bool:
+    """Tell whether a pod was seen, and not only planned to reserve a GPU."""
+    return not entry.pod.uid.startswith(PLANNED)
 
 
 def _by_name(entry: PodEntry) -> tuple[str, str, str]:

@@ -35,7 +35,7 @@ class GpuPartAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     def name(self) -> str:
         """The GPU, for people."""
         if not self.gpu:
-            return f"GPU group {self.group}" if self.group else "a GPU, not known which"
+            return f"GPU group {self.group[:8]}" if self.group else "a GPU, not known which"
         return f"GPU {self.gpu}" if self.gpu.isdecimal() else self.gpu
 
     @property

@@ -74,7 +74,7 @@ def _story_text(payload: payloads.Payload, life: PodLife) -> str:  # long: one c
             for claim, allocation in sorted(payload.devices.items()):
                 text += f", claim {claim} gets {devices_text(allocation)}"
             for part in payload.gpus:
-                text += f", {gpus_text(part.milli)} of GPU group {part.group}"
+                text += f", {gpus_text(part.milli)} of GPU group {part.group[:8]}"
             if payload.rejected_here_before:
                 text += f" (its kubelet had rejected such pods {payload.rejected_here_before} times)"
         case payloads.PodBound():
