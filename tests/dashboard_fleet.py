@@ -18,6 +18,7 @@ from tests.devices import add_claim, add_slice, devices, exactly, from_template,
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
 from tests.new_events import as_new
+from tests.sharing_cluster import ON, ZONE, SharingCluster
 from tests.workloads import OWNER, Workloads
 
 MINUTE = 60_000_000
@@ -158,6 +159,25 @@ def device_fleet() -> Fleet:
     from_template(fleet, exactly(count=4), name="too-many", cpu=8, **ours)
     fleet.turn()
     return fleet
+
+
+class SharingFleet(SharingCluster, Fleet):
+    """A node with six GPUs: one that is shared, one with a part that is being given back, whole and free ones."""
+
+    def __init__(self) -> None:
+        Workloads.__init__(self, "sharing")
+        self.add_node("s0", ZONE, ZONE, ZONE)
+        for number, milli in enumerate((300, 250, 200)):
+            self.share(f"notebook-{number}", milli, created_at=number)
+        self.turn()
+        self.share("inference", 600)
+        self.add_pod(pod("trainer", cpu=2, gpu=2))
+        self.turn()
+        leaving = self.share("leaving", 200, created_at=9)
+        self.turn()
+        self.see(leaving, deletion_at=self.now // 1_000_000)
+        self.share("starting", 900)
+        self.cycle(ON)
 
 
 def shadowed_fleet() -> Fleet:

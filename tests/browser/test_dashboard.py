@@ -8,7 +8,15 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.dashboard import Dashboard, browser, chromium
-from tests.dashboard_fleet import Fleet, device_fleet, example_fleet, hostile_fleet, hostile_pages, shadowed_fleet
+from tests.dashboard_fleet import (
+    Fleet,
+    SharingFleet,
+    device_fleet,
+    example_fleet,
+    hostile_fleet,
+    hostile_pages,
+    shadowed_fleet,
+)
 
 pytestmark = pytest.mark.skipif(not chromium(), reason="no chromium here; KAI_TEST_CHROMIUM names one")
 
@@ -37,6 +45,8 @@ PAGES = {
     "devices of a node": "/clusters/devices/nodes/d0",
     "claims of a pod": "/clusters/devices/stories/Pod/default/trainer",
     "shadow": "/clusters/shadowed/shadow",
+    "GPUs of a node": "/clusters/sharing/nodes/s0",
+    "pod with a share": "/clusters/sharing/stories/Pod/default/notebook-0",
 }
 
 
@@ -47,7 +57,7 @@ def fleet() -> Fleet:
 
 @pytest.fixture(scope="module")
 def dashboard(fleet: Fleet) -> Iterator[Dashboard]:
-    with Dashboard(fleet, device_fleet(), shadowed_fleet()) as served:
+    with Dashboard(fleet, device_fleet(), shadowed_fleet(), SharingFleet()) as served:
         yield served
 
 

@@ -17,7 +17,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.dashboard_fleet import Fleet, FleetLog, example_fleet
+from tests.dashboard_fleet import Fleet, FleetLog, SharingFleet, example_fleet
 from tests.factory import amounts, node
 from tests.workloads import Workloads
 
@@ -217,3 +217,23 @@ def test_a_storys_lane_follows_what_the_log_tells(fleet: Fleet) -> None:
     lane = next(lane for lane in made.lanes if lane.name == "llm-70b-0")
     assert [span.kind for span in lane.spans] == ["waiting", "placed", "bound", "running", "leaving"]
     assert abs(sum(span.width for span in lane.spans) - 100) < 0.1
+
+
+def test_node_where_gpus_are_shared_shows_each_as_a_bar_of_its_parts(fleet: Fleet) -> None:
+    bars = node_page(SharingFleet().state, "s0").gpus
+    assert [[(part.kind, part.amount, part.label) for part in bar.bar] for bar in bars] == [
+        [
+            ("releasing", "0.2", "of default/leaving"),
+            ("held", "0.3", "of default/notebook-0"),
+            ("held", "0.25", "of default/notebook-1"),
+            ("held", "0.2", "of default/notebook-2"),
+            ("free", "0.05", "free"),
+        ],
+        [("held", "0.6", "of default/inference"), ("free", "0.4", "free")],
+        [("held", "0.9", "of default/starting"), ("free", "0.1", "free")],
+        [("held", "1", "of default/trainer")],
+        [("held", "1", "of default/trainer")],
+        [("free", "1", "free")],
+    ]
+    assert [bar.name for bar in bars[:2]] == ["GPU 2", "GPU 3"]
+    assert not node_page(fleet.state, "n000").gpus

@@ -16,7 +16,7 @@ from kaicore.analysis.life.why_answers import (
 from kaicore.rules.model.quantity import readable_amount
 
 from kai_cli.output.printing import table
-from kai_cli.output.tables import offer_lines, rows_text, use_text
+from kai_cli.output.tables import offer_lines, rows_text, shared_gpu_text, use_text
 
 #: Changes of reasons, pods that would be evicted and domains that are printed; -o json has more.
 _MOST_CHANGES, _MOST_EVICTED, _MOST_DOMAINS = 5, 3, 6
@@ -48,6 +48,8 @@ def _parts(why: Why) -> Iterator[list[str]]:
     if why.node is not None and why.node.zones:
         yield [f"zones, predicted {why.node.kubelet}:"]
         yield [f"  {zone.name}: {use_text(zone.resources)}" for zone in why.node.zones]
+    if why.node is not None and why.node.gpus:
+        yield ["GPUs that are opened for sharing:", *(f"  {shared_gpu_text(gpu)}" for gpu in why.node.gpus)]
     if why.sub_groups:
         yield ["members:", _indented(_sub_groups(why.sub_groups))]
     if why.pods:
@@ -230,6 +232,7 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
     if placed.domains:
         rank = f", rank {placed.rank}" if placed.rank >= 0 else ""
         yield f"  domains: {', '.join(f'{level} {name}' for level, name in placed.domains.items())}{rank}"
+    yield from (f"  holds {shared_gpu_text(gpu)}" for gpu in placed.gpus)
 
 
 def _score(one: NodeScore) -> tuple[str, ...]:

@@ -60,12 +60,16 @@ def placements_text(audit: PlacementAudit) -> str:
 
 def node_text(audit: NodeAudit) -> str:
     """Write everything that held a node."""
-    rows = [_holding_row(one) for one in audit.holdings]
+    head, rows = ("POD", "FROM", "TO", "ENDED", "DECIDED BY", "ZONES"), [_holding_row(one) for one in audit.holdings]
+    if any(one.gpus for one in audit.holdings):
+        head = (*head[:-1], "GPUS", head[-1])
+        gpus = [", ".join(part.text for part in one.gpus) for one in audit.holdings]
+        rows = [[*row[:-1], text, row[-1]] for row, text in zip(rows, gpus, strict=True)]
     parts = [
         f"node {audit.node}, {_span_text(audit.span)}: {len(audit.holdings)} pods held it, "
         f"{len(audit.rejections)} rejected, {len(audit.gaps)} times not known what of its zones",
         "",
-        table(("POD", "FROM", "TO", "ENDED", "DECIDED BY", "ZONES"), rows),
+        table(head, rows),
     ]
     if audit.rejections:
         rejections = [
@@ -187,6 +191,7 @@ def audit_node(
     name: str,
     /,
     *,
+    gpu: str = "",
     since: FromFlag = "",
     until: ToFlag = "",
     source: SourceFlags | None = None,
@@ -196,6 +201,7 @@ def audit_node(
 
     Args:
         name: of the node.
+        gpu: only what held this GPU, by index or UUID, or may have: which whole GPUs a pod got no record tells.
         since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
         until: end here, likewise.
         source: where to ask.
@@ -203,7 +209,7 @@ def audit_node(
     """
     span = Span(since=since, until=until)
     _print(
-        asyncio.run(_ask(source, span, lambda answers, cluster: answers.audit_node(cluster, name, span))),
+        asyncio.run(_ask(source, span, lambda answers, cluster: answers.audit_node(cluster, name, span, gpu=gpu))),
         node_text,
         output,
     )

@@ -18,7 +18,9 @@ from kaicore.analysis.ask.answers import (
     ZoneHolder,
     ZoneRow,
 )
+from kaicore.analysis.life.why_answers import SharedGpuAnswer
 from kaicore.rules.model.quantity import readable_amount
+from kaicore.rules.objects.gpu_sharing import GPU
 
 from kai_cli.output.printing import table
 
@@ -53,7 +55,42 @@ def listing_text(listing: Listing) -> str:
 
 def rows_text(kind: str, rows: Sequence[Row | ClusterRow]) -> str:
     """Return rows of one kind under their head."""
-    return table(_HEADS[kind], [line for row in rows for line in _cells(row)])
+    head, lines = _HEADS[kind], [line for row in rows for line in _cells(row)]
+    # Where no GPU is shared there is nothing to say.
+    if any(isinstance(row, PodRow | NodeRow) and row.gpus for row in rows):
+        head = (*head[:-1], "GPUS", head[-1])
+        lines = [(*line[:-1], _gpus_text(row), line[-1]) for row, line in zip(rows, lines, strict=True)]
+    return table(head, lines)
+
+
+def _gpus_text(row: Row | ClusterRow) -> str:
+    """Return the parts of GPUs that a pod holds; of a node how many GPUs are free and whole, and the opened ones."""
+    match row:
+        case PodRow():
+            return ", ".join(part.text for part in row.gpus)
+        case NodeRow():
+            there = next((item for item in row.resources if item.resource == GPU), None)
+            if there is None:
+                return ""
+            total, used = int(there.allocatable), int(there.used)
+            opened = sum(bool(gpu.reservation) for gpu in row.gpus)
+            parts = [f"{max(0, total - used)} free", f"{used - opened} held whole", *map(_free_text, row.gpus)]
+            return f"{total}: {', '.join(parts)}"
+        case _:
+            return ""
+
+
+def _free_text(gpu: SharedGpuAnswer) -> str:
+    return f"{gpu.name} {gpu.free} free" + (f" ({gpu.remark})" if gpu.remark else "")
+
+
+def shared_gpu_text(gpu: SharedGpuAnswer) -> str:
+    """Return an opened GPU in a line: the asked pod's part, who else has parts, what is free, what reserves it."""
+    others = ", ".join(f"{one.pod} {one.part}" for one in gpu.held_by) or ("no other pod" if gpu.part else "nobody")
+    mine = f"{gpu.part} of {gpu.name}, shared with {others}" if gpu.part else f"{gpu.name}: held by {others}"
+    reserved = f"; reserved by {gpu.reservation}" if gpu.reservation else ""
+    remark = f"; {gpu.remark}" if gpu.remark else ""
+    return f"{mine}; {gpu.free} free{reserved}{remark}"
 
 
 def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:

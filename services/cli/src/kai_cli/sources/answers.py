@@ -71,7 +71,7 @@ class Answers(Protocol):
         """Compare predicted placements with observed ones."""
         ...
 
-    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+    async def audit_node(self, cluster: str, node: str, span: Span, *, gpu: str = "") -> NodeAudit:
         """Return everything that held a node, and by which decision."""
         ...
 
@@ -137,9 +137,10 @@ class ApiAnswers:
         flags = _ends(span) | ({"node": node} if node else {})
         return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **flags)
 
-    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+    async def audit_node(self, cluster: str, node: str, span: Span, *, gpu: str = "") -> NodeAudit:
         """Return everything that held a node, and by which decision."""
-        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **_ends(span))
+        flags = {**_ends(span), **({"gpu": gpu} if gpu else {})}
+        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **flags)
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
         """Return what was decided about a group, and by whom."""

@@ -17,10 +17,12 @@ from kaicore.analysis.life.why_answers import (
     BlockerAnswer,
     DomainShortfall,
     EvictionAnswer,
+    GpuPartAnswer,
     NodeShortfall,
     PlacementAnswer,
     PodRejectionAnswer,
     RemediesAnswer,
+    SharedGpuAnswer,
     StoryAnswer,
     SubGroupAnswer,
     TimelineStep,
@@ -242,7 +244,7 @@ class ReasonAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     fields: dict[str, Any] = msgspec.field(default_factory=dict)
 
 
-class PodRow(Answer, frozen=True, kw_only=True):
+class PodRow(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """A pod.
 
     Attributes:
@@ -252,6 +254,7 @@ class PodRow(Answer, frozen=True, kw_only=True):
         queue: that pays for it; empty where there is none.
         group: `<kind>/<namespace>/<name>`; empty for a pod of its own.
         message: why it waits or failed; empty when there is nothing to say.
+        gpus: the parts of GPUs that it holds.
     """
 
     namespace: str
@@ -266,6 +269,7 @@ class PodRow(Answer, frozen=True, kw_only=True):
     scheduler: str
     created_at: str
     message: str
+    gpus: list[GpuPartAnswer] = msgspec.field(default_factory=list)
 
 
 class GroupRow(Answer, frozen=True, kw_only=True):
@@ -349,7 +353,7 @@ class ZoneAnswer(Answer, frozen=True, kw_only=True):
     resources: list[NodeResource]
 
 
-class NodeRow(Answer, frozen=True, kw_only=True):
+class NodeRow(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """A node.
 
     Attributes:
@@ -358,6 +362,7 @@ class NodeRow(Answer, frozen=True, kw_only=True):
         pods: that hold something there.
         rejections: classes of pods that its kubelet has rejected.
         kubelet: as which kubelet its zones are predicted, and why; empty for a node without zones.
+        gpus: its GPUs that are opened for sharing.
     """
 
     name: str
@@ -368,7 +373,8 @@ class NodeRow(Answer, frozen=True, kw_only=True):
     rejections: int
     resources: list[NodeResource]
     zones: list[ZoneAnswer]
-    kubelet: str = ""
+    kubelet: str
+    gpus: list[SharedGpuAnswer] = msgspec.field(default_factory=list)
 
 
 class ZoneAmounts(Answer, frozen=True, kw_only=True):

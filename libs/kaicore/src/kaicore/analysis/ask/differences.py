@@ -141,8 +141,9 @@ def _flat(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
             yield from _flat(item, f"{within}{name}")
     elif isinstance(value, list) and value and isinstance(value[0], dict):
         for item in value:
-            name = item.get("resource") or "/".join(item[part] for part in ("namespace", "name") if part in item)
-            rest = {field: part for field, part in item.items() if field not in ("resource", "namespace", "name")}
+            key = next((field for field in ("resource", "group", "pod") if field in item), "")
+            name = item[key] if key else "/".join(item[part] for part in ("namespace", "name") if part in item)
+            rest = {field: part for field, part in item.items() if field not in (key, "namespace", "name")}
             yield from _flat(rest, f"{within}{name}")
     elif isinstance(value, list):
         yield path, ",".join(map(str, value))

@@ -27,10 +27,12 @@ from kaicore.analysis.ask.answers import (
     ZoneRow,
 )
 from kaicore.analysis.json_spelling import spelled, time_text
+from kaicore.analysis.life.gpu_parts import part_answers, shared_gpus_on
 from kaicore.analysis.life.placements import kubelet_text
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.why import pending_reasons
+from kaicore.rules.engine.placement.reservation_pod import PLANNED
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
@@ -187,8 +189,13 @@ def _pods(state: ClusterView, wanted: RowSelection) -> Iterable[Row]:
 
 def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[Row]:
     """Return the rows of pods, by namespace and name."""
-    queue_of, ordered = _QueueNames(state), sorted(entries, key=_by_name)
+    queue_of, ordered = _QueueNames(state), sorted(filter(is_there, entries), key=_by_name)
     return [_pod(state, entry, queue_of.of(entry)) for entry in ordered]
+
+
+def is_there(entry: PodEntry) -> bool:
+    """Tell whether a pod was seen, and not only planned to reserve a GPU."""
+    return not entry.pod.uid.startswith(PLANNED)
 
 
 def _by_name(entry: PodEntry) -> tuple[str, str, str]:
@@ -205,11 +212,12 @@ def _pod(state: WorkView, entry: PodEntry, queue: str) -> PodRow:
         stage=entry.stage.value,
         node=entry.node,
         zones=pod_zones(entry),
-        queue=queue,
+        queue="" if state.shared_gpus.is_reservation(pod.uid) else queue,
         group="" if entry.group.startswith(f"{POD}/") else entry.group,
         scheduler=pod.scheduler_name,
         created_at=time_text(pod.created_at * 1_000_000),
         message=pod_message(state, entry),
+        gpus=part_answers(state, entry),
     )
 
 
@@ -433,6 +441,7 @@ def node_row(state: FleetView, node: Node) -> NodeRow:
         scope="" if topology is None else topology.scope.value,
         pods=len(state.charges.on_node.get(node.name, ())),
         kubelet=kubelet_text(state, node.name),
+        gpus=shared_gpus_on(state, node.name),
         rejections=sum(item.count > 0 for item in state.rejections.by_node.get(node.name, {}).values()),
         resources=[
             NodeResource(

@@ -247,14 +247,14 @@ class Inquiry:
         own = PastStates(self.log, cluster, once=True, progress=self._progress)
         return await audit_placements(self.log, cluster, there, state_at=own.at, node=node)
 
-    async def audit_node(self, cluster: str, node: str, span: Span) -> NodeAudit:
+    async def audit_node(self, cluster: str, node: str, span: Span, *, gpu: str = "") -> NodeAudit:
         """Return everything that held a node, and by which decision; see `kaicore.analysis.ask.audits.audit_node`.
 
         Raises:
             UnknownSubject: there never was a node of that name.
         """
         there = await span_of(self.log, cluster, span)
-        return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster))
+        return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster), gpu=gpu)
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
         """Return what was decided about a group, and by whom; see `kaicore.analysis.ask.audits.audit_group`.

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.cycle_observers import PlacementScores
+from kaicore.analysis.life.gpu_parts import shared_gpus_of
 from kaicore.analysis.life.why_answers import NodeScore, PlacementAnswer
 from kaicore.rules.deciding.why import miss_notes, zones_text
 from kaicore.rules.engine.config import KubeletOverride
@@ -123,6 +124,7 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
         cause="; ".join(miss_notes(decision.uid, state)),
         domains=decision.domains,
         rank=decision.rank,
+        gpus=shared_gpus_of(state, decision.gpus, decision.uid),
     )
 
 

@@ -13,6 +13,61 @@ class StoryAnswer(Answer, frozen=True, kw_only=True):
     text: str
 
 
+# GPUs that are opened for sharing.
+
+
+class GpuPartAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """A part of a GPU that a pod holds.
+
+    Attributes:
+        group: the GPU group; empty for a GPU that is no part of one.
+        gpu: its index or UUID, as its reservation pod or its driver names it; empty where that is not known.
+        part: of the GPU, as a decimal number.
+        reserves: whether the pod is the reservation pod of the GPU.
+    """
+
+    group: str = ""
+    gpu: str = ""
+    part: str = ""
+    reserves: bool = False
+
+    @property
+    def name(self) -> str:
+        """The GPU, for people."""
+        if not self.gpu:
+            return f"GPU group {self.group[:8]}" if self.group else "a GPU, not known which"
+        return f"GPU {self.gpu}" if self.gpu.isdecimal() else self.gpu
+
+    @property
+    def text(self) -> str:
+        """All that for people."""
+        return f"reserves {self.name}" if self.reserves else f"{self.part} of {self.name}"
+
+
+class PartHolder(Answer, frozen=True, kw_only=True):
+    """A pod, `<namespace>/<name>`, that holds a part of a GPU."""
+
+    pod: str
+    part: str
+
+
+class SharedGpuAnswer(GpuPartAnswer, frozen=True, kw_only=True, omit_defaults=True):
+    """A GPU that is opened for sharing.
+
+    Attributes:
+        part: what the pod that was asked about holds of it; empty where none was.
+        free: of which parts are to be had, as a decimal number; `0` where none are.
+        held_by: pods with parts, without the one that was asked about.
+        reservation: the pod that holds it, `<namespace>/<name>`; empty where none does.
+        remark: what is unusual: its reservation pod was not seen yet, is lost, or it is closed.
+    """
+
+    free: str = ""
+    held_by: list[PartHolder] = msgspec.field(default_factory=list)
+    reservation: str = ""
+    remark: str = ""
+
+
 # Of what waits.
 
 
@@ -247,6 +302,7 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
         cause: of a difference.
         domains: of a network topology, by level.
         rank: -1 for none.
+        gpus: the GPUs of which it has parts.
     """
 
     node: str
@@ -266,6 +322,7 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     cause: str = ""
     domains: dict[str, str] = msgspec.field(default_factory=dict)
     rank: int = -1
+    gpus: list[SharedGpuAnswer] = msgspec.field(default_factory=list)
 
 
 class EvictionAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):

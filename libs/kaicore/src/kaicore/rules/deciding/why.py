@@ -14,6 +14,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.reasons.base import CodedReason, gpu_hours_text, named_amount
 from kaicore.rules.groups.labels import JOB, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.model.device import Allocation
+from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import PODS, format_amount
@@ -72,6 +73,8 @@ def _story_text(payload: payloads.Payload, life: PodLife) -> str:  # long: one c
                 text += f", claim {claim} gets volume {volume}"
             for claim, allocation in sorted(payload.devices.items()):
                 text += f", claim {claim} gets {devices_text(allocation)}"
+            for part in payload.gpus:
+                text += f", {gpus_text(part.milli)} of GPU group {part.group[:8]}"
             if payload.rejected_here_before:
                 text += f" (its kubelet had rejected such pods {payload.rejected_here_before} times)"
         case payloads.PodBound():
@@ -333,11 +336,12 @@ def _pod_news(before: Pod | None, pod: Pod) -> str:
 
 
 def _asked(pod: Pod) -> str:
-    return ", ".join(
+    parts = [
         f"{container.name}: "
         + " ".join(f"{name}={format_amount(name, amount)}" for name, amount in sorted(container.requests.items()))
         for container in pod.containers
-    )
+    ]
+    return ", ".join([*parts, *([] if pod.gpu_share is None else [str(pod.gpu_share)])])
 
 
 def _amounts(amounts: Amounts) -> str:

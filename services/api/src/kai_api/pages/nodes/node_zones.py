@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.explanations import why_node
-from kaicore.analysis.ask.listing import pod_status
+from kaicore.analysis.ask.listing import is_there, pod_status
 from kaicore.errors import UnknownSubject
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, format_amount
 from kaicore.rules.numa.columns import Ints
@@ -14,6 +14,7 @@ from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 
 from kai_api.pages.devices import NodeDevices, node_devices
+from kai_api.pages.nodes.node_gpus import GpuBar, gpu_bars
 from kai_api.pages.pods.waiting import asked_text
 from kai_api.pages.rendering import Part, parts
 
@@ -90,6 +91,7 @@ class NodePage:
         kept_for: pods for which room is kept here.
         places: its domains, by topology and level.
         devices: that claims can have there; None where none are published.
+        gpus: of a node where GPUs are shared.
     """
 
     table: NodeZonesTable
@@ -98,6 +100,7 @@ class NodePage:
     kept_for: tuple[tuple[str, str], ...]
     places: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     devices: NodeDevices | None
+    gpus: tuple[GpuBar, ...]
 
 
 def node_page(state: ClusterView, name: str) -> NodePage:
@@ -119,10 +122,11 @@ def node_page(state: ClusterView, name: str) -> NodePage:
     return NodePage(
         table=_by_pod(state, row, zones_table(state, row)),
         why=why,
-        holdings=tuple(_holding(state, row, entry) for entry in state.charges.held_on(name)),
+        holdings=tuple(_holding(state, row, entry) for entry in state.charges.held_on(name) if is_there(entry)),
         kept_for=tuple(sorted(kept)),
         places=tuple(dict.fromkeys(_places(state, row))),
         devices=node_devices(state, row),
+        gpus=gpu_bars(state, name),
     )
 
 

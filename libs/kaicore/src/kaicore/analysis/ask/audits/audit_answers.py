@@ -1,6 +1,9 @@
 """Answers of `kai audit placements`, `kai audit node` and `kai audit group` as data."""
 
+import msgspec
+
 from kaicore.analysis.ask.answers import Answer
+from kaicore.analysis.life.why_answers import GpuPartAnswer
 
 
 class Span(Answer, frozen=True, kw_only=True, omit_defaults=True):
@@ -177,7 +180,7 @@ class ZoneRecord(Answer, frozen=True, kw_only=True):
     agreement: str = ""
 
 
-class HoldingAnswer(Answer, frozen=True, kw_only=True):
+class HoldingAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """A pod that held a node, from when to when.
 
     Attributes:
@@ -187,6 +190,7 @@ class HoldingAnswer(Answer, frozen=True, kw_only=True):
             it holds.
         decided: the decision to place it; None where another scheduler, or a person, did.
         records: what it was known to hold, in order.
+        gpus: parts of GPUs that it held; where one GPU was asked about, also whole ones.
     """
 
     uid: str
@@ -198,6 +202,7 @@ class HoldingAnswer(Answer, frozen=True, kw_only=True):
     ended: str
     decided: DecisionAnswer | None
     records: list[ZoneRecord]
+    gpus: list[GpuPartAnswer] = msgspec.field(default_factory=list)
 
 
 class RejectionAnswer(Answer, frozen=True, kw_only=True):

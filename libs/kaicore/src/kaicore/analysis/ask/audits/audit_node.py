@@ -2,9 +2,12 @@
 
 The node's stream lists the pods that were charged to it; each pod's stream has the rest. Only the state at the
 beginning is folded, and only where that is not the log's beginning.
+
+A question about one GPU leaves the pods that held it. The log knows the devices of shares, by their reservation pods,
+and those of claims. It does not know which whole GPUs a kubelet gave to a pod: such pods are kept, and it says so.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from kaicore.analysis.ask.audits.audit_answers import (
@@ -19,13 +22,16 @@ from kaicore.analysis.ask.audits.audit_answers import (
 from kaicore.analysis.ask.audits.audit_placements import StateAt
 from kaicore.analysis.ask.audits.spans import CycleBook, decision
 from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     BindFailed,
+    GpuOpened,
     NodeCharged,
     PlacementObserved,
     PodDeleted,
@@ -33,6 +39,7 @@ from kaicore.rules.events.payloads import (
     PodPlaced,
     PodRejected,
 )
+from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart, gpus_text
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import QosClass
 from kaicore.rules.model.quantity import exact_amount
@@ -55,6 +62,9 @@ class _Holding:
     ended: str = ""
     #: Whether the kubelet may have bound something of it to zones.
     bound: bool = True
+    #: Parts of GPU groups, and devices of claims by name.
+    parts: tuple[GpuPart, ...] = ()
+    devices: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -64,6 +74,11 @@ class _PodStory:
     node: str
     uid: str
     name: str = ""
+    #: Whole GPUs that its containers ask for.
+    whole: int = 0
+    #: The group that it reserves a GPU for, as its labels have it, and the GPU's name.
+    group: str = ""
+    gpu: str = ""
     holdings: list[_Holding] = field(default_factory=list)
     rejections: list[tuple[Event, PodRejected, Event | None]] = field(default_factory=list)
 
@@ -100,6 +115,8 @@ class _PodStory:
         holding = _Holding(event, event, placed.placement)
         # What is decided here says so where nothing of the pod is bound to a zone.
         holding.bound = placed.placement is not None and bool(placed.placement.containers)
+        holding.parts = placed.gpus
+        holding.devices = tuple(one.device for given in placed.devices.values() for one in given.devices)
         if placed.placement is not None:
             holding.records.append(_record(event, placed.placement))
         self.holdings.append(holding)
@@ -107,6 +124,10 @@ class _PodStory:
     def _observed(self, event: Event, payload: PodObserved, open_: _Holding | None) -> None:
         pod = payload.pod
         self.name = pod.subject
+        self.whole = node_requests(pod).get(GPU, 0)
+        if pod.gpu_share is None:
+            self.group = pod.labels.get(GPU_GROUP_LABEL, "")
+            self.gpu = pod.annotations.get(GPU_INDEX_ANNOTATION, self.gpu)
         if pod.finished:
             if open_ is not None:
                 self._end(open_, event, pod.phase)
@@ -123,7 +144,43 @@ class _PodStory:
         holding.until, holding.ended = event, how
 
 
-async def audit_node(log: EventLog, cluster: str, node: str, span: SpanAnswer, *, state_at: StateAt) -> NodeAudit:
+class _Gpus:
+    """The GPUs of a node that were opened for sharing, by group."""
+
+    def __init__(self) -> None:
+        self._pods: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    def opened(self, opened: GpuOpened, name: str = "") -> None:
+        """Take over that a GPU was opened, and its name where that is known."""
+        self._pods[opened.group] = f"{opened.namespace}/{opened.name}"
+        self._names[opened.group] = name
+
+    def reserved(self, story: _PodStory) -> None:
+        """Take over what a reservation pod said about its GPU; harmless for other pods."""
+        if story.gpu and self._reserves(story):
+            self._names[story.group] = story.gpu
+
+    def _reserves(self, story: _PodStory) -> bool:
+        return bool(story.group) and self._pods.get(story.group) == story.name
+
+    def held(self, story: _PodStory, holding: _Holding, *, whole: bool) -> list[GpuPartAnswer]:
+        """Return the GPUs that a pod held for a time; with `whole`, also those that are not shared."""
+        if self._reserves(story):
+            return [GpuPartAnswer(group=story.group, gpu=self._names[story.group], reserves=True)]
+        parts = [
+            GpuPartAnswer(group=part.group, gpu=self._names.get(part.group, ""), part=gpus_text(part.milli))
+            for part in holding.parts
+        ]
+        if not whole:
+            return parts
+        parts += [GpuPartAnswer(gpu=name, part="1") for name in holding.devices]
+        return parts + ([GpuPartAnswer(part=str(story.whole))] if story.whole else [])
+
+
+async def audit_node(
+    log: EventLog, cluster: str, node: str, span: SpanAnswer, *, state_at: StateAt, gpu: str = ""
+) -> NodeAudit:
     """Return everything that held a node in a part of a log.
 
     Args:
@@ -132,47 +189,59 @@ async def audit_node(log: EventLog, cluster: str, node: str, span: SpanAnswer, *
         node: the node's name.
         span: which part of it.
         state_at: returns the state at a position.
+        gpu: index, UUID or device name of a GPU; only pods that held it, or may have, are kept. Empty for all pods.
 
     Raises:
         UnknownSubject: the log has never heard of the node.
     """
-    uids = [uid async for uid in _charged(log, cluster, node, span, state_at)]
+    gpus = _Gpus()
+    uids = await _charged(log, cluster, node, span, state_at=state_at, gpus=gpus)
     stories: list[_PodStory] = []
     for start in range(0, len(uids), _STREAMS):
         some = {f"pod/{uid}": _PodStory(node, uid) for uid in uids[start : start + _STREAMS]}
         async for event in events_of(log, cluster, upto=span.last, where=Filter(streams=tuple(some))):
             some[event.stream].take(event)
         stories += some.values()
+    for story in stories:
+        gpus.reserved(story)
     cycles = CycleBook(log, cluster)
     holdings = sorted(
         (
             (story, holding)
             for story in stories
             for holding in story.holdings
-            if holding.until is None or holding.until.position >= span.first
+            if (holding.until is None or holding.until.position >= span.first)
+            and (not gpu or any(one.gpu in (gpu, "") for one in gpus.held(story, holding, whole=True)))
         ),
         key=lambda one: (one[1].since.position, one[0].uid),
     )
-    rejections = [one for story in stories for one in story.rejections if one[0].position >= span.first]
+    rejections = [one for story in stories if not gpu for one in story.rejections if one[0].position >= span.first]
     decided = [holding.decided for _, holding in holdings] + [one[2] for one in rejections]
     await cycles.look_up({event.correlation: event.position for event in decided if event is not None})
     return NodeAudit(
         cluster=cluster,
         node=node,
         span=span,
-        holdings=[_holding(story, holding, cycles) for story, holding in holdings],
+        holdings=[
+            _holding(story, holding, cycles, gpus.held(story, holding, whole=bool(gpu))) for story, holding in holdings
+        ],
         rejections=[_rejection(*one, cycles) for one in sorted(rejections, key=lambda one: one[0].position)],
         gaps=[gap for story, holding in holdings for gap in _gaps(story, holding)],
     )
 
 
-async def _charged(log: EventLog, cluster: str, node: str, span: SpanAnswer, state_at: StateAt) -> AsyncIterator[str]:
-    """Yield the uids of the pods that a node was ever charged with in a part of a log."""
+async def _charged(
+    log: EventLog, cluster: str, node: str, span: SpanAnswer, *, state_at: StateAt, gpus: _Gpus
+) -> list[str]:
+    """Return the uids of the pods that a node was ever charged with in a part of a log, and note the opened GPUs."""
     named: dict[str, None] = {}
     if span.first > 1:
         state = await state_at(span.first - 1)
         named = {entry.pod.uid: None for entry in state.charges.held_on(node)}
         heard = node in state.columns.rows
+        for group in state.shared_gpus.groups.values():
+            if group.opened.node == node:
+                gpus.opened(group.opened, group.index)
     else:
         heard = False
     where = Filter(streams=(f"node/{node}",))
@@ -181,11 +250,12 @@ async def _charged(log: EventLog, cluster: str, node: str, span: SpanAnswer, sta
         payload = decode_payload(event)
         if isinstance(payload, NodeCharged):
             named.update(dict.fromkeys(payload.pods))
+        elif isinstance(payload, GpuOpened):
+            gpus.opened(payload)
     if not heard:
         close = did_you_mean(node, (await state_at(span.last)).columns.rows)
         raise UnknownSubject(f"cluster {cluster}: the log knows of no node {node}{close}")
-    for uid in named:
-        yield uid
+    return list(named)
 
 
 def _devices(payload: PodObserved) -> bool:
@@ -211,7 +281,7 @@ def _record(event: Event, placement: Placement, predicted: Placement | None = No
     )
 
 
-def _holding(story: _PodStory, holding: _Holding, cycles: CycleBook) -> HoldingAnswer:
+def _holding(story: _PodStory, holding: _Holding, cycles: CycleBook, gpus: list[GpuPartAnswer]) -> HoldingAnswer:
     until = holding.until
     return HoldingAnswer(
         uid=story.uid,
@@ -223,6 +293,7 @@ def _holding(story: _PodStory, holding: _Holding, cycles: CycleBook) -> HoldingA
         ended=holding.ended,
         decided=None if holding.decided is None else cycles.of(decision(holding.decided)),
         records=holding.records,
+        gpus=gpus,
     )
 
 

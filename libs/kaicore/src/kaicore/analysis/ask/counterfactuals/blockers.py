@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from kaicore.analysis.ask.counterfactuals.asked import Asked
+from kaicore.analysis.ask.counterfactuals.reason_details import frees
 from kaicore.rules.engine.actions.eviction import EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.workload import Workload
-from kaicore.rules.events.reasons.base import named_amount, time_text
-from kaicore.rules.model.quantity import PODS
+from kaicore.rules.events.reasons.base import time_text
 from kaicore.rules.queues.cycle_queues import GroupRequests
 
 #: Groups that are shown.
@@ -63,7 +63,8 @@ def _on_closest_node(asked: Asked) -> list[Workload]:
         return []
     workloads = asked.state.workload_index.workloads
     held = asked.state.charges.held_on(asked.columns.names[first.row])
-    keys = dict.fromkeys(one.group for one in held if one.group in workloads and one.group != asked.entry.group)
+    others = (one for one in held if not asked.state.shared_gpus.is_reservation(one.pod.uid))
+    keys = dict.fromkeys(one.group for one in others if one.group in workloads and one.group != asked.entry.group)
     return [workloads[key] for key in sorted(keys)][:MOST_BLOCKERS]
 
 
@@ -74,12 +75,7 @@ def _blocker(asked: Asked, workload: Workload, rules: "_Rules", *, suffices: boo
 
 
 def _frees(asked: Asked, workload: Workload) -> str:
-    total: dict[str, int] = {}
-    for member in (*workload.active.values(), *workload.leaving.values()):
-        for name, amount in member.requests.items():
-            if name in asked.requests and name != PODS:
-                total[name] = total.get(name, 0) + amount
-    return ", ".join(named_amount(name, amount) for name, amount in sorted(total.items()) if amount)
+    return frees(asked, (*workload.active.values(), *workload.leaving.values()))
 
 
 class _Rules:

@@ -4,10 +4,12 @@ A reason is recorded once for thousands of pods, so it cannot name what differs 
 when one pod is asked about.
 """
 
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 
 from kaicore.analysis.ask.counterfactuals.asked import Asked
 from kaicore.rules.deciding.cycle_input import retry_at
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount, time_text
 from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete, WaitsAfterFailedBinds
 from kaicore.rules.events.reasons.node import (
@@ -22,9 +24,11 @@ from kaicore.rules.events.reasons.numa import NumaNeverFits, NumaZoneShort
 from kaicore.rules.events.reasons.pods_nearby import PodAffinity, PodAntiAffinity
 from kaicore.rules.events.reasons.queue import BoundReason
 from kaicore.rules.groups.membership import display_key
+from kaicore.rules.model.gpu_share import GPU, GpuShare, gpus_text
 from kaicore.rules.model.pod import Amounts, Pod, PodTerm
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.state.pods.pod_entry import PodEntry
 
 #: These say themselves how much is asked for.
 _WITH_AMOUNT = (NodeTooSmall, InsufficientResource, NumaNeverFits, NumaZoneShort, BoundReason)
@@ -37,9 +41,22 @@ def details(asked: Asked, reason: CodedReason) -> list[str]:
     return list(_details(asked, reason))
 
 
-def asks_for(requests: Amounts) -> str:
+def asks_for(requests: Amounts, share: GpuShare | None = None) -> str:
     """Write what a pod asks for."""
-    return ", ".join(named_amount(name, amount) for name, amount in sorted(requests.items()) if amount and name != PODS)
+    amounts = [named_amount(name, amount) for name, amount in sorted(requests.items()) if amount and name != PODS]
+    return ", ".join([*amounts, *([] if share is None else [str(share)])])
+
+
+def frees(asked: Asked, entries: Iterable[PodEntry | Member]) -> str:
+    """Write what pods hold of what a pod asks for; empty where they hold nothing of it."""
+    names = {*asked.requests, *([] if asked.pod.gpu_share is None else [GPU])}
+    total: Counter[str] = Counter()
+    parts = 0
+    for one in entries:
+        total.update({name: amount for name, amount in one.requests.items() if name in names})
+        parts += sum(part.milli for part in one.gpus)
+    shared = [f"{gpus_text(parts)} of GPUs"] if parts and asked.pod.gpu_share is not None else []
+    return ", ".join([*filter(None, [asks_for(total)]), *shared])
 
 
 def _details(asked: Asked, reason: CodedReason) -> Iterator[str]:
@@ -55,7 +72,7 @@ def _details(asked: Asked, reason: CodedReason) -> Iterator[str]:
         if row is not None and unseen:
             yield f"not observed there: {', '.join(unseen[:_MOST_NAMES])}"
     if not isinstance(reason, _WITH_AMOUNT):
-        yield f"{pod.subject} asks for {asks_for(asked.requests) or 'nothing'}"
+        yield f"{pod.subject} asks for {asks_for(asked.requests, pod.gpu_share) or 'nothing'}"
     if _lacks_place(reason) and (closest := _closest(asked)):
         yield closest
 

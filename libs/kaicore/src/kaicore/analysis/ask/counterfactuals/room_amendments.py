@@ -7,6 +7,7 @@ from functools import partial
 from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
 from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
+from kaicore.analysis.ask.counterfactuals.reason_details import frees
 from kaicore.rules.engine.explain.remedies import with_at_most
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.events.payloads import (
@@ -30,6 +31,7 @@ from kaicore.rules.events.reasons.eviction import (
 )
 from kaicore.rules.events.reasons.node import RejectedByKubelet
 from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf
+from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.network_topology import HOSTNAME
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
@@ -161,21 +163,10 @@ def _after(asked: Asked, reason: FitsAfter) -> Amendment:
         if f"{one.group.origin.partition('.')[0]} {one.group.namespace}/{one.group.name}" == reason.group
     ][:1]
     entries = [state.pods[uid] for uid in (*ending_group.active, *ending_group.leaving)]
-    frees = _held(asked, entries)
     nodes = sorted({one.node for one in entries})
     where = nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {plural(len(nodes) - 1, 'other node')}"
     pods = f", {plural(len(entries), 'pod')}" if len(entries) > 1 else ""
-    return end_of(entries, f"end {reason.group} (on {where}{pods}), which frees {frees}")
-
-
-def _held(asked: Asked, entries: Sequence[PodEntry]) -> str:
-    """Say what pods hold of what is asked for."""
-    total: dict[str, int] = {}
-    for one in entries:
-        for resource, amount in one.requests.items():
-            if resource in asked.requests and resource != PODS:
-                total[resource] = total.get(resource, 0) + amount
-    return ", ".join(named_amount(name, amount) for name, amount in sorted(total.items()) if amount) or "its place"
+    return end_of(entries, f"end {reason.group} (on {where}{pods}), which frees {frees(asked, entries) or 'its place'}")
 
 
 def _cleared(asked: Asked) -> Iterator[Amendment]:
@@ -184,7 +175,7 @@ def _cleared(asked: Asked) -> Iterator[Amendment]:
         if not obstacles.reasons or any(reason.lasting for reason in obstacles.reasons):
             continue
         node = asked.columns.names[obstacles.row]
-        held = [one for one in asked.state.charges.held_on(node) if not _stays(one)]
+        held = [one for one in asked.state.charges.held_on(node) if not _stays(asked, one)]
         held.sort(key=lambda one: (one.pod.priority, -one.pod.created_at, one.pod.subject))
         missing = asked.missing(obstacles.row)
         ending: list[PodEntry] = []
@@ -196,13 +187,14 @@ def _cleared(asked: Asked) -> Iterator[Amendment]:
             if len(entries) > 1:
                 names = ", ".join(one.pod.subject for one in entries[:_MOST_NAMES])
                 more = f" and {len(entries) - _MOST_NAMES} more" if len(entries) > _MOST_NAMES else ""
-                pods = plural(len(entries), "pod")
-                yield end_of(entries, f"end {pods} on {node} ({names}{more}), which frees {_held(asked, entries)}")
+                pods, freed = plural(len(entries), "pod"), frees(asked, entries) or "their places"
+                yield end_of(entries, f"end {pods} on {node} ({names}{more}), which frees {freed}")
 
 
-def _stays(entry: PodEntry) -> bool:
-    """Tell whether a pod that ends comes back at once on its node."""
-    return entry.pod.owner is not None and entry.pod.owner.kind in STAYING
+def _stays(asked: Asked, entry: PodEntry) -> bool:
+    """Tell whether a pod that ends comes back at once on its node, or holds a GPU for those that share it."""
+    reserves = asked.state.shared_gpus.is_reservation(entry.pod.uid)
+    return reserves or (entry.pod.owner is not None and entry.pod.owner.kind in STAYING)
 
 
 def _after_rejection(asked: Asked) -> Iterator[Amendment]:
@@ -271,13 +263,16 @@ def _more_nodes(asked: Asked) -> Iterator[Amendment]:
 
 def _size(asked: Asked, node: Node) -> str:
     """Say what a node has of what is asked for, and the labels that are asked for."""
-    amounts = [named_amount(name, node.allocatable.get(name, 0)) for name in sorted(asked.requests) if name != PODS]
+    names = {*asked.requests, *([] if asked.pod.gpu_share is None else [GPU])} - {PODS}
+    amounts = [named_amount(name, node.allocatable.get(name, 0)) for name in sorted(names)]
     labels = [f"label {key}={node.labels[key]}" for key in asked.pod_class.node_selector if key in node.labels]
     return ", ".join([*amounts, *labels])
 
 
 def _large_enough(asked: Asked) -> Node:
     amounts = {name: amount * len(asked.fellows) for name, amount in asked.requests.items()} | {PODS: 110}
+    if asked.pod.gpu_share is not None:
+        amounts[GPU] = asked.pod.gpu_share.devices * len(asked.fellows)
     labels = dict(asked.pod_class.node_selector)
     for terms in (asked.pod_class.node_affinity, *(terms for _, terms in asked.pod_class.flavors.places)):
         labels |= {one.key: one.values[0] for one in (terms[0] if terms else ()) if one.operator == "In"}

@@ -7,6 +7,7 @@ import numpy as np
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.workload import Workload
+from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL
 
 #: Owners of pods that do not end to make room: one that is gone comes back at once, on the same node.
 STAYING = frozenset({"DaemonSet", "Node"})
@@ -64,8 +65,10 @@ class EndingGroups:
 
 
 def _may_end(workload: Workload) -> bool:
-    first = next(iter(workload.active.values()))
-    return first.pod.owner is None or first.pod.owner.kind not in STAYING
+    pod = next(iter(workload.active.values())).pod
+    # The end of a reservation pod makes no room: others share its GPU.
+    reserves = pod.gpu_share is None and GPU_GROUP_LABEL in pod.labels
+    return not reserves and (pod.owner is None or pod.owner.kind not in STAYING)
 
 
 def _preference(workload: Workload) -> tuple[int, int, str, str, str]:

@@ -1,0 +1,141 @@
+"""Shares of GPUs in answers: lists, explanations, differences, audits."""
+
+from typing import Any
+
+import msgspec
+import pytest
+from kai_cli.asking.why_page import why_text
+from kai_cli.history.audit_questions import node_text
+from kai_cli.output.tables import rows_text
+from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, RowSelection, Why
+from kaicore.analysis.ask.audits.audit_answers import Span
+from kaicore.analysis.ask.listing import list_rows
+from kaicore.analysis.ask.queries import Inquiry
+
+from tests.factory import GPU, pod
+from tests.sharing_cluster import ON, SharingCluster
+from tests.stored import stored
+
+
+def rows(made: SharingCluster, kind: str) -> list[Any]:
+    return list_rows(made.state, kind, RowSelection())
+
+
+async def why(made: SharingCluster, name: str, kind: str = "Pod") -> Why:
+    namespace = "default" if kind == "Pod" else ""
+    return await Inquiry(await stored(made)).why("c", kind, namespace, name)
+
+
+@pytest.fixture
+def shared() -> SharingCluster:
+    """Of a node's four GPUs two pods share one, a pod has a whole one."""
+    made = SharingCluster()
+    made.share("a", 300)
+    made.share("b", 500, created_at=1)
+    made.add_pod(pod("whole", cpu=1, gpu=1, created_at=2))
+    made.turn()
+    return made
+
+
+def test_lists_name_the_part_of_each_pod_and_what_is_free_of_each_gpu(shared: SharingCluster) -> None:
+    pods = {row.name: row for row in rows(shared, "pods") if isinstance(row, PodRow)}
+    assert [part.text for part in pods["a"].gpus] == ["0.3 of GPU 2"]
+    assert not pods["whole"].gpus
+    (node,) = rows(shared, "nodes")
+    assert isinstance(node, NodeRow)
+    (gpu,) = node.gpus
+    assert (gpu.gpu, gpu.free, {one.pod: one.part for one in gpu.held_by}) == (
+        "2",
+        "0.2",
+        {"default/a": "0.3", "default/b": "0.5"},
+    )
+    text = rows_text("nodes", [node])
+    assert "4: 2 free, 1 held whole, GPU 2 0.2 free" in text
+
+
+async def test_placed_share_is_explained_with_its_gpu_the_others_on_it_and_its_reservation_pod(
+    shared: SharingCluster,
+) -> None:
+    answer = await why(shared, "a")
+    assert answer.placement is not None
+    (gpu,) = answer.placement.gpus
+    assert gpu.reservation.startswith("kai-resource-reservation/gpu-reservation-n0-")
+    line = f"holds 0.3 of GPU 2, shared with default/b 0.5; 0.2 free; reserved by {gpu.reservation}"
+    assert line in why_text(answer)
+    node = await why(shared, "n0", "Node")
+    assert "GPU 2: held by default/a 0.3, default/b 0.5; 0.2 free" in why_text(node)
+    text = rows_text("pods", node.pods)
+    assert "reserves GPU 2" in text
+
+
+async def test_waiting_share_is_explained_by_the_largest_free_part_and_no_reservation_pod_is_in_its_way(
+    shared: SharingCluster,
+) -> None:
+    shared.add_pod(pod("others", cpu=1, gpu=2, created_at=3))
+    shared.share("c", 400, created_at=4)
+    shared.turn()
+    answer = await why(shared, "c")
+    text = why_text(answer)
+    assert "0.4 of a GPU needed; largest free part 0.2 on n0" in text
+    assert "default/c asks for 1 cpu, 0.4 of a GPU" in text
+    blockers = {one.group: one.frees for one in answer.blockers}
+    assert blockers["Pod default/a"] == "1 cpu, 0.3 of GPUs"
+    assert blockers["Pod default/whole"] == f"1 cpu, 1 {GPU}"
+    assert not [group for group in blockers if "reservation" in group]
+    assert answer.starts_if is not None
+    assert "request 0.2 of a GPU in default/c" in [one.message for one in answer.starts_if.remedies]
+
+
+async def test_gpu_that_is_not_known_yet_is_named_by_its_group() -> None:
+    made = SharingCluster()
+    made.share("a", 250)
+    made.cycle(ON)
+    (group,) = made.state.shared_gpus.groups
+    # The reservation pod is planned: nobody can ask for it yet.
+    (row,) = rows(made, "pods")
+    assert [part.text for part in row.gpus] == [f"0.25 of GPU group {group[:8]}"]
+    (node,) = rows(made, "nodes")
+    assert f"GPU group {group[:8]} 0.75 free (its reservation pod is not there yet)" in rows_text("nodes", [node])
+
+
+async def test_difference_of_two_moments_names_parts_by_their_group(shared: SharingCluster) -> None:
+    before = shared.events[-1].position
+    shared.share("c", 200, created_at=5)
+    shared.turn()
+    (group,) = shared.state.shared_gpus.groups
+    answer = await Inquiry(await stored(shared)).diff("c", str(before), "", DiffQuestion(kind="nodes"))
+    (change,) = answer.changes
+    assert (f"gpus.{group}.free", "0.2", "0") in [(one.field, one.before, one.after) for one in change.fields]
+
+
+def test_rows_say_nothing_of_gpus_where_none_is_shared() -> None:
+    made = SharingCluster()
+    made.full(made.add_pod(pod("whole", cpu=1, gpu=1)))
+    for kind in ("pods", "nodes"):
+        encoded = msgspec.to_builtins(rows(made, kind))
+        assert not any("gpus" in row for row in encoded)
+        assert "GPUS" not in rows_text(kind, rows(made, kind))
+
+
+async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it_whole(shared: SharingCluster) -> None:
+    gone, began = shared.state.pods["uid-a"].pod, shared.events[-1].position
+    shared.delete_pod(gone)
+    shared.share("c", 600, created_at=5)
+    shared.share("d", 900, created_at=6)
+    shared.turn()
+    inquiry = Inquiry(await stored(shared))
+    audit = await inquiry.audit_node("c", "n0", Span(), gpu="2")
+    (first, *_) = shared.state.shared_gpus.groups
+    held = {one.pod.partition("/")[2]: (one.gpus[0].text, one.ended) for one in audit.holdings}
+    assert held == {
+        f"gpu-reservation-n0-{first[:8]}": ("reserves GPU 2", ""),
+        "a": ("0.3 of GPU 2", "deleted"),
+        "b": ("0.5 of GPU 2", ""),
+        "whole": ("1 of a GPU, not known which", ""),
+    }
+    assert "default/b" in node_text(audit)
+    # What was opened before the part of the log that is asked about is known from the state at its beginning.
+    later = await inquiry.audit_node("c", "n0", Span(since=str(began + 1)), gpu="2")
+    assert {one.pod: one.gpus for one in later.holdings} == {one.pod: one.gpus for one in audit.holdings}
+    other = await inquiry.audit_node("c", "n0", Span(), gpu="3")
+    assert [one.pod for one in other.holdings if one.gpus[0].gpu] == ["default/c", other.holdings[-1].pod]
