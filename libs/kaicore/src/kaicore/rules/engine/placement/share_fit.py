@@ -88,7 +88,8 @@ class ShareFit:
         columns, wanted = self._columns, self.share.devices
         closed = columns.allocatable[rows, self._gpus] - columns.used[rows, self._gpus]
         slots = columns.allocatable[rows, self._pods] - columns.used[rows, self._pods]
-        opens = (np.minimum(closed, slots - 1) >= wanted) & (self.parts[rows] <= WHOLE)
+        exposed = columns.gpus.exposed(len(columns.present))[rows]
+        opens = (np.minimum(closed, slots - 1) >= wanted) & (self.parts[rows] <= WHOLE) & ~exposed
         opening = min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 if self._spread else 0)
         costs: Ints = np.where(opens, opening, NONE)
         opened = np.flatnonzero(columns.gpus.largest(len(columns.present))[rows] > 0)
@@ -150,7 +151,9 @@ class ShareFit:
         return sorted(free, reverse=True) if self._spread else free
 
     def _closed(self, row: int) -> int:
-        """Return how many whole GPUs of a row are free."""
+        """Return how many whole GPUs of a row are to be had."""
+        if self._columns.gpus.exposed_on(row):
+            return 0
         return int(self._columns.allocatable[row, self._gpus] - self._columns.used[row, self._gpus])
 
     def _slots(self, row: int) -> int:
