@@ -40,7 +40,9 @@ GROUPS = st.tuples(
     SHARE,
 )
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("fail", "end", "reserve", "reserve", "lose", "close", "restart", "go")), st.integers(0, 99)),
+    st.tuples(
+        st.sampled_from(("fail", "end", "reserve", "reserve", "lose", "close", "restart", "go")), st.integers(0, 99)
+    ),
     max_size=6,
 )
 ROUNDS = st.lists(st.tuples(st.lists(GROUPS, max_size=3), STEPS), min_size=1, max_size=5)
@@ -144,7 +146,7 @@ class Story:
     def reserve(self, pick: int) -> None:
         """The binder has made reservation pods, also anew, and the watcher has seen them, with a GPU or before."""
         for number, (name, group) in enumerate(list(self.state.shared_gpus.groups.items())):
-            gone = not group.uid and group.parts
+            gone = not group.uid and bool(group.parts)
             if (group.planned or gone or not group.found) and not group.closed:
                 self.reserved += gone or group.planned
                 opened = group.opened

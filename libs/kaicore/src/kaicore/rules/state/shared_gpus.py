@@ -59,7 +59,9 @@ class GpuGroup(msgspec.Struct):
         if not self.parts or not self.astray:
             return ""
         name = f"{self.opened.namespace}/{self.opened.name}"
-        holder = f"reservation pod {name} holds GPU {self.found}" if self.found else f"no reservation pod {name} holds it"
+        holder = (
+            f"reservation pod {name} holds GPU {self.found}" if self.found else f"no reservation pod {name} holds it"
+        )
         return f"it shares GPU {self.index} of {self.opened.node}, and {holder}: the kubelet may give it to others"
 
 
