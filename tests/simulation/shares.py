@@ -113,14 +113,14 @@ class Shares:
     def check_devices(self, there: dict[str, str]) -> None:
         """Look at what pods on one node were told, when one more is bound; `there` has names by uid."""
         groups: dict[str, set[str]] = defaultdict(set)
-        for uid in there:
+        for uid, name in there.items():
             held = [group for group, gpu in self.opened.items() if uid in gpu.parts]
             node = {self.opened[group].node for group in held}
             if not held or node & self.lost:
                 continue
             told = self._told.get(uid, [])
             if len(set(told)) != len(held):
-                self._wrong(f"pod {there[uid]} is bound with parts of {len(held)} GPUs, and was told {told}")
+                self._wrong(f"pod {name} is bound with parts of {len(held)} GPUs, and was told {told}")
             if len(held) == 1:
                 groups[told[0] if told else ""].update(held)
         for device, several in groups.items():

@@ -1,8 +1,8 @@
 """GPUs that pods share although no reservation pod holds them: the reservation pod is made anew.
 
 It was deleted, evicted, or has failed. KAI-Scheduler deletes the pods that share such a GPU; here they run on. The
-kubelet chooses the new pod's GPU. Where that is the shared one, all is as before. Where it is another, the group takes no
-more pods until its last one is over, and pods that ask for repair are evicted (`kaicore.rules.state.shared_gpus`).
+kubelet chooses the new pod's GPU. Where that is the shared one, all is as before. Where it is another, the group takes
+no more pods until its last one is over, and pods that ask for repair are evicted (`kaicore.rules.state.shared_gpus`).
 """
 
 import asyncio

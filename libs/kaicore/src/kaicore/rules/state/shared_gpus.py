@@ -4,9 +4,9 @@ A cycle opens a GPU (`GpuOpened`): from then on a planned pod holds it, charged 
 seen the real reservation pod, that one is charged in its place, with the zones that were predicted. Parts are to be had
 as long as the reservation holds the GPU and the group is not closed (`GpuClosed`).
 
-A GPU is *exposed* when pods share it and no reservation pod holds it: its pod was deleted, evicted or has failed, or one
-that was made anew got another GPU. The kubelet may give such a GPU away. So until it is held again, or its pods are over,
-its parts and the whole GPUs of its node are not to be had, and its pods count as misplaced.
+A GPU is *exposed* when pods share it and no reservation pod holds it: that pod was deleted, evicted or has failed, or
+its successor got another GPU. The kubelet may give such a GPU away. Until it is held again, or its pods are over, its
+parts and the whole GPUs of its node are not to be had, and its pods count as misplaced.
 """
 
 from collections.abc import Mapping
@@ -58,10 +58,8 @@ class GpuGroup(msgspec.Struct):
         """Say why the GPU that pods share is not held; empty where it is, or is shared by none."""
         if not self.parts or not self.astray:
             return ""
-        name = f"{self.opened.namespace}/{self.opened.name}"
-        holder = (
-            f"reservation pod {name} holds GPU {self.found}" if self.found else f"no reservation pod {name} holds it"
-        )
+        pod = f"reservation pod {self.opened.namespace}/{self.opened.name}"
+        holder = f"{pod} holds GPU {self.found}" if self.found else f"no {pod} holds it"
         return f"it shares GPU {self.index} of {self.opened.node}, and {holder}: the kubelet may give it to others"
 
 
