@@ -180,9 +180,10 @@ func (m *promises) take(report *Report, e *Event) string {
 			m.release(pod.UID)
 			return before
 		}
-		if hold := planned + pod.Labels[groupLabel]; before == "" && m.at[hold] == pod.Node && m.node(pod.Node).tenants[hold].name == pod.Name {
+		hold := planned + pod.Labels[groupLabel]
+		if one := m.node(pod.Node).tenants[hold]; pod.Node != "" && before == "" && one != nil && one.name == pod.Name {
 			// The reservation pod takes the place of the planned one, with the zones that were predicted for that.
-			m.node(pod.Node).tenants[pod.UID], m.at[pod.UID] = m.node(pod.Node).tenants[hold], pod.Node
+			m.node(pod.Node).tenants[pod.UID], m.at[pod.UID] = one, pod.Node
 			m.release(hold)
 			return pod.Node
 		}
