@@ -87,6 +87,9 @@ def _compared_gpus(state: ClusterState, again: PodIndexes) -> Iterator[Compared]
     rows = len(state.columns.names)
     for row, node in enumerate(state.columns.names):
         yield f"{node}: free parts", state.columns.gpus.free(row), again.columns.gpus.free(row)
+    exposed = [[group.opened.group for group in indexes.shared_gpus.exposed] for indexes in (state, again)]
+    yield "exposed GPUs", *exposed
+    yield "nodes with exposed GPUs", *(indexes.columns.gpus.exposed(rows).tolist() for indexes in (state, again))
     largest = [indexes.columns.gpus.largest(rows).tolist() for indexes in (state, again)]
     yield "largest free parts", *largest
 

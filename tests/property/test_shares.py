@@ -8,7 +8,7 @@ from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
-from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, WHOLE, GpuShare
+from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, WHOLE, GpuShare
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
@@ -40,8 +40,10 @@ GROUPS = st.tuples(
     SHARE,
 )
 STEPS = st.lists(
-    st.tuples(st.sampled_from(("fail", "end", "reserve", "lose", "close", "restart", "go")), st.integers(0, 99)),
-    max_size=5,
+    st.tuples(
+        st.sampled_from(("fail", "end", "reserve", "reserve", "lose", "close", "restart", "go")), st.integers(0, 99)
+    ),
+    max_size=6,
 )
 ROUNDS = st.lists(st.tuples(st.lists(GROUPS, max_size=3), STEPS), min_size=1, max_size=5)
 
@@ -54,6 +56,7 @@ class Story:
         self.cluster.compares_indexes = True
         self.groups = 0
         self.opened: set[str] = set()
+        self.reserved = 0
         for number, (zones, policy, memory) in enumerate(layout):
             labels = {"nvidia.com/gpu.memory": str(memory)} if memory else {}
             held = {} if zones else {"cpu": 8, "gpu": 2}
@@ -73,14 +76,19 @@ class Story:
 
     def cycle(self) -> CycleResult:
         known = set(self.state.shared_gpus.groups)
+        exposed = {group.opened.node: group.opened.group for group in self.state.shared_gpus.exposed}
         result = self.cluster.cycle(ON)
         for decision in result.decisions:
             if isinstance(decision, payloads.GpuOpened):
                 assert decision.group not in self.opened, "a GPU group is opened once"
+                assert decision.node not in exposed, "its kubelet may give it the GPU that pods share"
                 self.opened.add(decision.group)
                 known.add(decision.group)
             elif isinstance(decision, payloads.PodPlaced):
                 self._has_its_parts(decision, known)
+                whole = GPU in self.state.pods[decision.uid].requests
+                assert not (whole and decision.node in exposed), "its kubelet may give it the GPU that pods share"
+                assert not {part.group for part in decision.gpus} & set(exposed.values())
         self._nothing_is_held_twice()
         return result
 
@@ -136,12 +144,18 @@ class Story:
             self.cluster.delete_pod(one)
 
     def reserve(self, pick: int) -> None:
-        """The binder has made reservation pods, and the watcher has seen them."""
-        for name, group in list(self.state.shared_gpus.groups.items()):
-            if group.planned and not group.closed:
+        """The binder has made reservation pods, also anew, and the watcher has seen them, with a GPU or before."""
+        for number, (name, group) in enumerate(list(self.state.shared_gpus.groups.items())):
+            gone = not group.uid and bool(group.parts)
+            if (group.planned or gone or not group.found) and not group.closed:
+                self.reserved += gone or group.planned
                 opened = group.opened
                 seen: dict[str, Any] = {"namespace": opened.namespace, "node_name": opened.node, "phase": "Running"}
                 seen |= {"labels": {GPU_GROUP_LABEL: name}, "scheduler_name": "default-scheduler"}
+                known = group.uid if group.uid and not group.planned else f"reservation-{self.reserved}"
+                seen |= {"uid": known, "resource_version": str(len(self.cluster.events))}
+                if pick % 4:
+                    seen["annotations"] = {GPU_INDEX_ANNOTATION: str((pick + number) % 3 // 2)}
                 self.cluster.add_pod(pod(opened.name, container("resource-reservation", gpu=1), **seen))
 
     def lose(self, pick: int) -> None:

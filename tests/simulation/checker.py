@@ -15,6 +15,7 @@ from kaicore.rules.events.payloads import CycleCompleted
 
 from tests.simulation.amounts import requested, requests_of, zones_of
 from tests.simulation.plan import LIMITS
+from tests.simulation.shares import GROUP, NAMESPACE, Shares
 
 Json = dict[str, Any]
 
@@ -34,6 +35,7 @@ class LoggedPod:
         over: whether it has ended, or is gone.
         leaving: whether it is to go: queues do not count it any more, nodes do.
         deleting: whether the API server deletes it, which no failed eviction takes back.
+        milli: thousandths of GPUs that it has parts of.
     """
 
     uid: str
@@ -50,6 +52,7 @@ class LoggedPod:
     deleting: bool = False
     succeeded: bool = False
     phase: str = ""
+    milli: int = 0
 
 
 @dataclass(slots=True)
@@ -62,6 +65,7 @@ class ApiPod:
     phase: str
     deleting: bool
     requests: dict[str, int]
+    reservation: bool = False
 
 
 class Checker:
@@ -80,6 +84,7 @@ class Checker:
         #: Pods that were bound although the log had given them back: their request was late on its way.
         self.late: set[str] = set()
         self.counts: dict[str, int] = defaultdict(int)
+        self.shares = Shares(self.wrong)
         self._gangs = gangs
         self._versions: dict[str, int] = {}
         self._watchers: list[tuple[int, str]] = []
@@ -104,6 +109,8 @@ class Checker:
             "PodBound": self._pod_bound,
             "BindFailed": self._bind_failed,
             "PlacementObserved": self._placement_observed,
+            "GpuOpened": self._gpu_opened,
+            "GpuClosed": self._gpu_closed,
         }
 
     def wrong(self, what: str) -> None:
@@ -215,13 +222,31 @@ class Checker:
             pod.node, pod.bound = seen["node_name"], True
         pod.deleting = pod.deleting or seen.get("deletion_at") is not None
         pod.leaving = pod.leaving or pod.deleting
+        if seen["namespace"] == NAMESPACE:
+            # It takes the place of the planned one, with the zones that were predicted for that.
+            planned = self.pods.pop(f"gpu-group/{seen.get('labels', {}).get(GROUP, '')}", None)
+            pod.zones = pod.zones if planned is None else planned.zones
         if pod.phase in _OVER:
             pod.over = True
+            self.shares.release(pod.uid)
             pod.succeeded = pod.phase == "Succeeded"
 
     def _pod_deleted(self, event: Event, body: Json) -> None:
         del event
         self._pod(body["uid"]).over = True
+        self.shares.release(body["uid"])
+
+    def _gpu_opened(self, event: Event, body: Json) -> None:
+        """The planned reservation pod takes its zones from here on."""
+        self.shares.gpu_opened(body)
+        planned = self._pod(f"gpu-group/{body['group']}")
+        planned.name, planned.node, planned.zones = body["name"], body["node"], zones_of(body.get("placement"))
+        self._check_zones(event, planned)
+
+    def _gpu_closed(self, event: Event, body: Json) -> None:
+        del event
+        self.shares.gpu_closed(body)
+        self.pods.pop(f"gpu-group/{body['group']}", None)
 
     def _eviction_decided(self, event: Event, body: Json) -> None:
         del event
@@ -245,12 +270,18 @@ class Checker:
                 self.wrong(
                     f"event {event.position}: {owned} is decided by {shard}, and by {self._shard_of[owned]} before"
                 )
+        pod.node, pod.bound, pod.outcome, pod.zones = node, False, False, zones_of(body.get("placement"))
+        pod.milli = self.shares.placed(pod.uid, pod.name, body)
+        self._check_zones(event, pod)
+        self._check_limit(event, pod)
+
+    def _check_zones(self, event: Event, pod: LoggedPod) -> None:
         held: dict[tuple[str, str], int] = defaultdict(int)
         for other in self.pods.values():
-            if other.node == node and not other.over:
+            if other.node == pod.node and not other.over and other is not pod:
                 for key, amount in other.zones.items():
                     held[key] += amount
-        pod.node, pod.bound, pod.outcome, pod.zones = node, False, False, zones_of(body.get("placement"))
+        node = pod.node
         for (zone, resource), amount in pod.zones.items():
             most = self.zones.get((node, zone, resource))
             if most is not None and held[zone, resource] + amount > most:
@@ -258,13 +289,12 @@ class Checker:
                     f"event {event.position}: pod {pod.name} is promised {amount} {resource} of {zone} of {node}, which"
                     f" has {most}, and {held[zone, resource]} are taken"
                 )
-        self._check_limit(event, pod)
 
     def _check_limit(self, event: Event, placed: LoggedPod) -> None:
-        if not placed.requests.get(_GPU):
+        if not placed.requests.get(_GPU) and not placed.milli:
             return
         there = [pod for pod in self.pods.values() if pod.queue == placed.queue and pod.node]
-        used = sum(pod.requests.get(_GPU, 0) for pod in there if not (pod.over or pod.leaving))
+        used = sum(pod.requests.get(_GPU, 0) + pod.milli / 1000 for pod in there if not (pod.over or pod.leaving))
         if used > LIMITS.get(placed.queue, used):
             self.wrong(f"event {event.position}: queue {placed.queue} has {used} GPUs, of {LIMITS[placed.queue]}")
 
@@ -296,7 +326,8 @@ class Checker:
         pod = self._pod(body["uid"])
         self._take_outcome(event, pod)
         if not pod.bound:
-            pod.node, pod.zones = "", {}
+            pod.node, pod.zones, pod.milli = "", {}, 0
+            self.shares.release(pod.uid)
 
     def _placement_observed(self, event: Event, body: Json) -> None:
         del event
@@ -311,12 +342,15 @@ class Checker:
         metadata, spec = body["metadata"], body["spec"]
         uid, node = metadata["uid"], spec.get("nodeName", "")
         before = self.api_pods.get(uid)
+        if metadata["namespace"] == NAMESPACE:
+            self.shares.reservation_written(metadata, node, gone=gone)
         if gone:
             self.api_pods.pop(uid, None)
             return
         phase = body.get("status", {}).get("phase", "Pending")
+        reservation = metadata["namespace"] == NAMESPACE
         pod = self.api_pods[uid] = ApiPod(
-            uid, metadata["name"], node, phase, "deletionTimestamp" in metadata, requested(spec)
+            uid, metadata["name"], node, phase, "deletionTimestamp" in metadata, requested(spec), reservation
         )
         if before is not None and before.node and before.node != node:
             self.wrong(f"pod {pod.name} is on {node!r}, and was bound to {before.node}")
@@ -326,7 +360,9 @@ class Checker:
 
     def _check_binding(self, pod: ApiPod) -> None:
         logged = self.pods.get(pod.uid)
-        if logged is None or logged.node != pod.node:
+        if pod.reservation:
+            self.counts["reservations"] += 1
+        elif logged is None or logged.node != pod.node:
             if logged is not None and not logged.node:
                 self.late.add(pod.uid)
                 self.counts["late bindings"] += 1
@@ -338,6 +374,10 @@ class Checker:
             for resource, amount in other.requests.items():
                 held[resource] += amount
         if any(other.uid in self.late for other in there):
+            return
+        self.shares.check_devices({other.uid: other.name for other in there})
+        if pod.reservation or pod.node in self.shares.lost:
+            # What was promised meanwhile may be on its way; where the pod was lost, its GPU may be given away.
             return
         for resource, amount in held.items():
             most = self.allocatable.get(pod.node, {}).get(resource)

@@ -15,6 +15,7 @@ def check_end(world: "World", site: "Site") -> None:
     site.checker.now = world.loop.time()
     _check_everything_ran(site)
     site.checker.check_agreement()
+    site.checker.shares.check_end()
     _check_replay(world, site)
 
 

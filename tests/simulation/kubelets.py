@@ -6,9 +6,11 @@ What a kubelet must not forget is on its disk before the API server hears of it,
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import msgspec
+from kai_fleet.gpu_reservations import devices_of
 from kai_fleet.node.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.node.checkpoint import NodeState, restore, snapshot
 from kai_fleet.node.nrt import API_VERSION, NrtBuilder
@@ -16,8 +18,10 @@ from kai_fleet.node.nrt import PATH as NRT_PATH
 from kai_fleet.node.objects import node_marks, node_object, node_status
 from kai_fleet.node.wire import PodObject
 from kai_fleet.profiles.nodes import NodeSpec
+from kai_gpu_reservation.device import own_gpu
+from kai_gpu_reservation.main import annotate
 from kai_ingest.reports import Answer, Report
-from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, KaiError
+from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, ConfigurationError, KaiError
 from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, Relist
@@ -25,6 +29,7 @@ from kaicore.kube.wire.resources import Resource
 from kaicore.rules.model.placement import ContainerPlacement
 
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
+from tests.simulation.shares import NAMESPACE
 from tests.virtual_storm import placement_of
 
 #: Seconds until a write that failed is sent again.
@@ -62,6 +67,8 @@ class Kubelet:
         self._writes: deque[tuple[str, PodObject, bytes]] = deque()
         self._due = asyncio.Event()
         self._changed = asyncio.Event()
+        self._reserving: asyncio.Queue[PodObject] = asyncio.Queue()
+        self._ran: set[str] = set()
         self._first: list[PodObject] | None = []
         self._sequence = 0
         path = f"/api/v1/pods?fieldSelector=spec.nodeName%3D{spec.name}"
@@ -71,7 +78,7 @@ class Kubelet:
         """Join the cluster, and run pods until killed."""
         self._do(self.agent.wakes(self._now()))
         await self._register()
-        await asyncio.gather(self._reflector.run(), self._write(), self._export())
+        await asyncio.gather(self._reflector.run(), self._write(), self._export(), self._programs())
 
     def _now(self) -> float:
         return EPOCH_S + self._loop.time() + self._process.offset_s
@@ -122,9 +129,12 @@ class Kubelet:
             elif self._first is not None:
                 self._first.append(change.object)
             else:
+                self._reserve(change.object)
                 self._do(self.agent.pod_seen(change.object, now))
         if self._first is not None and self._reflector.core.synced:
             first, self._first = self._first, None
+            for pod in first:
+                self._reserve(pod)
             self._do(self.agent.synced(first, now))
         self._settle()
 
@@ -171,6 +181,30 @@ class Kubelet:
                     await self._insist("PATCH", f"{path}/status", status)
                 self._writes.popleft()
             self._due.clear()
+
+    # --- programs of reservation pods ---------------------------------------------------------------------------------
+
+    def _reserve(self, pod: PodObject) -> None:
+        """Run the program of a reservation pod once its container has started."""
+        ran = pod.status.phase == "Running" and pod.metadata.deletion_timestamp is None
+        if ran and pod.metadata.namespace == NAMESPACE and pod.metadata.uid not in self._ran:
+            self._ran.add(pod.metadata.uid)
+            self._reserving.put_nowait(pod)
+
+    async def _programs(self) -> None:
+        while True:
+            pod = await self._reserving.get()
+            try:
+                gpu = own_gpu({}, driver=partial(devices_of, self.agent.kubelet, pod.metadata.uid))
+                await annotate(self._client, namespace=NAMESPACE, name=pod.metadata.name, gpu=gpu)
+            except ConfigurationError:
+                # The pod is gone, or another one has its name.
+                continue
+            except ApiStatus:
+                continue
+            except ClusterUnavailable:
+                await asyncio.sleep(_RETRY_S)
+                self._reserving.put_nowait(pod)
 
     # --- the exporter -----------------------------------------------------------------------------------------------
 

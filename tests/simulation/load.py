@@ -5,14 +5,17 @@ from functools import cache
 from typing import Any
 
 import msgspec
+from kai_apiserver.rest.patches.strategic import apply_json_patch
 from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import parse_profile
 from kaicore.analysis.trial.dispatching.submitting import read_dispatch
 from kaicore.analysis.trial.simulation import Located
+from kaicore.kube.gpu_shares import SHARE_ANNOTATIONS, sharing_patch
 from kaicore.rules.events.payloads import DispatchSubmitted
 
 from tests.simulation.api import ApiServer
 from tests.simulation.plan import GANG_GRACE_S, LIMITS, NODES, Arrival
+from tests.simulation.shares import NAMESPACE
 
 _PROFILE = """
 groups:
@@ -48,11 +51,13 @@ def nodes(*, lag: bool) -> tuple[NodeSpec, ...]:
     """The nodes; their kubelets are ahead of the API, or not."""
     specs = expand(parse_profile(_PROFILE.replace("LAG", _LAG if lag else ""), source="simulation"))
     assert tuple(spec.name for spec in specs) == NODES
-    return tuple(replace(spec, labels={**spec.labels, RACK: f"r{spec.number // 2}"}) for spec in specs)
+    of_gpus = {"nvidia.com/gpu.memory": "40000"}
+    return tuple(replace(spec, labels={**spec.labels, **of_gpus, RACK: f"r{spec.number // 2}"}) for spec in specs)
 
 
 def prepare(api: ApiServer) -> None:
     """Create what is there from the beginning."""
+    api.create("", "namespaces", {"metadata": {"name": NAMESPACE}}, namespace="")
     for name, value in (("low", -10), ("high", 50)):
         api.create("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": name}, "value": value}, namespace="")
     anything = {"quota": -1, "limit": -1, "overQuotaWeight": 1}
@@ -79,9 +84,18 @@ def come(api: ApiServer, one: Arrival) -> list[str]:
     uids = []
     for number in range(one.pods):
         pod = {"metadata": _metadata(f"{one.name}-{number}", one), "spec": _spec(one)}
+        _admit(pod)
         stored = api.create("", "pods", pod)
         uids += [stored.uid] if stored is not None else []
     return uids
+
+
+def _admit(pod: dict[str, Any]) -> None:
+    """Complete a new pod as the webhook does."""
+    if not pod["metadata"]["annotations"].keys().isdisjoint(SHARE_ANNOTATIONS):
+        document = apply_json_patch(pod, sharing_patch(pod, "1234567"))
+        pod.clear()
+        pod.update(document)
 
 
 def dispatch(one: Arrival) -> DispatchSubmitted:
@@ -121,6 +135,12 @@ def _metadata(name: str, one: Arrival) -> dict[str, Any]:
     annotations = {"simulator.kai.scheduler/run-seconds": str(one.run_s)}
     if one.kind == "gang":
         annotations["pod-group-name"] = one.name
+    if one.milli:
+        annotations["gpu-fraction"] = str(one.milli / 1000)
+    if one.mib:
+        annotations["gpu-memory"] = str(one.mib)
+    if one.devices > 1 and (one.milli or one.mib):
+        annotations["gpu-fraction-num-devices"] = str(one.devices)
     named = {"name": name} if name else {}
     return {**named, "annotations": annotations, "labels": {"kai.scheduler/queue": one.queue}}
 

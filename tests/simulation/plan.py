@@ -33,6 +33,8 @@ READING_ROLES = ("projector-0", "webhook-0", "api-0")
 _READING_LINKS = (*((role, "log") for role in READING_ROLES), ("reader-0", "kai-api"), ("api", "webhook"))
 _HUB_LINKS = (("author-0", "hub-0"), ("author-0", "hub-1"))
 _READERS_EACH = 8
+#: One plan in so many has shares of GPUs.
+_SHARES_EACH = 2
 
 GANG_GRACE_S = 6.0
 
@@ -42,7 +44,8 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         at: seconds since the beginning.
-        kind: `pod`, `job`, `gang` come; `delete`, `evict` a pod, `delete-job`; `cordon`, `uncordon` a node;
+        kind: `pod`, `job`, `gang` come; `delete`, `evict` a pod, `delete-job`; `cordon`, `uncordon` a node; `lose` a
+            reservation pod, which somebody deletes;
             `dispatch` is submitted to the hub; `drain`, `resume` a cluster; `topology`, `no-topology` and `judged`,
             a group, are written by an author with objects that a webhook judges.
         name: of what comes or goes.
@@ -55,6 +58,9 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
         rack: whether the gang wants one rack.
         staged: whether pods have an init container and a sidecar.
         topology: that a judged group names.
+        milli: thousandths of a GPU that each pod asks for, instead of whole ones.
+        mib: MiB of a GPU's memory, likewise.
+        devices: of how many GPUs.
     """
 
     at: float
@@ -69,6 +75,9 @@ class Arrival(msgspec.Struct, frozen=True, omit_defaults=True):
     rack: bool = False
     staged: bool = False
     topology: str = ""
+    milli: int = 0
+    mib: int = 0
+    devices: int = 1
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -106,6 +115,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
         skew_s: how far the processes' clocks are apart at most.
         clusters: how many clusters there are; more than one have a hub.
         readers: whether projector, webhook and API run, and clients that ask them.
+        shares: whether GPUs are shared.
         plant: a fault of the code that is planted, for tests of the simulation.
     """
 
@@ -121,6 +131,7 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
     plant: str = ""
     clusters: int = 1
     readers: bool = False
+    shares: bool = False
 
 
 def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
@@ -142,7 +153,30 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
         skew_s=chance.choice((0.0, 0.0, 0.5, 30.0)),
         plant=plant,
     )
+    if seed % _SHARES_EACH == 1:
+        plan = with_shares(plan)
     return with_readers(plan) if seed % _READERS_EACH == 0 else plan
+
+
+def with_shares(plan: Plan) -> Plan:
+    """Have half of the pods and gangs ask for shares of GPUs, and reservation pods deleted; all else stays as it is."""
+    chance = random.Random(f"shares/{plan.seed}")
+    arrivals = [
+        _shared(chance, one) if one.kind in ("pod", "gang") and not one.staged else one for one in plan.arrivals
+    ]
+    while chance.random() < 0.3:
+        arrivals.append(Arrival(round(chance.uniform(1.0, plan.seconds), 3), "lose", chance.choice(NODES)))
+    arrivals.sort(key=lambda one: one.at)
+    return msgspec.structs.replace(plan, arrivals=tuple(arrivals), shares=True)
+
+
+def _shared(chance: random.Random, one: Arrival) -> Arrival:
+    drawn, milli, mib = chance.random(), chance.choice((100, 250, 333, 500, 700)), chance.choice((5_000, 20_000))
+    devices = 1 + (chance.random() < 0.15)
+    if drawn > 0.6:
+        return one
+    share = {"milli": milli} if drawn < 0.45 else {"mib": mib}
+    return msgspec.structs.replace(one, gpu=0, cpu=min(one.cpu, 3), devices=devices, **share)
 
 
 def with_readers(plan: Plan) -> Plan:

@@ -82,6 +82,7 @@ class Pace:
     snapshot_events: int = 60
     give_up_s: float = 8.0
     side_writes: bool = True
+    shares: bool = False
     hub_lease_s: float = 3.0
     hub_patience_s: float = 5.0
 
@@ -190,6 +191,9 @@ async def bind(place: Place, pace: Pace) -> None:
             scheduled_events=False,
             snapshot_events=pace.snapshot_events,
             hub_lease_s=pace.hub_lease_s,
+            gpu_sharing=pace.shares,
+            gpu_reservation_image="kai-ledger",
+            gpu_give_up_s=pace.give_up_s,
         ),
         jitter=place.chance.random,
     ).run()

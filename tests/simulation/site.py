@@ -19,6 +19,7 @@ from tests.simulation.kubelets import Kubelet
 from tests.simulation.loop import Process
 from tests.simulation.plan import Arrival
 from tests.simulation.reading import Reading
+from tests.simulation.shares import NAMESPACE
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -83,12 +84,25 @@ class Site:
                 self.api.delete("pods", self._pod_of(one.name), grace_s=None)
             case "evict":
                 self.api.evict(self._pod_of(one.name))
+            case "lose":
+                self._lose(one.name)
             case "delete-job":
                 self.api.delete("jobs", one.name, group="batch", grace_s=None)
             case "topology" | "no-topology" | "judged" if self.reading is not None:
                 self.reading.create(one)
             case "cordon" | "uncordon":
                 self.api.patch("", "nodes", one.name, {"spec": {"unschedulable": one.kind == "cordon"}})
+
+    def _lose(self, node: str) -> None:
+        """Delete the first reservation pod of a node, as somebody may by hand."""
+        names = sorted(
+            pod.name
+            for pod in self.checker.api_pods.values()
+            if pod.reservation and pod.node == node and not pod.deleting
+        )
+        if names:
+            self.checker.shares.lost.add(node)
+            self.api.delete("pods", names[0], namespace=NAMESPACE, grace_s=None)
 
     def is_over(self) -> bool:
         """True if no work with a known end waits or runs any more."""
@@ -151,3 +165,5 @@ class Site:
             body = msgspec.json.decode(stored.body)
             self.checker.pod_written(body, gone=event.type is EventType.DELETED)
             world.hub_checker.pod_written(self.cluster, body)
+        elif collection.resource.storage == "configmaps" and event.type is not EventType.DELETED:
+            self.checker.shares.config_map_written(msgspec.json.decode(stored.body))

@@ -99,9 +99,13 @@ class World:
         self.network.on_fate = self._fate
         self._chance = random.Random(f"world/{plan.seed}")
         self._last_change = 0.0
-        self.pace = services.Pace(side_writes=plan.side_writes)
+        self.pace = services.Pace(side_writes=plan.side_writes, shares=plan.shares)
         self.config = EngineConfig(
-            bind_backoff_us=200_000, bind_backoff_max_us=3_000_000, recheck_us=3_000_000, nomination_us=10_000_000
+            bind_backoff_us=200_000,
+            bind_backoff_max_us=3_000_000,
+            recheck_us=3_000_000,
+            nomination_us=10_000_000,
+            gpu_sharing=plan.shares,
         )
         self._graves: list[Process] = []
         self._servers: list[Process] = []

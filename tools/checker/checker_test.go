@@ -395,3 +395,151 @@ func TestAnEventThatWasReadAndIsGoneIsRefused(t *testing.T) {
 		t.Errorf("got %v", report.Wrong)
 	}
 }
+
+const gpuNodeText = `{"node":{"name":"n","labels":{"nvidia.com/gpu.memory":"40000"},"allocatable":{"cpu":8000,"pods":10,"nvidia.com/gpu":2}}}`
+
+func openedText(group string) string {
+	return fmt.Sprintf(`{"node":"n","group":"%s","namespace":"r","name":"r-%s","cycle":"c/1"}`, group, group)
+}
+
+func partsText(uid string, parts ...string) string {
+	return fmt.Sprintf(`{"uid":"%s","node":"n","gpus":[%s]}`, uid, strings.Join(parts, ","))
+}
+
+func part(group string, milli, mib int) string {
+	return fmt.Sprintf(`{"group":"%s","milli":%d,"mib":%d}`, group, milli, mib)
+}
+
+func reservationText(uid, group, phase string) string {
+	return fmt.Sprintf(`{"pod":{"uid":"%s","namespace":"r","name":"r-%s","phase":"%s","node_name":"n","labels":{"runai-gpu-group":"%s"},`+
+		`"containers":[{"requests":{"nvidia.com/gpu":1}}]}}`, uid, group, phase, group)
+}
+
+// shared makes the log of two pods that share a GPU until both are over, and the API server's journal of it.
+func shared(t *testing.T) (*history, *Journal) {
+	h := newHistory()
+	h.event("node/n", "NodeObserved", gpuNodeText)
+	for _, uid := range []string{"a", "b"} {
+		h.event("pod/"+uid, "PodObserved", podText(uid, "Pending", "", "1000"))
+	}
+	h.event("node/n", "GpuOpened", openedText("g"))
+	for _, uid := range []string{"a", "b"} {
+		h.event("pod/"+uid, "PodPlaced", partsText(uid, part("g", 500, 20000)))
+	}
+	h.event("pod/r", "PodObserved", reservationText("r", "g", "Running"))
+	for _, uid := range []string{"a", "b"} {
+		h.event("pod/"+uid, "PodBound", fmt.Sprintf(`{"uid":"%s","node":"n"}`, uid))
+		h.event("pod/"+uid, "PodObserved", podText(uid, "Succeeded", "n", "1000"))
+	}
+	h.event("node/n", "GpuClosed", `{"node":"n","group":"g","reason":"Unused"}`)
+	h.event("pod/r", "PodDeleted", `{"uid":"r"}`)
+	return h, journalOf(t, append(sharedLines(), `8 pods r/r-g -`)...)
+}
+
+func sharedLines() []string {
+	lines := []string{`1 nodes n {"metadata":{"name":"n"}}`}
+	object := func(version int, uid, labels, scheduler, node, phase string) {
+		namespace, name := "default", uid
+		if labels != "{}" {
+			namespace, name = "r", "r-g"
+		}
+		lines = append(lines, fmt.Sprintf(`%d pods %s/%s {"metadata":{"uid":"%s","name":"%s","namespace":"%s","labels":%s},`+
+			`"spec":{"schedulerName":"%s","nodeName":"%s"},"status":{"phase":"%s"}}`, version, namespace, name, uid, name, namespace,
+			labels, scheduler, node, phase))
+	}
+	object(2, "a", "{}", "kai-ledger", "", "Pending")
+	object(3, "b", "{}", "kai-ledger", "", "Pending")
+	object(4, "r", `{"runai-gpu-group":"g","app.kubernetes.io/managed-by":"kai-ledger"}`, "default-scheduler", "n", "Running")
+	object(5, "a", "{}", "kai-ledger", "n", "Succeeded")
+	object(6, "b", "{}", "kai-ledger", "n", "Succeeded")
+	return lines
+}
+
+func TestPodsThatShareAGpuAreAccepted(t *testing.T) {
+	h, journal := shared(t)
+	report := h.check(t, journal)
+	accepted(t, report)
+	if report.Checked["gpus"] != 1 || report.Checked["parts"] != 2 || report.Checked["reservation-pods"] != 1 {
+		t.Errorf("got %v", report.Checked)
+	}
+}
+
+func TestAReservationPodThatIsLeftIsRefused(t *testing.T) {
+	h, _ := shared(t)
+	h.events = h.events[:len(h.events)-1]
+	refused(t, h.check(t, journalOf(t, sharedLines()...)), "reservation-left: pod r/r-g is there in the end, and its GPU is closed")
+}
+
+func TestAGpuThatNoReservationPodHeldIsRefused(t *testing.T) {
+	h, journal := shared(t)
+	journal.Pods["r"].Reserves = false
+	refused(t, h.check(t, journal), "unreserved: pods were bound to GPU group g on node n, and no reservation pod ever held it")
+}
+
+func TestAReservationPodOfNoOpenedGpuIsRefused(t *testing.T) {
+	h, journal := shared(t)
+	stray := *journal.Pods["r"]
+	stray.Name = "r-other"
+	journal.Pods["stray"] = &stray
+	report := h.check(t, journal)
+	if !strings.Contains(strings.Join(report.Findings, "\n"), "reservation-undecided: pod r/r-other holds a GPU of node \"n\"") {
+		t.Errorf("got %q", report.Findings)
+	}
+}
+
+// broken makes the log of a GPU that is opened for pods a and b, and what goes wrong then.
+func broken(t *testing.T, events ...[2]string) *Report {
+	h := newHistory()
+	h.event("node/n", "NodeObserved", gpuNodeText)
+	for _, uid := range []string{"a", "b"} {
+		h.event("pod/"+uid, "PodObserved", podText(uid, "Pending", "", "1000"))
+	}
+	h.event("node/n", "GpuOpened", openedText("g"))
+	h.event("pod/a", "PodPlaced", partsText("a", part("g", 600, 0)))
+	for _, event := range events {
+		h.event("x", event[0], event[1])
+	}
+	return h.check(t, nil)
+}
+
+func TestSharesThatContradictEachOtherAreRefused(t *testing.T) {
+	closed := [2]string{"GpuClosed", `{"node":"n","group":"g","reason":"Unused"}`}
+	ended := [2]string{"PodDeleted", `{"uid":"a"}`}
+	for want, events := range map[string][][2]string{
+		"part-promised-twice: cluster c: position 6 gives pod default/p 500 thousandths of GPU group g, of which 1100": {
+			{"PodPlaced", partsText("b", part("g", 500, 0))}},
+		"of which 700 and 50000 MiB are promised then":                   {{"PodPlaced", partsText("b", part("g", 100, 50000))}},
+		"gives pod default/p two parts of GPU group g":                   {{"PodPlaced", partsText("b", part("g", 100, 0), part("g", 100, 0))}},
+		"a part of GPU group h, which is not open on node n":             {{"PodPlaced", partsText("b", part("h", 100, 0))}},
+		"a part of GPU group g, which is not open on node n":             {ended, closed, {"PodPlaced", partsText("b", part("g", 100, 0))}},
+		"gpu-opened-twice: cluster c: position 6 opens GPU group g":      {{"GpuOpened", openedText("g")}},
+		"position 6 closes GPU group g, of which 1 pods have parts":      {closed},
+		"position 8 closes GPU group g, which is not open":               {ended, closed, closed},
+		"gpu-left-open: cluster c: GPU group g on node n is open in the": {ended},
+		"promised-twice: cluster c: position 7 promises pod default/p 1 of nvidia.com/gpu on node n, where 0 of 2 were left": {
+			{"GpuOpened", openedText("h")}, {"GpuOpened", openedText("i")}},
+	} {
+		report := broken(t, events...)
+		if !strings.Contains(strings.Join(report.Findings, "\n"), want) {
+			t.Errorf("got %q, want %q", report.Findings, want)
+		}
+	}
+}
+
+func TestPartsCountInTheirQueue(t *testing.T) {
+	h := newHistory()
+	h.event("node/n", "NodeObserved", gpuNodeText)
+	h.event("queue/q", "QueueObserved", `{"queue":{"name":"q","shares":{"gpu":{"limit":1}}}}`)
+	for index, uid := range []string{"a", "b", "c"} {
+		h.event("pod/"+uid, "PodObserved", podText(uid, "Pending", "", "1000"))
+		group := fmt.Sprint("g", index)
+		h.event("node/n", "GpuOpened", openedText(group))
+		if index < 2 {
+			h.event("pod/"+uid, "PodPlaced", partsText(uid, part(group, 500, 0)))
+		}
+	}
+	h.events = h.events[:len(h.events)-1]
+	accepted(t, h.check(t, nil))
+	h.event("pod/c", "PodPlaced", partsText("c", part("g1", 100, 0)))
+	refused(t, h.check(t, nil), "queue q then has 1.1 of gpu, its limit is 1")
+}

@@ -25,6 +25,8 @@ type ApiPod struct {
 	UID, Namespace, Name, Scheduler, Phase, Node string
 	Binds                                        []Bind
 	Deleted                                      bool
+	Reserves                                     bool   // it holds a GPU for pods that share it
+	Group                                        string // which one
 }
 
 func (p *ApiPod) String() string { return p.Namespace + "/" + p.Name }
@@ -39,9 +41,10 @@ type Journal struct {
 
 type object struct {
 	Metadata struct {
-		UID       string `json:"uid"`
-		Name      string `json:"name"`
-		Namespace string `json:"namespace"`
+		UID       string            `json:"uid"`
+		Name      string            `json:"name"`
+		Namespace string            `json:"namespace"`
+		Labels    map[string]string `json:"labels"`
 	} `json:"metadata"`
 	Spec struct {
 		NodeName      string `json:"nodeName"`
@@ -142,6 +145,8 @@ func (j *Journal) pod(rv int64, key string, body []byte, keys map[string]string)
 		pod = &ApiPod{UID: o.Metadata.UID, Namespace: o.Metadata.Namespace, Name: o.Metadata.Name}
 		j.Pods[pod.UID] = pod
 	}
+	pod.Group = o.Metadata.Labels[groupLabel]
+	pod.Reserves = pod.Group != "" && o.Metadata.Labels["app.kubernetes.io/managed-by"] == "kai-ledger"
 	pod.Scheduler, pod.Phase = o.Spec.SchedulerName, o.Status.Phase
 	if o.Spec.NodeName != pod.Node {
 		pod.Node = o.Spec.NodeName

@@ -45,9 +45,11 @@ func check(recording *Recording) *Report {
 		checkAppends(report, cluster, events, recording.Appends[cluster])
 		checkPromises(report, cluster, events)
 		checkQueues(report, cluster, events)
+		gpus := checkShares(report, cluster, events)
 		if recording.Cluster == cluster {
 			checkObjects(report, events, recording.Journal)
 			checkBinds(report, events, recording.Journal)
+			checkReservations(report, gpus, recording.Journal)
 		}
 	}
 	return report

@@ -102,6 +102,8 @@ type body struct {
 	Name      string          `json:"name"`
 	Code      int             `json:"code"`
 	Gone      bool            `json:"gone"`
+	Group     string          `json:"group"`
+	Gpus      []partBody      `json:"gpus"`
 	Pod       *podBody        `json:"pod"`
 	Placement *placementBody  `json:"placement"`
 	Node      json.RawMessage `json:"node"`

@@ -92,10 +92,13 @@ func checkPromises(report *Report, cluster string, events []Event) {
 		}
 		node := m.node(touched)
 		over := node.excess()
-		if e.Type == "PodPlaced" {
+		if e.Type == "PodPlaced" || e.Type == "GpuOpened" {
 			decisions++
 			b := decode(report, e)
 			own := node.tenants[b.UID]
+			if e.Type == "GpuOpened" {
+				own = node.tenants[planned+b.Group]
+			}
 			for _, c := range sorted(over) {
 				if own != nil && own.cells[c] > 0 && over[c] > node.brought[c] {
 					report.wrong("promised-twice", "cluster %s: position %d promises pod %s %d of %s%s on node %s, where %d of %d "+
@@ -177,6 +180,13 @@ func (m *promises) take(report *Report, e *Event) string {
 			m.release(pod.UID)
 			return before
 		}
+		hold := planned + pod.Labels[groupLabel]
+		if one := m.node(pod.Node).tenants[hold]; pod.Node != "" && before == "" && one != nil && one.name == pod.Name {
+			// The reservation pod takes the place of the planned one, with the zones that were predicted for that.
+			m.node(pod.Node).tenants[pod.UID], m.at[pod.UID] = one, pod.Node
+			m.release(hold)
+			return pod.Node
+		}
 		if pod.Node != "" && before != pod.Node {
 			m.put(pod.UID, pod.Node, e.Subject, nil)
 			return pod.Node
@@ -201,6 +211,17 @@ func (m *promises) take(report *Report, e *Event) string {
 			return ""
 		}
 		m.put(b.UID, b.nodeName(), e.Subject, b.Placement.zones())
+		return b.nodeName()
+	case "GpuOpened":
+		b := decode(report, e)
+		hold := planned + b.Group
+		m.put(hold, b.nodeName(), b.Name, b.Placement.zones())
+		cells := m.node(b.nodeName()).tenants[hold].cells
+		cells[cell{"", reservedUnit}], cells[cell{"", "pods"}] = 1, 1
+		return b.nodeName()
+	case "GpuClosed":
+		b := decode(report, e)
+		m.release(planned + b.Group)
 		return b.nodeName()
 	case "PlacementObserved":
 		b := decode(report, e)

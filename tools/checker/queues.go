@@ -11,6 +11,7 @@ type queue struct {
 // checkQueues: no decision brings the pods of a queue, those below it among them, above its limit.
 func checkQueues(report *Report, cluster string, events []Event) {
 	queues, pods := map[string]*queue{}, map[string]*podBody{}
+	parts := map[string]int64{}             // thousandths of GPUs by uid, of pods that share them
 	holding := map[string]map[string]bool{} // by queue, the uids of its pods that hold something
 	checked := 0
 	drop := func(uid string) {
@@ -47,7 +48,12 @@ func checkQueues(report *Report, cluster string, events []Event) {
 				drop(b.UID)
 			}
 		case "PodPlaced":
-			pod := pods[decode(report, e).UID]
+			b := decode(report, e)
+			pod := pods[b.UID]
+			parts[b.UID] = 0
+			for _, part := range b.Gpus {
+				parts[b.UID] += part.Milli
+			}
 			if pod == nil || pod.finished() || queues[pod.Labels["kai.scheduler/queue"]] == nil {
 				continue
 			}
@@ -58,13 +64,13 @@ func checkQueues(report *Report, cluster string, events []Event) {
 				}
 				holding[name][pod.UID] = true
 				for resource, limit := range queues[name].limits {
-					own, used := counted(pod.requests(), resource), int64(0)
+					own, used := counted(pods[pod.UID], parts, resource), int64(0)
 					for uid := range holding[name] {
-						used += counted(pods[uid].requests(), resource)
+						used += counted(pods[uid], parts, resource)
 					}
-					if own > 0 && used > limit {
-						report.wrong("queue-limit", "cluster %s: position %d places pod %s: queue %s then has %d of %s, its limit is %d",
-							cluster, e.Position, e.Subject, name, used, resource, limit)
+					if own > 0 && used > limit*whole {
+						report.wrong("queue-limit", "cluster %s: position %d places pod %s: queue %s then has %g of %s, its limit is %d",
+							cluster, e.Position, e.Subject, name, float64(used)/whole, resource, limit)
 					}
 				}
 			}
@@ -73,15 +79,16 @@ func checkQueues(report *Report, cluster string, events []Event) {
 	report.count("queue-decisions", checked)
 }
 
-// counted is a pod's amount of a queue's resource: `gpu` stands for the GPUs of all vendors.
-func counted(requests amounts, resource string) int64 {
+// counted is a pod's amount of a queue's resource, in thousandths: `gpu` stands for the GPUs of all vendors, and for parts.
+func counted(pod *podBody, parts map[string]int64, resource string) int64 {
+	requests := pod.requests()
 	if resource != "gpu" {
-		return requests[resource]
+		return requests[resource] * whole
 	}
-	sum := int64(0)
+	sum := parts[pod.UID]
 	for name, amount := range requests {
 		if strings.HasSuffix(name, "/gpu") {
-			sum += amount
+			sum += amount * whole
 		}
 	}
 	return sum

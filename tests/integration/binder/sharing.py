@@ -39,12 +39,14 @@ class SharedNode:
     Attributes:
         given: the GPU of each reservation pod that there ever was, by uid.
         admits: whether the kubelet admits such pods.
+        gives: the GPU that the kubelet gives; by default another one each time.
     """
 
     def __init__(self, scene: Scene) -> None:
         self.scene = scene
         self.given: dict[str, str] = {}
         self.admits = True
+        self.gives = ""
         self._seen: dict[str, Json] = {}
         self._observed = 0
 
@@ -74,7 +76,7 @@ class SharedNode:
     async def _admit(self, pod: Json) -> None:
         meta = pod["metadata"]
         path = f"{RESERVATIONS}/{meta['name']}"
-        self.given[meta["uid"]] = gpu = f"GPU-{len(self.given)}"
+        self.given[meta["uid"]] = gpu = self.gives or f"GPU-{len(self.given)}"
         if self.admits:
             await self.scene.api.merge(f"{path}/status", {"status": {"phase": "Running"}})
             await annotate(self.scene.api.client, namespace=meta["namespace"], name=meta["name"], gpu=gpu)

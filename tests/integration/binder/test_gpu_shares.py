@@ -8,7 +8,8 @@ import pytest
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.rules.events.payloads import BindFailed, GpuClosed, PodBound
+from kaicore.rules.events.payloads import BindFailed, GpuClosed, PodBound, PodObserved
+from kaicore.rules.model.gpu_share import GPU_INDEX_ANNOTATION, reservation_name
 
 from tests.integration.binder.conftest import RunningBinder, Scene
 from tests.integration.binder.sharing import CONFIG_MAPS, OPTIONS, RESERVATIONS, SharedNode, shared_node
@@ -24,6 +25,15 @@ async def node(scene: Scene) -> AsyncIterator[SharedNode]:
 
 async def data_of(scene: Scene, name: str = "") -> dict[str, str]:
     return dict((await scene.api.get(f"{CONFIG_MAPS}/{name}"))["data"])
+
+
+async def is_made_anew(scene: Scene, node: SharedNode) -> bool:
+    """Whether there is a second reservation pod that says which GPU it holds, and the log has that."""
+    pods = await scene.api.items(RESERVATIONS)
+    annotated = [GPU_INDEX_ANNOTATION in one["metadata"].get("annotations", {}) for one in pods]
+    seen = [one for one in await node.recorded("PodObserved") if isinstance(one, PodObserved)]
+    found = {one.pod.uid for one in seen if GPU_INDEX_ANNOTATION in one.pod.annotations}
+    return annotated == [True] and len(found) == len(node.given) == 2
 
 
 async def test_pods_that_share_a_gpu_are_told_the_one_that_its_reservation_pod_got(
@@ -96,6 +106,42 @@ async def test_reservation_that_comes_to_nothing_gives_the_pod_back_and_closes_t
     assert isinstance(closed, GpuClosed)
     assert closed.group == "aaaaaaaa"
     assert "nodeName" not in (await scene.api.get(f"{PODS}/a"))["spec"]
+
+
+@pytest.mark.parametrize("how", ["deleted", "evicted"])
+@pytest.mark.parametrize("same", [True, False], ids=["same GPU", "another GPU"])
+async def test_reservation_pod_that_is_lost_is_made_anew_and_serves_if_it_gets_the_same_gpu(
+    scene: Scene, node: SharedNode, how: str, same: bool
+) -> None:
+    a, b = await node.shared_pod("a"), await node.shared_pod("b")
+    node.start()
+    await node.place(a)
+    assert isinstance((await scene.outcomes(1))["a"], PodBound)
+    node.gives = "GPU-0" if same else "GPU-1"
+    path = f"{RESERVATIONS}/{reservation_name('n1', 'aaaaaaaa')}"
+    if how == "deleted":
+        await scene.api.client.delete(path, {})
+    else:
+        status = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on resource: memory"}
+        await scene.api.merge(f"{path}/status", {"status": status})
+    async with asyncio.timeout(PATIENCE_S):
+        while not await is_made_anew(scene, node):
+            node.check_binders()
+            await asyncio.sleep(0.02)
+    assert await node.recorded("GpuClosed") == [], "a pod shares it still"
+    await node.place(b, opens=False)
+    outcome = (await scene.outcomes(2))["b"]
+    if same:
+        assert isinstance(outcome, PodBound)
+        assert (await data_of(scene, "b-1234567-shared-gpu-0"))["NVIDIA_VISIBLE_DEVICES"] == "GPU-0"
+        await node.end("b")
+    else:
+        assert isinstance(outcome, BindFailed)
+        assert "its reservation pod holds GPU GPU-1, and its pods share GPU GPU-0" in outcome.message
+    await node.end("a")
+    await node.until_empty()
+    assert len(await node.recorded("GpuClosed")) == 1
+    assert len(node.given) == 2
 
 
 @pytest.mark.parametrize(

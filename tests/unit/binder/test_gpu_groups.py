@@ -89,6 +89,43 @@ def test_next_step_of_a_share_follows_from_what_is_known_of_its_gpu(
     assert next_step(placed(), folded(*events).of(placed()))[0] is step
 
 
+LOST = (PodDeleted("r-g1", NAMESPACE, "r"), reservation(phase="Failed", reason="Evicted"))
+
+
+@pytest.mark.parametrize("lost", LOST)
+def test_gpu_is_exposed_from_the_loss_of_its_reservation_pod_until_another_holds_the_same_gpu(lost: Payload) -> None:
+    shared = folded(opened(), placed("b"), reservation(device="GPU-1"))
+    assert shared.exposed() == []
+    shared.fold(lost)
+    (gpu,) = shared.exposed()
+    assert (gpu.gone, gpu.over, gpu.shared) == (isinstance(lost, PodDeleted), not isinstance(lost, PodDeleted), "GPU-1")
+    assert next_step(placed(), shared.of(placed()))[0] is ShareStep.GIVE_UP
+    shared.fold(LOST[0])
+    shared.fold(reservation(uid="anew"))
+    assert (shared.exposed(), gpu.gone) == ([gpu], False)
+    assert next_step(placed(), shared.of(placed()))[0] is ShareStep.WAIT
+    shared.fold(reservation(uid="anew", device="GPU-1"))
+    assert shared.exposed() == []
+    assert next_step(placed(), shared.of(placed()))[0] is ShareStep.TELL
+
+
+@pytest.mark.parametrize("uid", ["r-g1", "anew"])
+def test_gpu_of_which_the_reservation_pod_holds_another_takes_no_pod_and_is_closed_after_its_last(uid: str) -> None:
+    lost = LOST[:1] if uid == "anew" else ()
+    astray = folded(opened(), placed("b"), reservation(device="GPU-1"), *lost, reservation(uid=uid, device="GPU-2"))
+    (gpu,) = astray.exposed()
+    assert (gpu.gone, gpu.over) == (False, False)
+    step, why = next_step(placed(), astray.of(placed()))
+    assert (step, why) == (
+        ShareStep.GIVE_UP,
+        "GPU group g1 on n1: its reservation pod holds GPU GPU-2, and its pods share GPU GPU-1",
+    )
+    astray.fold(ended("b"))
+    assert (astray.exposed(), [one.group for one in astray.unused()]) == ([], ["g1"])
+    astray.fold(GpuClosed("n1", "g1", "Unused"))
+    assert list(astray.leftovers) == [uid]
+
+
 def test_pod_with_several_parts_waits_for_all_of_its_gpus() -> None:
     both = placed("a", "g1", "g2")
     known = folded(opened("g1"), opened("g2"), reservation("g2", device="GPU-2"))

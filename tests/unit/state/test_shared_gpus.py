@@ -3,6 +3,7 @@
 from typing import Any
 
 import msgspec
+import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GpuPart, GpuShare
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
@@ -102,6 +103,65 @@ def test_no_part_is_to_be_had_while_the_reservation_leaves_or_is_gone_or_the_gro
     assert closed.state.shared_gpus.groups[GROUP].parts == {"uid-a": HALF}
     closed.delete_pod(closed.state.pods["uid-a"].pod)
     assert not closed.state.shared_gpus.groups
+
+
+def shared(made: Sharing, gpu: str = "0") -> Pod:
+    """Open a GPU that its reservation pod has found, and have a pod share it."""
+    made.open()
+    one = made.reservation(annotations={"run.ai/reserve_for_gpu_index": gpu})
+    made.share("a", HALF)
+    return one
+
+
+def exposed(made: Sharing) -> bool:
+    """Whether the node gives no whole GPUs, and the pod that shares one counts as misplaced."""
+    columns, state = made.state.columns, made.state
+    row = columns.row("n1")
+    groups = [group.opened.group for group in state.shared_gpus.exposed]
+    assert bool(groups) == bool(columns.gpus.exposed_on(row)) == bool(columns.gpus.exposed(row + 1)[row])
+    assert state.misaligned == ({"uid-a"} if groups else set())
+    return bool(groups)
+
+
+@pytest.mark.parametrize("how", ["deleted", "failed"])
+def test_gpu_that_lost_its_reservation_is_exposed_until_a_new_pod_holds_the_same_gpu(how: str) -> None:
+    made = Sharing()
+    one = shared(made)
+    assert not exposed(made)
+    if how == "deleted":
+        made.delete_pod(one)
+    else:
+        made.add_pod(msgspec.structs.replace(one, phase="Failed", resource_version="3"))
+        made.delete_pod(made.state.pods[one.uid].pod)
+    assert (exposed(made), made.free) == (True, [])
+    assert "no reservation pod kai-resource-reservation/gpu-reservation-n1-0f0e0d0c holds it" in (
+        made.state.pods["uid-a"].misaligned
+    )
+    anew = made.reservation(uid="anew", resource_version="4")
+    assert (exposed(made), made.free) == (True, []), "nobody knows yet which GPU it got"
+    made.add_pod(msgspec.structs.replace(anew, annotations={"run.ai/reserve_for_gpu_index": "0"}))
+    assert (exposed(made), made.free) == (False, [500])
+    assert made.gpus_used[0] == 1
+
+
+@pytest.mark.parametrize("same_uid", [True, False])
+def test_gpu_stays_exposed_while_the_reservation_holds_another_until_its_last_pod_is_over(same_uid: bool) -> None:
+    made = Sharing()
+    one = shared(made)
+    if not same_uid:
+        made.delete_pod(one)
+    uid = one.uid if same_uid else "anew"
+    made.reservation(uid=uid, resource_version="4", annotations={"run.ai/reserve_for_gpu_index": "1"})
+    assert (exposed(made), made.free) == (True, [])
+    assert "shares GPU 0 of n1" in made.state.pods["uid-a"].misaligned
+    assert "holds GPU 1" in made.state.pods["uid-a"].misaligned
+    restored = decode_state(encode_state(made.state))
+    assert encode_state(restored) == encode_state(made.state)
+    assert restored.columns.gpus.exposed_on(restored.columns.row("n1")) == [GROUP]
+    made.delete_pod(made.state.pods["uid-a"].pod)
+    assert not exposed(made)
+    made.close()
+    assert not exposed(made)
 
 
 def test_part_is_free_again_once_its_pod_has_ended_or_was_not_bound() -> None:

@@ -49,6 +49,7 @@ from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_an
 
 from kai_binder.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
 from kai_binder.claims import Claims, uses_devices
+from kai_binder.gpu_keeper import GpuKeeper
 from kai_binder.gpu_shares import GpuCloser, GpuShares
 from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
 from kai_binder.lanes import Carrier, Lanes, bring_about
@@ -288,6 +289,13 @@ class Binder:
             clock=clock,
             logger=context.log,
         )
+        self._keeper = GpuKeeper(
+            client,
+            settings=self._options.reservations,
+            groups=lambda: self._projection.gpus,
+            has=self._share.has,
+            logger=context.log,
+        )
         rate, busy = self._options.side_writes_per_s, lambda: len(self._lanes) > 0
         self._side_writes = SideWrites(client, rate=rate, busy=busy, observer=metrics)
         self._hub_side = HubSide(
@@ -336,6 +344,7 @@ class Binder:
         self._take_all(lambda _: True)
         self._write_statuses()
         self._closer.look()
+        self._keeper.look()
         await self._recorder.run_with(
             self._follow(),
             self._share.keep(self._redistribute),
@@ -344,6 +353,7 @@ class Binder:
             self._provisioning.work(),
             self._claims.clear(),
             self._closer.run(),
+            self._keeper.run(),
             *(self._evicting.work() for _ in range(_EVICTIONS)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
@@ -391,6 +401,7 @@ class Binder:
                 self._hub_side.pods_ended(self._projection.terms.ended())
                 self._write_statuses()
                 self._closer.look()
+                self._keeper.look()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:
@@ -444,6 +455,7 @@ class Binder:
         projection.waiting.again(lambda uid: not earlier.has(f"pod/{uid}"))
         self._write_statuses()
         self._closer.look()
+        self._keeper.look()
         self._metrics.binders(len(self._share.live))
         self._context.log.info("binders of the cluster", live=self._share.live, before=before)
 

@@ -1,7 +1,8 @@
 """Fold of the GPUs that are opened for shares: who holds which, and what is known of their reservation pods.
 
 What is to be done follows from it alone, so it is the same after a crash: `next_step` for a pod that is to be bound,
-`unused` for the GPUs to close, and `leftovers` for the reservation pods to delete.
+`unused` for the GPUs to close, `exposed` for those that pods share although no reservation pod holds them, and
+`leftovers` for the reservation pods to delete.
 
 A step is done again when its result is not seen, and does no harm then: the names of reservation pods and ConfigMaps
 are those of the decision, and what is written is the same.
@@ -27,8 +28,10 @@ class OpenedGpu(msgspec.Struct):
     Attributes:
         opened: the decision.
         uid: of its reservation pod, as the watcher saw it; empty before.
-        device: the GPU by its UUID or index, as the pod's program found it; empty before.
-        lost: why the pod holds no GPU and never will; empty where it does or may.
+        device: the GPU by its UUID or index, as the pod's program found it; empty before, and once the pod is lost.
+        shared: the GPU that pods were told, which is the first that was found; empty before.
+        lost: why the pod does not hold the GPU and never will; empty where it does or may.
+        over: the pod has ended, and is to be deleted before there can be another.
         gone: the pod was deleted.
         holders: uids of the pods that have a part of it.
     """
@@ -36,7 +39,9 @@ class OpenedGpu(msgspec.Struct):
     opened: GpuOpened
     uid: str = ""
     device: str = ""
+    shared: str = ""
     lost: str = ""
+    over: bool = False
     gone: bool = False
     holders: list[str] = []
 
@@ -49,6 +54,11 @@ class OpenedGpu(msgspec.Struct):
     def node(self) -> str:
         """The node's name."""
         return self.opened.node
+
+    @property
+    def exposed(self) -> bool:
+        """True where pods share the GPU and no reservation pod is known to hold it."""
+        return bool(self.holders and self.shared) and self.device != self.shared
 
 
 class ReservationPod(msgspec.Struct, frozen=True):
@@ -136,11 +146,17 @@ class GpuGroups:
             self.leftovers[pod.uid] = ReservationPod(pod.uid, pod.namespace, pod.name, pod.node_name)
             return
         if gpu.uid != pod.uid:
-            gpu.uid = pod.uid
+            gpu.uid, gpu.lost, gpu.over, gpu.gone = pod.uid, "", False, False
             self._groups.setdefault(pod.uid, []).append(gpu.group)
         gpu.device = pod.annotations.get(GPU_INDEX_ANNOTATION, "")
+        if gpu.device and not (gpu.shared and gpu.holders):
+            gpu.shared = gpu.device
         if pod.finished:
-            gpu.device, gpu.lost = "", f"its reservation pod ended: {pod.reason or pod.phase}: {pod.message}"
+            gpu.device, gpu.over = "", True
+            gpu.lost = f"its reservation pod ended: {pod.reason or pod.phase}: {pod.message}"
+        elif gpu.device not in ("", gpu.shared):
+            gpu.lost = f"its reservation pod holds GPU {gpu.device}, and its pods share GPU {gpu.shared}"
+            gpu.device = ""
         elif pod.deletion_at is not None:
             gpu.device, gpu.lost = "", "its reservation pod is being deleted"
 
@@ -158,6 +174,10 @@ class GpuGroups:
     def of(self, placed: PodPlaced) -> list[OpenedGpu]:
         """Return the GPUs of a pod that are open, in the order of its parts."""
         return [self.opened[part.group] for part in placed.gpus if part.group in self.opened]
+
+    def exposed(self) -> list[OpenedGpu]:
+        """Return the GPUs that pods share although no reservation pod is known to hold them."""
+        return [gpu for gpu in self.opened.values() if gpu.exposed]
 
     def unused(self) -> list[OpenedGpu]:
         """Return the GPUs that no pod has a part of."""

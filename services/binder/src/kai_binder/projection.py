@@ -78,7 +78,7 @@ class PodTerms:
 SNAPSHOT_NAME = "binder"
 
 #: Raised with every change of what a snapshot consists of.
-SNAPSHOT_SCHEMA = "binder-19"
+SNAPSHOT_SCHEMA = "binder-20"
 
 #: What a scheduler decides in a cycle and the binder carries out.
 _DECISIONS = (

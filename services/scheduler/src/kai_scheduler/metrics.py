@@ -212,7 +212,14 @@ class _StateCollector(Collector):
         """Outcomes of decisions, counted over the whole log."""
         state, tally = self._state, self._state.counters
         yield GaugeMetricFamily(
-            "kai_pods_missed", "Pods on other zones than their own NUMA policy asks for", len(state.misaligned)
+            "kai_pods_missed",
+            "Pods on other zones than their own NUMA policy asks for, or on a shared GPU that nothing holds",
+            len(state.misaligned),
+        )
+        yield GaugeMetricFamily(
+            "kai_gpus_exposed",
+            "GPUs that pods share and no reservation pod holds, so that their kubelets may give them to others",
+            len(state.shared_gpus.exposed),
         )
         yield CounterMetricFamily("kai_repair_requests", "Decisions to evict such a pod", tally.repair_requests)
         yield CounterMetricFamily(

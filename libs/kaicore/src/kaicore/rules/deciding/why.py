@@ -215,7 +215,8 @@ def notes(entry: PodEntry, state: CycleView) -> list[str]:
         lines.append(f"replaces a pod that was evicted from {entry.replaces_on}, and will not be repaired itself")
     if entry.misaligned:
         own = state.classes[entry.class_key].numa_policy
-        lines.append(f"its own NUMA policy ({own}) was missed: {entry.misaligned}")
+        missed = "" if own is None else f"its own NUMA policy ({own}) was missed: "
+        lines.append(missed + entry.misaligned)
         reason = why_not(entry)
         borne = state.failures_left(entry.pod)
         if borne is not None and borne.left <= 0:

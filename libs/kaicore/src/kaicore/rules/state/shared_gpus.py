@@ -3,6 +3,10 @@
 A cycle opens a GPU (`GpuOpened`): from then on a planned pod holds it, charged like any other. Once the watcher has
 seen the real reservation pod, that one is charged in its place, with the zones that were predicted. Parts are to be had
 as long as the reservation holds the GPU and the group is not closed (`GpuClosed`).
+
+A GPU is *exposed* when pods share it and no reservation pod holds it: that pod was deleted, evicted or has failed, or
+its successor got another GPU. The kubelet may give such a GPU away. Until it is held again, or its pods are over, its
+parts and the whole GPUs of its node are not to be had, and its pods count as misplaced.
 """
 
 from collections.abc import Mapping
@@ -25,7 +29,8 @@ class GpuGroup(msgspec.Struct):
         opened: the decision.
         opened_at: recorded time of that, microseconds since the epoch.
         uid: of the pod that holds the GPU: of the planned one, until the real one was seen; empty once it is gone.
-        index: of the GPU on its node, as the reservation pod found it; empty until it is known.
+        index: of the GPU that its pods share, as the first reservation pod found it; empty until it is known.
+        found: the GPU of the reservation pod that there is now; empty until it is known.
         closed: why it was closed; empty as long as parts are to be had.
         parts: what pods hold of it, by uid.
     """
@@ -34,6 +39,7 @@ class GpuGroup(msgspec.Struct):
     opened_at: int
     uid: str
     index: str = ""
+    found: str = ""
     closed: str = ""
     parts: dict[str, GpuPart] = msgspec.field(default_factory=dict)
 
@@ -41,6 +47,20 @@ class GpuGroup(msgspec.Struct):
     def planned(self) -> bool:
         """True until the reservation pod was seen."""
         return self.uid.startswith(PLANNED)
+
+    @property
+    def astray(self) -> bool:
+        """True while no reservation pod is known to hold the GPU that was shared first."""
+        return bool(self.index) and self.found != self.index
+
+    @property
+    def exposed(self) -> str:
+        """Say why the GPU that pods share is not held; empty where it is, or is shared by none."""
+        if not self.parts or not self.astray:
+            return ""
+        pod = f"reservation pod {self.opened.namespace}/{self.opened.name}"
+        holder = f"{pod} holds GPU {self.found}" if self.found else f"no {pod} holds it"
+        return f"it shares GPU {self.index} of {self.opened.node}, and {holder}: the kubelet may give it to others"
 
 
 class SharedGpus:
@@ -60,6 +80,9 @@ class SharedGpus:
         self._pods = pods
         #: By uid of pods that wait for or hold a reservation.
         self._by_uid: dict[str, str] = {}
+        #: Groups that are exposed, and why; and those of which that has changed since `take_turned`.
+        self._exposed: dict[str, str] = {}
+        self._turned: set[str] = set()
         columns.gpus.reservation_of = self.reservation
 
     @property
@@ -102,10 +125,31 @@ class SharedGpus:
 
     def seen(self, group: GpuGroup, pod: Pod) -> None:
         """Take over the real reservation pod of a group."""
+        known = group.found if group.uid == pod.uid else ""
+        group.found = "" if pod.finished else pod.annotations.get(GPU_INDEX_ANNOTATION, known)
+        if group.found and not (group.index and group.parts):
+            group.index = group.found
         self._by_uid.pop(group.uid, None)
         group.uid = pod.uid
-        group.index = pod.annotations.get(GPU_INDEX_ANNOTATION, group.index)
         self._by_uid[pod.uid] = group.opened.group
+        self._look(group)
+
+    def exposed_by(self, parts: tuple[GpuPart, ...]) -> str:
+        """Say why GPUs that a pod shares are not held; empty where they are."""
+        groups = (self.groups.get(part.group) for part in parts)
+        return "; ".join(text for group in groups if group is not None and (text := group.exposed))
+
+    @property
+    def exposed(self) -> list[GpuGroup]:
+        """The GPUs that pods share although no reservation pod holds them, by the group's name."""
+        return [self.groups[name] for name in sorted(self._exposed)]
+
+    def take_turned(self) -> list[GpuGroup]:
+        """Return the groups that have become exposed, are it no more, or for another reason, once each."""
+        if not self._turned:
+            return []
+        turned, self._turned = self._turned, set()
+        return [self.groups[name] for name in sorted(turned) if name in self.groups]
 
     def is_reservation(self, uid: str) -> bool:
         """Tell whether a pod, by its uid, is a reservation."""
@@ -140,6 +184,8 @@ class SharedGpus:
             holder = self._pods.get(group.uid)
             if holder is not None:
                 self._offer(name, holder, held=holder.charged)
+            self._look(group)
+        self._turned.clear()
 
     def reservation(self, name: str) -> Reservation | None:
         """Return what holds a group's GPU."""
@@ -159,16 +205,31 @@ class SharedGpus:
         else:
             group.parts.pop(uid, None)
             self._forget_if_over(group)
+        self._look(group)
+
+    def _look(self, group: GpuGroup) -> None:
+        """Note whether a group is exposed."""
+        name, text = group.opened.group, group.exposed
+        if text == self._exposed.get(name, ""):
+            return
+        self._turned.add(name)
+        if text:
+            self._exposed[name] = text
+            self._supply.expose(name, self._columns.row(group.opened.node))
+        else:
+            del self._exposed[name]
+            self._supply.cover(name)
 
     def _offer(self, name: str, entry: PodEntry, *, held: bool) -> None:
         group = self.groups[name]
-        if held and not entry.leaving and not group.closed:
+        if held and not entry.leaving and not group.closed and not group.astray:
             self._supply.open(name, self._columns.row(entry.node))
             return
         self._supply.close(name)
         if not held:
             self._by_uid.pop(group.uid, None)
-            group.uid = ""
+            group.uid = group.found = ""
+            self._look(group)
             self._forget_if_over(group)
 
     def _forget_if_over(self, group: GpuGroup) -> None:

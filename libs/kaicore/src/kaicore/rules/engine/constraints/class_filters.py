@@ -40,6 +40,7 @@ from kaicore.rules.events.reasons.node import (
     RejectedByKubelet,
     UntoleratedTaint,
 )
+from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.node import Taint
 from kaicore.rules.numa.columns import Flags
 
@@ -94,6 +95,7 @@ class ClassFilters:
             self._taints(~tolerated),
             *self.constraints.unreachable,
             self._rejections(rejecting),
+            *self._exposed_gpus(),
         ]
         self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
         self.eligible: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
@@ -177,6 +179,14 @@ class ClassFilters:
             mask[row], group[row] = True, reasons.index(reason)
         return GroupedMaskFilter(columns, RejectedByKubelet, mask, group, [{"rejection": reason} for reason in reasons])
 
+    def _exposed_gpus(self) -> list[MaskFilter]:
+        """Rows where the kubelet may give a pod a whole GPU that others share."""
+        columns = self._columns
+        mask = columns.gpus.exposed(len(columns.present))
+        if not self._class.requests.get(GPU) or not mask.any():
+            return []
+        return [MaskFilter(columns, HistoryIncomplete, mask, lambda row: {"gap": _exposed_text(columns, row)})]
+
     def _awaiting_observation(self) -> Flags:
         """Rows where a pod that would be bound to zones waits until it is observed what others hold."""
         zones, config = self._columns.zones, self._config
@@ -188,6 +198,11 @@ class ClassFilters:
 
 def _gap(columns: NodeColumns) -> Callable[[int], dict[str, str]]:
     return lambda row: {"gap": history_gap(columns, row)}
+
+
+def _exposed_text(columns: NodeColumns, row: int) -> str:
+    groups = ", ".join(columns.gpus.exposed_on(row))
+    return f"pods share a GPU without its reservation pod: GPU group {groups} (docs/how-to/share-gpus.md)"
 
 
 def _taint_text(taint: Taint) -> str:

@@ -14,7 +14,7 @@ from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
-from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 #: Of so many kinds of rows, numbers begin anew.
@@ -74,6 +74,8 @@ class GpuSupply:
         #: What is free of each GPU of a row, the least first, by number; and the numbers. All copies share them.
         self._parts: list[tuple[int, ...]] = [()]
         self._numbers: dict[tuple[int, ...], int] = {(): 0}
+        #: Rows by the GPU groups that pods share although nothing holds their GPUs.
+        self._exposed: dict[str, int] = {}
         #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
         self.reservation_of: Callable[[str], Reservation | None] = _nothing
 
@@ -84,7 +86,7 @@ class GpuSupply:
             for row in self._of_row:
                 self._look_at(row)
         other = copy(self)
-        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest", "_kind"):
+        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest", "_kind", "_exposed"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -120,6 +122,27 @@ class GpuSupply:
         else:
             del self._of_row[row]
         self._look_at(row)
+
+    def expose(self, group: str, row: int) -> None:
+        """Pods share a GPU that nothing holds: its kubelet may give it to others, so no GPU of the row is to be had."""
+        self._exposed[group] = row
+
+    def cover(self, group: str) -> None:
+        """A GPU is held again, or shared no more; harmless where it was never exposed."""
+        self._exposed.pop(group, None)
+
+    def exposed_on(self, row: int) -> list[str]:
+        """Return the groups of a row that pods share although nothing holds their GPUs, in order."""
+        return sorted(group for group, where in self._exposed.items() if where == row)
+
+    def exposed(self, rows: int) -> Flags:
+        """Tell by row whether a GPU is shared there that nothing holds.
+
+        Args: rows: how many rows there are.
+        """
+        mask = np.zeros(rows, np.bool_)
+        mask[list(self._exposed.values())] = True
+        return mask
 
     def hold(self, group: str, milli: int, *, sign: int = 1) -> None:
         """A pod holds a part of a GPU, or holds it no more with `sign=-1`."""

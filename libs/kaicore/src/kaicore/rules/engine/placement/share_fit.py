@@ -22,7 +22,7 @@ from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory, reservation_name
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.arrivals import Arrival
-from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 
 #: The cost of a node that cannot take the pod.
@@ -58,8 +58,8 @@ class ShareFit:
         columns.vector(self._reservation.requests)
         #: Costs by part, kind of row (`GpuSupply.kinds`), and GPUs that can be opened.
         self._costs: dict[tuple[int, int, int], int] = {}
-        #: The same by state of a row, kind and part.
-        self._of_states: dict[tuple[int, int, int], int] = {}
+        #: The same by state of a row, kind, part, and whether none of the row's whole GPUs is to be had.
+        self._of_states: dict[tuple[int, int, int, bool], int] = {}
         self._states = states
         self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
         self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
@@ -76,9 +76,14 @@ class ShareFit:
                 parts[row] = min(self.share.part_of(gpu_memory(node.labels)), WHOLE + 1)
         return parts
 
+    @cached_property
+    def _exposed(self) -> Flags:
+        """Rows of which no whole GPU is to be had (`GpuSupply.expose`), which no cycle changes; shape (rows,)."""
+        return self._columns.gpus.exposed(len(self._columns.present))
+
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
-        key = self._states.state(row), self._columns.gpus.kind(row), self._part(row)
+        key = self._states.state(row), self._columns.gpus.kind(row), self._part(row), bool(self._exposed[row])
         cost = self._of_states.get(key)
         if cost is None:
             openable = min(max(min(self._closed(row), self._slots(row) - 1), 0), self.share.devices)
@@ -90,7 +95,7 @@ class ShareFit:
         columns, most = self._columns, self.share.devices
         closed = columns.allocatable[rows, self._gpus] - columns.used[rows, self._gpus]
         slots = columns.allocatable[rows, self._pods] - columns.used[rows, self._pods]
-        openable = np.clip(np.minimum(closed, slots - 1), 0, most)
+        openable = np.where(self._exposed[rows], 0, np.clip(np.minimum(closed, slots - 1), 0, most))
         kinds, parts = columns.gpus.kinds(len(columns.present))[rows], self.parts[rows]
         _, first, which = np.unique(
             (kinds * (most + 1) + openable) * (WHOLE + 2) + parts, return_index=True, return_inverse=True
@@ -196,7 +201,9 @@ class ShareFit:
         return sorted(free, reverse=True) if self._spread else free
 
     def _closed(self, row: int) -> int:
-        """Return how many whole GPUs of a row are free."""
+        """Return how many whole GPUs of a row are to be had."""
+        if self._exposed[row]:
+            return 0
         return int(self._columns.allocatable[row, self._gpus] - self._columns.used[row, self._gpus])
 
     def _slots(self, row: int) -> int:

@@ -179,6 +179,7 @@ class PodIndexes:
             self.charges.set_releasing(after)
         if before.gpus or after.gpus or self.shared_gpus.is_reservation(after.pod.uid):
             self.shared_gpus.update(before, after, held, holds)
+            self._update_exposed()
         marked = (moved or left or selected) and self.constraints.remark(after)
         # 4. Its story: what became of it, what it replaces, and how long pods like it run.
         if after.rejection is not before.rejection:
@@ -284,6 +285,15 @@ class PodIndexes:
             self.reasons.forget_class(key)
             self.shadows.reasons.forget_class(key)
 
+    def _update_exposed(self) -> None:
+        """Note which pods share a GPU that nothing holds now, or are it no more."""
+        for group in self.shared_gpus.take_turned():
+            for uid in sorted(group.parts):
+                if uid in self.pods:
+                    self._update_alignment(self.pods[uid])
+            self.node_changed(group.opened.node)
+            self.revision += 1
+
     def _update_alignment(self, entry: PodEntry, *, anew: bool = False) -> None:
         """Note whether a pod has the zones that its own NUMA policy asks for; `anew` where its node is another."""
         pod_class, text = self.class_registry.classes[entry.class_key], ""
@@ -298,6 +308,8 @@ class PodIndexes:
                 own=pod_class.numa_policy,
                 observed=entry.observed,
             )
+        if not text and entry.charged and entry.gpus:
+            text = self.shared_gpus.exposed_by(entry.gpus)
         if text and (anew or not entry.misaligned):
             entry.misaligned_at = self.context.recorded_at
             self.counters.missed += 1
