@@ -176,7 +176,7 @@ class GpuSupply:
 
     def free(self, row: int) -> list[tuple[int, str]]:
         """Return what is free of each GPU of a row with parts to be had, in thousandths, and its group: least first."""
-        return sorted((WHOLE - self._used.get(group, 0), group) for group in self._of_row.get(row, ()))
+        return sorted([(WHOLE - self._used.get(group, 0), group) for group in self._of_row.get(row, ())])
 
     @property
     def rows(self) -> Iterable[int]:
@@ -231,7 +231,7 @@ class GpuSupply:
     def _look_at(self, row: int) -> None:
         self._reserve(row + 1)
         used = self._used
-        parts = tuple(sorted(WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())))
+        parts = tuple(sorted([WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())]))
         kind = self._numbers.setdefault(parts, len(self._parts))
         if kind == len(self._parts):
             self._parts.append(parts)
