@@ -60,7 +60,8 @@ def placements_text(audit: PlacementAudit) -> str:
 
 def node_text(audit: NodeAudit) -> str:
     """Write everything that held a node."""
-    head, rows = ("POD", "FROM", "TO", "ENDED", "DECIDED BY", "ZONES"), [_holding_row(one) for one in audit.holdings]
+    head: tuple[str, ...] = ("POD", "FROM", "TO", "ENDED", "DECIDED BY", "ZONES")
+    rows = [_holding_row(one) for one in audit.holdings]
     if any(one.gpus for one in audit.holdings):
         head = (*head[:-1], "GPUS", head[-1])
         gpus = [", ".join(part.text for part in one.gpus) for one in audit.holdings]
