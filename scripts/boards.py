@@ -112,6 +112,13 @@ SCHEDULING = Board(
             ),
         ),
         Row(
+            "Shared GPUs",
+            (
+                Panel("GPUs opened for sharing", "short", {"opened": "sum(kai_gpus_opened)"}),
+                Panel("Parts of them, in GPUs", "short", {"{{use}}": "sum by (use) (kai_gpu_parts)"}),
+            ),
+        ),
+        Row(
             "Cycles",
             (
                 Panel("A cycle's decision takes", "s", _quantiles("kai_cycle_decide_seconds", "shard")),

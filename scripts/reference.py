@@ -245,7 +245,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
         collectors_by_service[name] = registry.collectors
 
     def scheduler(registry: CollectorRegistry) -> None:
-        SchedulerMetrics(registry).watch(ClusterState("any"), EngineConfig(), lambda: 0)
+        SchedulerMetrics(registry).watch(ClusterState("any"), EngineConfig(gpu_sharing=True), lambda: 0)
 
     of("Every process that follows the log", lambda registry: FeedMetrics(registry=registry))
     of("`kai-watcher`", lambda registry: WatcherMetrics("any", registry=registry))

@@ -31,6 +31,8 @@ from tests.conftest import as_role
 from tests.factory import pod
 from tests.http_app import served_app
 from tests.integration.scheduling import Facts, scheduling
+from tests.sharing_cluster import SharingCluster
+from tests.stored import stored
 
 #: A pod that may have others evicted.
 _URGENT = {
@@ -125,6 +127,30 @@ def _left_waiting() -> Any:
 def make_key(file: Path, name: str, *scopes: str, capsys: pytest.CaptureFixture[str]) -> str:
     assert new(name, file=file, scope=list(scopes)) == 0
     return capsys.readouterr().out.strip()
+
+
+async def test_caller_of_a_namespace_sees_his_part_of_a_gpu_and_not_who_has_the_rest(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = SharingCluster("c")
+    for namespace, milli in (("red", 300), ("blue", 500)):
+        made.share("notebook", milli, namespace=namespace, uid=f"uid-{namespace}")
+    made.turn()
+    file = tmp_path / "access.yaml"
+    red, all_of_it = (make_key(file, name, scope, capsys=capsys) for name, scope in (("red", "c/red"), ("ops", "c")))
+    async with serving(await stored(made), file=file) as client:
+        (row,) = (await client.get("/v1/clusters/c/pods", key=red))["items"]
+        assert [(one["gpu"], one["part"]) for one in row["gpus"]] == [("2", "0.3")]
+        why = await client.get("/v1/clusters/c/pods/red/notebook/why", key=red)
+        (gpu,) = why["placement"]["gpus"]
+        assert (gpu["part"], gpu["free"], gpu["heldBy"]) == ("0.3", "0.2", [{"pod": HIDDEN, "part": "0.5"}])
+        assert "blue" not in str(why)
+        (node,) = (await client.get("/v1/clusters/c/nodes", key=all_of_it))["items"]
+        assert {one["pod"] for one in node["gpus"][0]["heldBy"]} == {"red/notebook", "blue/notebook"}
+        audit = "/v1/clusters/c/audit/nodes/n0?gpu=2"
+        assert len((await client.get(audit, key=all_of_it))["holdings"]) == 3
+        for path in (audit, "/v1/clusters/c/nodes", "/clusters/c/nodes/n0"):
+            await client.get(path, key=red, status=403)
 
 
 @pytest.mark.usefixtures("two_namespaces")

@@ -17,6 +17,7 @@ from kaicore.rules.hub.choosing import (
     share_part,
     topology_part,
 )
+from kaicore.rules.model.gpu_share import SHARED_GPU
 
 NOW = capacity_part(STARTS_NOW, left=50)
 EVICTING = capacity_part(STARTS_AFTER_EVICTIONS, left=90)
@@ -79,7 +80,15 @@ def test_weights_say_what_outweighs_what() -> None:
 
 
 def test_bound_of_any_queue_above_counts() -> None:
-    bounds, held = {"all": {"gpu": 8}}, {"all": {"gpu": 6}, "team": {"gpu": 2}}
+    bounds, held = {"all": {"gpu": 8}}, {"all": {"gpu": 6000}, "team": {"gpu": 2000}}
     assert over_bound(("team", "all"), bounds, held, {"gpu": 2}) == ""
     broken = "queue all: may hold 8 gpu in all clusters, holds 6, 3 asked for"
     assert over_bound(("team", "all"), bounds, held, {"gpu": 3}) == broken
+
+
+def test_share_counts_in_a_bound_in_thousandths() -> None:
+    bounds, held, half = {"all": {"gpu": 8}}, {"all": {"gpu": 7500}}, {"cpu": 1, SHARED_GPU: 500}
+    assert over_bound(("all",), bounds, held, half) == ""
+    held["all"]["gpu"] += 1
+    broken = "queue all: may hold 8 gpu in all clusters, holds 7.501, 0.5 asked for"
+    assert over_bound(("all",), bounds, held, half) == broken

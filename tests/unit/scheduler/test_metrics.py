@@ -6,6 +6,7 @@ from kaicore.rules.events import payloads
 from prometheus_client import CollectorRegistry
 
 from tests.factory import Cluster, amounts, node, pod
+from tests.sharing_cluster import ON, SharingCluster
 
 
 def test_missed_predictions_by_node_policy_and_cause_and_incomplete_histories() -> None:
@@ -42,3 +43,16 @@ def test_how_long_our_pods_have_waited_by_quantiles() -> None:
         cluster.add_pod(pod(name, cpu=1, created_at=created_at))
     cluster.add_pod(pod("foreign", cpu=1, created_at=1, scheduler_name="other"))
     assert (waited("0.5"), waited("1.0")) == (100, 600)
+
+
+def test_opened_gpus_and_their_parts_are_counted_where_gpus_are_shared() -> None:
+    made = SharingCluster()
+    for number, milli in enumerate((700, 200, 400)):
+        made.share(f"p{number}", milli, created_at=number)
+    made.turn()
+    on, off = CollectorRegistry(), CollectorRegistry()
+    SchedulerMetrics(on).watch(made.state, ON, lambda: 0)
+    SchedulerMetrics(off).watch(made.state, EngineConfig(), lambda: 0)
+    parts = [on.get_sample_value("kai_gpu_parts", {"use": use}) for use in ("held", "free")]
+    assert (on.get_sample_value("kai_gpus_opened"), parts) == (2, [1.3, 0.7])
+    assert off.get_sample_value("kai_gpus_opened") is None

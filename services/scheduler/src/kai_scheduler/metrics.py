@@ -8,6 +8,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.envelope import Stale
 from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.events.quarantine import QUARANTINED
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.pods.pod_entry import PRESENT, Stage
 from kaicore.rules.state.views import FleetView
@@ -124,6 +125,8 @@ class _StateCollector(Collector):
             len(self._state.quarantined),
         )
         yield from self._stages()
+        if self._config.gpu_sharing:
+            yield from self._shared_gpus()
         yield self._waiting()
         yield from self._contradictions()
         yield self._overdue()
@@ -152,6 +155,18 @@ class _StateCollector(Collector):
             "Nodes with zones of which no record names all that is held",
             len(incomplete),
         )
+
+    def _shared_gpus(self) -> Iterator[Metric]:
+        """GPUs that are opened for sharing, and their parts."""
+        groups, supply = self._state.shared_gpus.groups, self._state.columns.gpus
+        opened = [name for name, group in groups.items() if group.uid]
+        free = sum(WHOLE - supply.used(name) for name in opened if supply.is_offered(name))
+        held = sum(part.milli for group in groups.values() for part in group.parts.values())
+        yield GaugeMetricFamily("kai_gpus_opened", "GPUs that reservation pods hold for sharing", len(opened))
+        parts = GaugeMetricFamily("kai_gpu_parts", "Parts of opened GPUs, in GPUs", labels=["use"])
+        parts.add_metric(["held"], held / WHOLE)
+        parts.add_metric(["free"], free / WHOLE)
+        yield parts
 
     def _waiting(self) -> Metric:
         """For how long pods have waited that are ours."""

@@ -17,6 +17,7 @@ from kaicore.analysis.trial.simulation.kubelets import FleetKubelets, find_kubel
 from kaicore.analysis.trial.simulation.outcome import Phase
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount
 from kaicore.runtime.shard_settings import read_shard_settings
@@ -44,6 +45,8 @@ def render_table(outcome: Outcome, *, wide: bool = False) -> str:
     rows = [_HEADER, *map(_row, shown)]
     if any(places):
         rows = [(*row, place) for row, place in zip(rows, (_TOPOLOGY, *places), strict=True)]
+    if any(pod.gpus for pod in shown):
+        rows = [(*row, parts) for row, parts in zip(rows, ("GPUS", *map(_gpus, shown)), strict=True)]
     lines = _columns(rows) if shown else []
     for phase in (Phase.EVICTED, Phase.REJECTED, Phase.NOMINATED, Phase.PENDING):
         lines += _explained(phase, [pod for pod in outcome.pods if pod.phase is phase])
@@ -60,6 +63,10 @@ def _place(pod: PodOutcome) -> str:
     """Return the domains of a pod's node, but for the node itself, and its rank; empty for neither."""
     path = "/".join(domain for domain in pod.domains.values() if domain != pod.node)
     return ", ".join(filter(None, (path, "" if pod.rank is None else f"rank {pod.rank}")))
+
+
+def _gpus(pod: PodOutcome) -> str:
+    return ", ".join(f"{gpus_text(part.milli)} of GPU group {part.group[:8]}" for part in pod.gpus)
 
 
 def _amounts(held: Amounts) -> str:

@@ -148,10 +148,14 @@ def group_text(group: SubmittedGroup) -> str:
 
 
 def _pods_table(pods: Sequence[SubmittedPod]) -> str:
-    rows = [[pod.name, pod.node, "+".join(pod.zones), "/".join(pod.domains.values())] for pod in pods]
-    head = ["POD", "NODE", "ZONES", "TOPOLOGY"]
+    rows = [[pod.name, pod.node, "+".join(pod.zones), "/".join(pod.domains.values()), _gpus_text(pod)] for pod in pods]
+    head = ["POD", "NODE", "ZONES", "TOPOLOGY", "GPUS"]
     used = [place for place in range(len(head)) if place < 2 or any(row[place] for row in rows)]
     return table([head[place] for place in used], [[row[place] for place in used] for row in rows])
+
+
+def _gpus_text(pod: SubmittedPod) -> str:
+    return "" if isinstance(pod.gpus, msgspec.UnsetType) else ", ".join(part.text for part in pod.gpus)
 
 
 def _indented(lines: Iterable[str]) -> list[str]:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from kaicore.rules.events.payloads import Offer
+from kaicore.rules.model.gpu_share import SHARED_IN, gpus_text, in_thousandths
 from kaicore.rules.model.pod import Amounts
 
 #: Weights of the parts where nothing else is set: that it starts at once and near its data outweighs the rest.
@@ -88,20 +89,25 @@ def over_bound(
     Args:
         queue_path: its queue and those above it.
         bounds: by queue.
-        held: by queue, what its work holds in all clusters together, and what was given and has not arrived yet.
+        held: by queue, what its work holds in all clusters together, and what was given and has not arrived yet; GPUs
+            in thousandths.
         demand: of the dispatch.
     """
+    wanted = in_thousandths(demand)
     for queue in queue_path:
-        for resource, limit in sorted(bounds.get(queue, {}).items()):
-            asked, there = demand.get(resource, 0), held.get(queue, {}).get(resource, 0)
+        for resource, limit in sorted(in_thousandths(bounds.get(queue, {})).items()):
+            asked, there = wanted.get(resource, 0), held.get(queue, {}).get(resource, 0)
             if asked and there + asked > limit:
-                return f"queue {queue}: may hold {limit} {resource} in all clusters, holds {there}, {asked} asked for"
+                most, now, more = (
+                    gpus_text(amount) if resource in SHARED_IN else str(amount) for amount in (limit, there, asked)
+                )
+                return f"queue {queue}: may hold {most} {resource} in all clusters, holds {now}, {more} asked for"
     return ""
 
 
 @dataclass(slots=True)
 class ClusterRoom:
-    """A cluster's amounts for the dispatches of one round; all amounts as queues count them.
+    """A cluster's amounts for the dispatches of one round; all amounts as queues count them, GPUs in thousandths.
 
     Attributes:
         total: what its ready nodes have.
@@ -121,7 +127,7 @@ class ClusterRoom:
         """Count what a dispatch that was given to the cluster asks for."""
         used = self.used.setdefault(queue, {})
         for amounts in (self.held, self.given, used):
-            for resource, amount in demand.items():
+            for resource, amount in in_thousandths(demand).items():
                 amounts[resource] = amounts.get(resource, 0) + amount
 
     def rescored(self, offer: Offer, queue: str, demand: Mapping[str, int]) -> Offer:
@@ -131,7 +137,7 @@ class ClusterRoom:
         """
         if offer.unfit:
             return offer
-        prospect = offer.prospect
+        demand, prospect = in_thousandths(demand), offer.prospect
         if prospect == STARTS_NOW and self.given and not self._fits(demand):
             prospect = WAITS
         fair = self.fair.get(queue)

@@ -25,6 +25,8 @@ __all__ = [
     "GPU_INDEX_ANNOTATION",
     "GPU_MEMORY_LABEL",
     "RESERVATION_NAMESPACE",
+    "SHARED_GPU",
+    "SHARED_IN",
     "WHOLE",
     "GpuPart",
     "GpuShare",
@@ -32,11 +34,16 @@ __all__ = [
     "gpus_text",
     "group_labels",
     "groups_of",
+    "in_thousandths",
     "reservation_name",
 ]
 
 #: A GPU in thousandths.
 WHOLE = 1000
+#: Parts of GPUs, in thousandths, among the amounts of work; whoever counts them adds them to GPUs. No node has it.
+SHARED_GPU = "kai.scheduler/thousandths-of-a-gpu"
+#: To what parts of GPUs are added: all kinds together, and NVIDIA's.
+SHARED_IN = frozenset({"gpu", GPU})
 #: On a node: the memory of each of its GPUs in MiB; in bytes where it is that large, as an older feature discovery did.
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 _MIB = 1 << 20
@@ -104,6 +111,13 @@ def _memory(text: str) -> int:
     if mib >= _MIB:
         mib //= _MIB
     return mib - mib % _ROUNDED_TO_MIB
+
+
+def in_thousandths(amounts: Mapping[str, int]) -> dict[str, int]:
+    """Return amounts with GPUs in thousandths, the parts of GPUs added to them."""
+    parts = amounts.get(SHARED_GPU, 0)
+    done = {name: amount for name, amount in amounts.items() if name != SHARED_GPU}
+    return done | {name: done.get(name, 0) * WHOLE + parts for name in SHARED_IN if parts or name in done}
 
 
 def gpus_text(milli: int) -> str:

@@ -31,18 +31,13 @@ from kaicore.rules.events.reasons.queue import (
 )
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.gpu_share import GPU as WHOLE_GPU
-from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
 
 #: All kinds of whole GPUs together; a MIG instance counts its compute slices, as in KAI.
 GPU = "gpu"
-
-#: Parts of GPUs, in thousandths, among the amounts of work; a tree that counts them adds them to GPUs. No node has it.
-SHARED_GPU = "kai.scheduler/thousandths-of-a-gpu"
-#: To what parts of GPUs are added.
-SHARED_IN = frozenset({GPU, WHOLE_GPU})
 
 _MIG = re.compile(r"[^/]+/mig-(\d{1,2})g\.")
 

@@ -18,6 +18,7 @@ from kaicore.errors import ConfigurationError, Conflict, InvalidObject, UnknownS
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import DispatchSubmitted, DispatchWithdrawn
 from kaicore.rules.hub.hub_state import ENDED, DispatchEntry, DispatchStage, dispatch_stream
+from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.tree import counted
@@ -76,6 +77,9 @@ def read_dispatch(
         for resource, amount in counted(entry.requests).items():
             if resource != PODS:
                 demand[resource] = demand.get(resource, 0) + amount
+        if (share := entry.pod.gpu_share) is not None:
+            # How much of a GPU some MiB are depends on the cluster: they count as whole ones.
+            demand[SHARED_GPU] = demand.get(SHARED_GPU, 0) + (share.milli or WHOLE) * share.devices
     return DispatchSubmitted(
         dispatch=name,
         manifests=msgspec.json.encode([item.object for item in objects]).decode(),

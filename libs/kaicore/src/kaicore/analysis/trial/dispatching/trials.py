@@ -21,11 +21,12 @@ from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, ClusterRoom, topology_part
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 from kaicore.rules.hub.hub_state import HELD, DispatchStage, HubState
+from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, in_thousandths
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.objects.dispatched import Manifest, marked
 from kaicore.rules.queues.accounts import QueueAccounts
-from kaicore.rules.queues.tree import UNLIMITED, counted
+from kaicore.rules.queues.tree import UNLIMITED, QueueTree, counted
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState
 from kaicore.rules.state.pods.pod_entry import PodEntry
@@ -38,7 +39,8 @@ class QueueSums:
     """The usage of queues in all clusters together.
 
     Attributes:
-        held: by queue, those below it included; what dispatches ask for counts from when they are given.
+        held: by queue, those below it included; what dispatches ask for counts from when they are given. GPUs are in
+            thousandths, here and in `fair`.
         fair: by queue, the sum of its fair shares.
         paths: of each queue, itself and those above it.
     """
@@ -51,11 +53,15 @@ class QueueSums:
         """Return a queue and those above it."""
         return self.paths.get(queue, (queue,))
 
-    def charge(self, queue: str, demand: Mapping[str, int], *, sign: int = 1) -> None:
+    def charge(self, queue: str, demand: Mapping[str, int]) -> None:
         """Add what a dispatch asks for to its queue and those above it."""
+        self.add(queue, in_thousandths(demand))
+
+    def add(self, queue: str, exact: Mapping[str, int], *, sign: int = 1) -> None:
+        """Add amounts with GPUs in thousandths to a queue and those above it."""
         for name in self.path(queue):
             amounts = self.held.setdefault(name, {})
-            for resource, amount in demand.items():
+            for resource, amount in exact.items():
                 amounts[resource] = amounts.get(resource, 0) + sign * amount
 
     def standing(self, queue: str) -> int:
@@ -80,19 +86,15 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
         for number, queue in enumerate(tree.queues):
             sums.paths.setdefault(queue.name, tuple(tree.queues[above].name for above in tree.paths[number]))
             for place, resource in enumerate(tree.resources):
-                _add(sums.held, queue.name, resource, tree.whole(place, accounts.used[number][place]))
-                _add(
-                    sums.fair,
-                    queue.name,
-                    resource,
-                    min(tree.whole(place, accounts.shares.fair[number][place]), UNLIMITED),
-                )
+                _add(sums.held, queue.name, resource, _exact(tree, place, accounts.used[number][place]))
+                _add(sums.fair, queue.name, resource, _exact(tree, place, accounts.shares.fair[number][place]))
         for entry in state.pods.values():
             if entry.charged and DISPATCH_MARK in entry.pod.annotations:
                 name, _ = state.queue_of(entry)
                 if tree.configured and tree.find(name) is not None:
-                    amounts = counted(entry.requests)
-                    sums.charge(name, {one: amounts.get(one, 0) for one in tree.resources}, sign=-1)
+                    parts = sum(part.milli for part in entry.gpus)
+                    amounts = in_thousandths(counted(entry.requests) | {SHARED_GPU: parts})
+                    sums.add(name, {one: amounts.get(one, 0) for one in tree.resources}, sign=-1)
     for dispatch in hub.dispatches.values():
         if dispatch.stage in HELD or (dispatch.stage is DispatchStage.WITHDRAWN and dispatch.left):
             sums.charge(dispatch.submitted.queue, dispatch.submitted.demand)
@@ -102,6 +104,13 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
 def _add(amounts: dict[str, Amounts], queue: str, resource: str, amount: int) -> None:
     row = amounts.setdefault(queue, {})
     row[resource] = row.get(resource, 0) + amount
+
+
+def _exact(tree: QueueTree, place: int, amount: int) -> int:
+    """Return an amount of a queue, of a resource by its place: GPUs in thousandths whether the tree counts them so."""
+    if amount >= UNLIMITED or tree.resources[place] not in SHARED_IN:
+        return min(tree.whole(place, amount), UNLIMITED)
+    return amount * WHOLE // tree.units[place]
 
 
 _ACTOR = "hub"
@@ -157,10 +166,10 @@ def try_dispatches(
     for uid in submitted.uids:
         entry = state.pods[uid]
         pods.setdefault(entry.pod.annotations.get(DISPATCH_MARK, ""), []).append(entry)
-    totals = counted(ready_amounts(state.columns))
+    totals = in_thousandths(counted(ready_amounts(state.columns)))
     for trial in arriving:
         if trial.name in pods:
-            _added(there, trial.demand)
+            _added(there, in_thousandths(trial.demand))
     offers = {}
     for trial in waiting:
         problem = next((line for line in submitted.problems if line.startswith(f"dispatch {trial.name}:")), "")
@@ -216,14 +225,15 @@ def _add_share(room: ClusterRoom, accounts: QueueAccounts, queue: str) -> None:
     tree = accounts.tree
     number = tree.find(queue) if tree.configured else None
     if number is not None:
-        room.fair[queue] = dict(zip(tree.resources, accounts.shares.fair[number], strict=True))
-        room.used[queue] = dict(zip(tree.resources, accounts.used[number], strict=True))
+        for amounts, counts in ((room.fair, accounts.shares.fair), (room.used, accounts.used)):
+            row = enumerate(counts[number])
+            amounts[queue] = {tree.resources[place]: _exact(tree, place, amount) for place, amount in row}
 
 
 def _held(state: QueuesView) -> Amounts:
     held: Amounts = {}
     for usage in state.queue_registry.usages.values():
-        _added(held, counted(usage.used))
+        _added(held, in_thousandths(counted(usage.used)))
     return held
 
 

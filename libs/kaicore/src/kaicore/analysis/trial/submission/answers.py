@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, ReasonAnswer, StartAnswer
+from kaicore.analysis.life.why_answers import GpuPartAnswer
 
 
 class Prospect(StrEnum):
@@ -32,6 +33,7 @@ class SubmittedPod(Answer, frozen=True, kw_only=True):
         zones: NUMA zones that the kubelet is predicted to give it.
         rank: its place among the pods of its set, where its group has a topology constraint; None for none.
         domains: of such a pod: its node's domain at each level of the topology, by the level's name.
+        gpus: parts of GPUs that it gets; of a GPU that would be opened for it nobody knows which.
     """
 
     namespace: str
@@ -41,6 +43,7 @@ class SubmittedPod(Answer, frozen=True, kw_only=True):
     zones: list[str] = msgspec.field(default_factory=list)
     rank: int | None = None
     domains: dict[str, str] = msgspec.field(default_factory=dict)
+    gpus: list[GpuPartAnswer] | msgspec.UnsetType = msgspec.UNSET
 
 
 class SubmittedEviction(Answer, frozen=True, kw_only=True):

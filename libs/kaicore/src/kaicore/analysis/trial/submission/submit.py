@@ -10,6 +10,8 @@ import msgspec
 
 from kaicore.analysis.ask.listing import pod_status, pod_zones, reason_answer
 from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.life.gpu_parts import part_answers
+from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.answers import (
     Prospect,
@@ -76,6 +78,7 @@ def submit(
         config,
         placed={decision.uid: decision for decision in proposal.result.placements},
         evictions=proposal.result.evictions,
+        cycle=proposal.cycle,
     )
     keys = list(dict.fromkeys(state.pods[uid].group for uid in submitted.uids))
     members = {key: [state.pods[uid] for uid in submitted.uids if state.pods[uid].group == key] for key in keys}
@@ -113,7 +116,9 @@ class _Groups:
         *,
         placed: dict[str, PodPlaced],
         evictions: Sequence[EvictionDecided],
+        cycle: str,
     ) -> None:
+        self._cycle = cycle
         self._state, self._config, self._placed, self._evictions = state, config, placed, evictions
         self._remedies = StateRemedies(state, config)
 
@@ -205,7 +210,13 @@ class _Groups:
             zones=pod_zones(entry),
             rank=placed.rank if placed is not None and placed.rank != NO_RANK else None,
             domains=dict(placed.domains) if placed is not None else {},
+            gpus=self._gpus(entry) or msgspec.UNSET,
         )
+
+    def _gpus(self, entry: PodEntry) -> list[GpuPartAnswer]:
+        parts, groups = part_answers(self._state, entry), self._state.shared_gpus.groups
+        # A group that only this trial has opened is no name for anybody.
+        return [GpuPartAnswer(part=one.part) if groups[one.group].opened.cycle == self._cycle else one for one in parts]
 
 
 def _message(verdict: Prospect, members: Sequence[PodEntry], evictions: int) -> str:

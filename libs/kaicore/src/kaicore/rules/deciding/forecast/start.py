@@ -313,7 +313,10 @@ class _Outlook:
         self._given: CycleInput = replace(given, matters=None, in_backoff=frozenset())
         self._seed = f"{state.cluster}/{state.position}"
         workloads = self._given.workloads.values()
-        self._active = [member for workload in workloads for member in workload.active.values() if not _stays(member)]
+        # A reservation pod ends with the last part of its GPU.
+        reserves = state.shared_gpus.is_reservation
+        active = (member for workload in workloads for member in workload.active.values())
+        self._active = [member for member in active if not _stays(member) and not reserves(member.pod.uid)]
         self._runs = [self._pod_run(member, max(now - member.running_since, 0)) for member in self._active]
         self.lifetimes = Lifetimes(history, self._runs)
         self._active_ends = pod_ends(self._given, config, self._active)

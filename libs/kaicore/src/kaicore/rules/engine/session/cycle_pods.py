@@ -10,9 +10,8 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.model.gpu_share import WHOLE, gpu_memory
+from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE, gpu_memory
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.queues.tree import SHARED_GPU
 
 
 class CyclePods:

@@ -14,11 +14,11 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
+from kaicore.rules.model.gpu_share import SHARED_GPU
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
 from kaicore.rules.numa.own_policy import missed
-from kaicore.rules.queues.tree import SHARED_GPU
 from kaicore.rules.state.charges.early_release import EarlyReleases
 from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses

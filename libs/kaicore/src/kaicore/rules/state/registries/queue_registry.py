@@ -17,12 +17,12 @@ from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import QueueFigures, QueuesReported
-from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, divide
-from kaicore.rules.queues.tree import GPU, SHARED_GPU, SHARED_IN, UNLIMITED, QueueTree, counted
+from kaicore.rules.queues.tree import GPU, UNLIMITED, QueueTree, counted
 from kaicore.rules.queues.usage import UsageReader, UseHistory
 
 
