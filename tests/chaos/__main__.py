@@ -91,6 +91,7 @@ def _run(arguments: argparse.Namespace, scratch: Path) -> int:
         replicas=arguments.replicas,
         clocks=not lacking["clocks"],
         machines=not lacking["machines"],
+        shares=True,
     )
     options.profile.write_text(PROFILE)
     started = time.time()

@@ -1,4 +1,7 @@
-"""Work that comes and goes while things fail: pods, with sidecars or not, Jobs, gangs, pods of a queue with a limit."""
+"""Work that comes and goes while things fail: pods, with sidecars or not, Jobs, gangs, pods of a queue with a limit.
+
+Pods and gangs share GPUs as well; reservation pods are deleted now and then.
+"""
 
 import asyncio
 import json
@@ -6,14 +9,18 @@ import random
 from contextlib import suppress
 from typing import Any
 
+from kai_apiserver.rest.patches.strategic import apply_json_patch
 from kaicore.errors import ClusterError
 from kaicore.kube.api.client import KubeClient
+from kaicore.kube.gpu_shares import sharing_patch
+from kaicore.rules.objects.gpu_sharing import RESERVATION_NAMESPACE
 
 from tests.chaos.world import World
 from tests.e2e.live_stack import pod_manifest
 
 GANG = "gang.scheduling.koordinator.sh"
 QUEUE = "chaos"
+RESERVATIONS = f"/api/v1/namespaces/{RESERVATION_NAMESPACE}/pods"
 PATHS = {"Pod": "/api/v1/namespaces/default/pods", "Job": "/apis/batch/v1/namespaces/default/jobs"}
 
 
@@ -51,6 +58,10 @@ class Load:
                 for queue in (queue_manifest("default"), queue_manifest(QUEUE, cpu=16000, gpu=4)):
                     await client.post("/apis/scheduling.run.ai/v2/queues", queue)
             self._kinds.append(self._of_queue)
+        if self._world.options.shares:
+            async with self._world.client() as client:
+                await client.post("/api/v1/namespaces", {"metadata": {"name": RESERVATION_NAMESPACE}})
+            self._kinds += [self._sharing, self._sharing, self._sharing_gang]
 
     async def run(self, seconds: float, *, pause: tuple[float, float] = (0.1, 0.5)) -> None:
         """Go on for so long."""
@@ -60,6 +71,8 @@ class Load:
             await self._come()
             if self._chance.random() < 0.2:
                 await self._go()
+            if self._world.options.shares and self._chance.random() < 0.03:
+                await self._lose()
             await asyncio.sleep(self._chance.uniform(*pause))
 
     async def _come(self) -> None:
@@ -79,6 +92,20 @@ class Load:
 
     def _pod(self, name: str) -> list[dict[str, Any]]:
         return [pod_manifest(name, seconds=self._chance.uniform(0.5, 4), **self._amounts())]
+
+    def _share(self) -> dict[str, str]:
+        share = {"gpu-fraction": self._chance.choice(["0.1", "0.3", "0.5", "0.7"])}
+        return share | ({"gpu-fraction-num-devices": "2"} if self._chance.random() < 0.1 else {})
+
+    def _sharing(self, name: str) -> list[dict[str, Any]]:
+        return [sharing_pod(name, self._share(), seconds=self._chance.uniform(0.5, 4))]
+
+    def _sharing_gang(self, name: str) -> list[dict[str, Any]]:
+        count, share = self._chance.randint(2, 4), self._share()
+        gang = {f"{GANG}/name": name, f"{GANG}/min-available": str(count)}
+        pods = [sharing_pod(f"{name}-{member}", share | gang, seconds=2) for member in range(count)]
+        self._gangs |= {pod["metadata"]["name"]: pods for pod in pods}
+        return pods
 
     def _of_queue(self, name: str) -> list[dict[str, Any]]:
         (pod,) = self._pod(name)
@@ -126,14 +153,30 @@ class Load:
             async with asyncio.timeout(10), self._world.client() as client:
                 await client.delete(path, {"gracePeriodSeconds": 1})
 
+    async def _lose(self) -> None:
+        """Delete a reservation pod, as somebody may by hand."""
+        with suppress(ClusterError, TimeoutError):
+            async with asyncio.timeout(10), self._world.client() as client:
+                names = sorted(pod["metadata"]["name"] for pod in json.loads(await client.get(RESERVATIONS))["items"])
+                if names:
+                    await client.delete(f"{RESERVATIONS}/{self._chance.choice(names)}", {})
+
+
+def sharing_pod(name: str, annotations: dict[str, str], *, seconds: float) -> dict[str, Any]:
+    """Return a pod with a share of a GPU, as the webhook leaves it."""
+    pod = pod_manifest(name, seconds=seconds, cpu="1", memory="1Gi")
+    pod["metadata"]["annotations"] |= annotations
+    return dict(apply_json_patch(pod, sharing_patch(pod, name)))
+
 
 async def unfinished(client: KubeClient) -> list[str]:
-    """The unfinished work, as the API server says: pods that are not over, Jobs that are not complete."""
+    """The unfinished work, as the API server says: pods that are not over, Jobs, and GPUs that are held."""
     pods = json.loads(await client.get(PATHS["Pod"]))["items"]
     jobs = json.loads(await client.get("/apis/batch/v1/jobs"))["items"]
     names = [
         pod["metadata"]["name"] for pod in pods if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")
     ]
+    names += [pod["metadata"]["name"] for pod in json.loads(await client.get(RESERVATIONS))["items"]]
     names += [
         f"Job {job['metadata']['name']}"
         for job in jobs

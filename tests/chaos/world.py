@@ -89,6 +89,7 @@ class WorldOptions:
         replicas: whether the two schedulers share the groups; otherwise one stands by for the other.
         clocks: whether clocks can be set.
         machines: whether there are machines with cables that can be pulled.
+        shares: whether GPUs are shared.
     """
 
     profile: Path
@@ -97,6 +98,7 @@ class WorldOptions:
     replicas: bool = False
     clocks: bool = False
     machines: bool = False
+    shares: bool = False
 
 
 class World:
@@ -211,6 +213,13 @@ class World:
             environment["KAI_NATS_URL"] = await self._to(name, "nats", self.nats.url_of(kind))
         if "api" in servers:
             environment["KAI_KUBECONFIG"] = await self._to_api(name)
+        if self.options.shares and kind == "scheduler":
+            config = self.root / "scheduler.yaml"
+            config.write_text("gpu_sharing: true\n")
+            environment["KAI_SCHEDULER_CONFIG"] = str(config)
+        if self.options.shares and kind == "binder":
+            # Simulated kubelets pull no images.
+            environment |= {"KAI_GPU_SHARING": "true", "KAI_GPU_RESERVATION_IMAGE": "kai-ledger"}
         if kind == "scheduler" and self.options.replicas:
             environment["KAI_REPLICA"] = name
         if kind in ("ingest", "exporter"):

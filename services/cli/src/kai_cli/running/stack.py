@@ -9,7 +9,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kaicore.errors import ConfigurationError, KaiError
+from kaicore.errors import ApiStatus, ConfigurationError, KaiError
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
@@ -27,6 +29,7 @@ from kai_cli.upkeep.keys import ApiAccess
 
 #: Seconds that a process has to become ready before the start is given up.
 _READY_S = 120.0
+_CONFLICT = 409
 #: What the processes of a stack run, those first that the others wait for.
 PROGRAMS = tuple(
     f"kai_{name}.main"
@@ -66,6 +69,28 @@ def _sharing(scheduler_config: Path | None) -> dict[str, str]:
         return {}
     # Simulated kubelets pull no images.
     return {"KAI_GPU_SHARING": "true", "KAI_GPU_RESERVATION_IMAGE": "kai-ledger"}
+
+
+async def make_reservation_namespace(kubeconfig: str, scheduler_config: Path | None) -> None:
+    """Make the namespace of the pods that hold shared GPUs, unless it is there or GPUs are not shared.
+
+    Args:
+        kubeconfig: of the cluster.
+        scheduler_config: file with the shard's settings, None for the defaults.
+
+    Raises:
+        ApiStatus: the API server refuses it.
+        ClusterUnavailable: the API server does not answer.
+    """
+    settings = read_shard_settings(scheduler_config)
+    if not settings.gpu_sharing:
+        return
+    async with KubeClient(configured_access(kubeconfig)) as client:
+        try:
+            await client.post("/api/v1/namespaces", {"metadata": {"name": settings.gpu_reservation_namespace}})
+        except ApiStatus as error:
+            if error.code != _CONFLICT:
+                raise
 
 
 class Stack:
@@ -237,6 +262,12 @@ class Stack:
         else:
             for_people = str(spec.kubeconfigs.of_people)
             cluster = RunningCluster(for_people, for_people)
+        try:
+            await make_reservation_namespace(cluster.kubeconfig, spec.scheduler_config)
+        except ApiStatus as error:
+            if spec.kubeconfigs is None:
+                raise
+            self._report(f"cluster {spec.name}: no namespace for reservation pods, unless it is there already: {error}")
         self._report(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
