@@ -23,6 +23,9 @@ from tests.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
+#: Seconds between two appends: enough events come at any moment, and what waits for a server costs less.
+_PAUSE_S = 0.005
+
 
 class DoomedNats(EmbeddedNats):
     """A server that a test may kill."""
@@ -120,6 +123,7 @@ class Writer:
             async with self._grown:
                 self.head = outcome.positions[-1]
                 self._grown.notify_all()
+            await asyncio.sleep(_PAUSE_S)
 
     async def more(self, count: int) -> None:
         """Wait until so many more events were appended."""
