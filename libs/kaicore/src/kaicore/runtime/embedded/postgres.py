@@ -63,7 +63,10 @@ END
 $$
 """
 
-_SETTINGS = {
+#: Iterations protect passwords that can be guessed. Ours are random, and 4096 took 4 ms of CPU at each connection.
+_ITERATIONS = {"scram_iterations": "1"}
+
+_SETTINGS = _ITERATIONS | {
     "listen_addresses": "127.0.0.1",
     "unix_socket_directories": "",
     "logging_collector": "off",
@@ -185,6 +188,7 @@ class EmbeddedPostgres(EmbeddedServer):
             f"--username={_USER}",
             f"--pwfile={self._password_file}",
             "--auth=scram-sha-256",
+            *(f"--set={name}={value}" for name, value in _ITERATIONS.items()),
             "--encoding=UTF8",
             "--locale-provider=builtin",
             "--builtin-locale=C.UTF-8",
