@@ -16,7 +16,7 @@ from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.numa.own_policy import missed
 from kaicore.rules.queues.tree import SHARED_GPU
 from kaicore.rules.state.charges.early_release import EarlyReleases
