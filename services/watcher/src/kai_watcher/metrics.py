@@ -9,8 +9,8 @@ API reports the pod's end. So an object is not late either where pods only have 
 the remaining pods.
 """
 
+import collections
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 
 from kaicore.rules.model.pod import Pod, QosClass
@@ -91,7 +91,7 @@ class TopologyLag:
 
     def _is_all_that_is_used(self, node: str) -> bool:
         """Tell whether a node's object says that just what its pods hold is used."""
-        held: Counter[str] = Counter()
+        held: collections.Counter[str] = collections.Counter()
         for one in self._holding.get(node, {}).values():
             held.update(one)
         return all(used == held[name] for name, used in self._zones[node].items() if _is_counted(name))
@@ -105,7 +105,7 @@ def _exclusive(pod: Pod) -> Mapping[str, int]:
     """A pod's exclusive amounts that every exporter counts: whole CPUs and devices of Guaranteed pods."""
     if pod.qos is not QosClass.GUARANTEED:
         return {}
-    held: Counter[str] = Counter()
+    held: collections.Counter[str] = collections.Counter()
     for container in pod.containers:
         for resource, amount in container.requests.items():
             if amount and ("/" in resource or (resource == CPU and amount % _WHOLE_CPU == 0)):

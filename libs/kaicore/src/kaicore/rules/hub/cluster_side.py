@@ -1,4 +1,4 @@
-"""A cluster's side of the hub: the tasks of its binder, the dispatches that it may start, and the lease that it acts under.
+"""A cluster's side of the hub: its binder's tasks, the dispatches that it may start, and the lease that it acts under.
 
 Holder and hub each count the lease by a clock of their own, and no two clocks are compared. The holder counts from
 *before* it asked for the renewal; the hub counts from *after* it read that the log took it. So the hub's count begins

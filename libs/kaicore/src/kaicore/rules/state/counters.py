@@ -1,75 +1,16 @@
-"""Counts over a whole log: decisions and their outcomes, for reports and metrics, and the accuracy of predictions.
-
-Counters, read models, audits and pages count accuracy by one rule. A prediction is a decision with zones for at least
-one container. It counts for the node and the time of the decision, whenever the pod is observed. The last accepted
-observation counts, and replaces the one before it.
-"""
+"""Counts over a whole log: decisions and their outcomes, for reports and metrics."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import GroupPending, Payload, PlacementObserved, PodPlaced
+from kaicore.rules.events.payloads import GroupPending, Payload
 from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.pods.pod_entry import PodEntry
-
-
-@dataclass(frozen=True, slots=True)
-class AccuracyChange:
-    """A change of the tally by one event.
-
-    Attributes:
-        uid: of the pod.
-        node: for which the decision was made.
-        decided_at: the decision's clock, microseconds since the epoch.
-        predicted: 1 for a new prediction, else 0.
-        observed: 1 for the first observation of a prediction, else 0.
-        agreement: by how much each kind of agreement changes.
-    """
-
-    uid: str
-    node: str
-    decided_at: int
-    predicted: int = 0
-    observed: int = 0
-    agreement: dict[Agreement, int] = field(default_factory=dict)
-
-
-def fold_counting(state: ClusterState, event: Event) -> AccuracyChange | None:
-    """Fold an event, and return what it changes in the tally; None for nothing.
-
-    Raises: see `ClusterState.fold`.
-    """
-    if event.type not in _COUNTED:
-        state.fold(event)
-        return None
-    payload = decode_payload(event)
-    assert isinstance(payload, PodPlaced | PlacementObserved)
-    entry = state.pods.get(payload.uid)
-    before = None if entry is None else entry.agreement
-    state.fold(event)
-    entry = state.pods.get(payload.uid)
-    if entry is None or not entry.predicts_zones:
-        return None
-    if isinstance(payload, PodPlaced):
-        placed = entry.predicted is payload.placement or entry.predicted == payload.placement
-        return AccuracyChange(payload.uid, entry.node, entry.placed_at, predicted=1) if placed else None
-    changes = agreement_changes(before, entry.agreement)
-    if not changes:
-        return None
-    return AccuracyChange(payload.uid, entry.node, entry.placed_at, observed=sum(changes.values()), agreement=changes)
-
-
-_COUNTED = {PodPlaced.__name__, PlacementObserved.__name__}
-
 
 #: A start that is no later than so long after the time that was promised is in time: pods take a while to end, and a
 #: cycle to come.
@@ -85,7 +26,7 @@ class Counters(msgspec.Struct):
         bind_failures: by reason.
         rejections: kubelets' refusals by reason.
         reselections: decisions for a node that had rejected a pod of the same class before.
-        agreement: observed predictions, by how they compare (`Agreement`); see `kaicore.rules.state.counters`.
+        agreement: observed predictions, by how they compare (`Agreement`); see `kaicore.rules.state.accuracy`.
         reported: observations of exporters.
         reported_on: observations of exporters by node.
         misses: predictions that kubelets did not follow, by node and there by policy and cause (`policy/cause`).

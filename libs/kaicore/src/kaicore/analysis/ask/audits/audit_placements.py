@@ -1,7 +1,7 @@
 """Audit of placements: predicted against observed ones, over a part of a log.
 
 The log is folded from the beginning of the part to its end. Only the state shows whether an observation is accepted,
-and what explains a miss. Predictions made within the part are counted, by `kaicore.rules.state.counters`.
+and what explains a miss. Predictions made within the part are counted, by `kaicore.rules.state.accuracy`.
 """
 
 from collections import Counter
@@ -25,8 +25,8 @@ from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PlacementObserved, PodRejected
+from kaicore.rules.state.accuracy import fold_counting
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.counters import fold_counting
 from kaicore.rules.state.pods.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.views import FleetView, LogView
 from kaicore.spelling import did_you_mean

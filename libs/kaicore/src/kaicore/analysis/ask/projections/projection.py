@@ -20,8 +20,8 @@ from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.queues.tree import GPU, gpus_of
+from kaicore.rules.state.accuracy import fold_counting
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.counters import fold_counting
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import figures

@@ -19,8 +19,9 @@ from kaicore.rules.engine.constraints.node_filter import (
     RoomFilter,
     any_mask,
 )
-from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerated_rows, tolerates
+from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.constraints.share_filter import ShareFilter
+from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter, OwnPolicyFilter, history_gap

@@ -15,9 +15,10 @@ from kaicore.rules.engine.constraints.claims.device_rule import DeviceRule
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.claims.volume_rule import VolumeRule
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
-from kaicore.rules.engine.constraints.node_matching import affine, soft_taints
+from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import DomainSums, selection_mark, term_mark
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, counting_rows, having, pod_rules
+from kaicore.rules.engine.constraints.taint_tolerance import soft_taints
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.reasons.devices import ResourceClaimOutOfReach
