@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.engine.topology.set_requests import GroupTopology
+from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel

@@ -21,7 +21,7 @@ from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
 from kaicore.rules.engine.placement.placer import ExcludedNodes
-from kaicore.rules.engine.topology.set_requests import GroupTopology
+from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason

@@ -8,7 +8,7 @@ from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
 from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
 from kaicore.rules.engine.explain.remedies import with_at_most
-from kaicore.rules.engine.victims.candidates import STAYING
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.events.payloads import (
     NodeDeleted,
     NodeObserved,

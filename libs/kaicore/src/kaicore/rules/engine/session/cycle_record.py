@@ -16,8 +16,8 @@ from kaicore.rules.engine.explain.waiting_reasons import GroupLeftWaiting, summa
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.placement.share_fit import opened_gpus
 from kaicore.rules.engine.session.cycle_pods import CyclePods
-from kaicore.rules.engine.victims.candidates import Choice
 from kaicore.rules.engine.victims.eviction_cost import cost_parts, gpu_seconds_lost
+from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import (

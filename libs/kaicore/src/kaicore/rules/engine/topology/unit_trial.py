@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer, in_placement_order
-from kaicore.rules.engine.topology.set_requests import GroupPart, GroupTopology, HeldPod, placing_request
+from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.topology.set_requests import GroupPart, HeldPod, placing_request
 from kaicore.rules.engine.topology.trial import KeptCounts, PlacerRoom
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.topology.placing.request import NO_LEVEL, Refused, Room, SetRequest

@@ -1,143 +1,20 @@
-"""Candidates: the pods that may be evicted for a group, and the pods that have to go together, with the cost of that.
+"""Candidates: the pods that may be evicted for a group, and the pods that have to go together.
 
-A gang is never left below its minimum: it goes as a whole, and with it all gangs that start together with it. Running
-groups are columns over their pods by node. The cost is in `kaicore.rules.engine.victims.eviction_cost`.
+A gang is never left below its minimum: it goes as a whole, and with it all gangs that start together with it. The cost
+is in `kaicore.rules.engine.victims.eviction_cost`.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
-from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_lost
+from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Counts, Member, Workload
 from kaicore.rules.model.gpu_share import GPU
-from kaicore.rules.model.group import Group
-from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.columns import Ints
-
-#: Owners of pods that do not end to make room: one that is gone comes back at once, on the same node.
-STAYING = frozenset({"DaemonSet", "Node"})
-
-
-class EndingGroups:
-    """Running groups in the order in which their end is preferred: of few pods, of old groups, by name."""
-
-    def __init__(self, session: Session) -> None:
-        columns = session.nodes.columns
-        workloads = [
-            workload for workload in session.cycle_input.workloads.values() if workload.active and _may_end(workload)
-        ]
-        self._workloads = sorted(workloads, key=_preference)
-        self._session = session
-        held: dict[tuple[int, int], np.ndarray] = {}
-        vectors: dict[str, np.ndarray] = {}
-        for number, workload in enumerate(self._workloads):
-            for members in (workload.active, workload.leaving):
-                for member in members.values():
-                    if member.class_key not in vectors:
-                        vectors[member.class_key] = columns.vector(member.requests)
-                    key = number, columns.rows[member.node]
-                    amounts = vectors[member.class_key]
-                    held[key] = held[key] + amounts if key in held else amounts
-        self._groups = np.array([number for number, _ in held], np.int64)
-        self._rows = np.array([row for _, row in held], np.int64)
-        self._held = np.array(list(held.values()), np.int64).reshape(len(held), columns.used.shape[1])
-
-    def promising(self, feasible_by_class: Sequence[tuple[FeasibleNodes, int]], *, anywhere: bool) -> list[Workload]:
-        """Return the groups that, once ended, leave enough on the nodes as a whole, in order of preference.
-
-        Args:
-            feasible_by_class: of the classes that are to start, each with how many of its pods.
-            anywhere: what stands in the way is no node's, so that it may be the end of any group that helps.
-        """
-        columns = self._session.nodes.columns
-        possible = np.ones(len(self._workloads), np.bool_)
-        if not anywhere and not any(feasible.non_monotonic for feasible, _ in feasible_by_class):
-            idle = columns.allocatable - columns.used
-            helped = np.zeros(len(self._workloads), np.bool_)
-            for feasible, count in feasible_by_class:
-                asked = np.flatnonzero(feasible.need)
-                need, usable = feasible.need[asked], feasible.eligible
-                now = np.maximum((idle[:, asked] // need).min(axis=1), 0) * usable
-                then = idle[self._rows][:, asked] + self._held[:, asked]
-                more = np.maximum((then // need).min(axis=1), 0) * usable[self._rows] - now[self._rows]
-                gained = np.zeros(len(self._workloads), np.int64)
-                np.add.at(gained, self._groups, more)
-                possible &= int(now.sum()) + gained >= count
-                # Nodes may have enough as a whole and not on their zones: then it takes an end on one that is usable.
-                helped[self._groups[usable[self._rows] & (then >= need).all(axis=1)]] = True
-            possible &= helped
-        return [self._workloads[number] for number in np.flatnonzero(possible).tolist()]
-
-
-def _may_end(workload: Workload) -> bool:
-    first = next(iter(workload.active.values()))
-    return first.pod.owner is None or first.pod.owner.kind not in STAYING
-
-
-def _preference(workload: Workload) -> tuple[int, int, str, str, str]:
-    group = workload.group
-    pods = len(workload.active) + len(workload.leaving)
-    return pods, group.created_at, group.namespace, group.name, group.key
-
-
-@dataclass(frozen=True, slots=True)
-class VictimSet:
-    """Pods that are evicted together.
-
-    Attributes:
-        parts: the pods by group, in order of name; first the group that was asked about, then those that do not go on
-            without it.
-        members: all of them.
-        cost: see `kaicore.rules.engine.victims.eviction_cost`.
-        shrinks: whether the first group goes on without them.
-    """
-
-    parts: tuple[tuple[Workload, tuple[Member, ...]], ...]
-    members: tuple[Member, ...]
-    cost: int
-    shrinks: bool
-
-    @property
-    def key(self) -> tuple[int, str, str, str]:
-        """Order in which sets are preferred: by cost, equal ones by name."""
-        return self.cost, *name_of(self.members[0])
-
-    def held_by(self, pods: CyclePods) -> list[tuple[Group, Amounts]]:
-        """Return what the pods hold, by group."""
-        return [(workload.group, pods.requests_of(members)) for workload, members in self.parts]
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """Keys of the groups that the pods are of."""
-        return tuple(workload.group.key for workload, _ in self.parts)
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """The reason for which a search chose a set.
-
-    Attributes:
-        cost: the set's.
-        chosen_for: what it makes room for, as `EvictionDecided` has it.
-        runner_up: what came next, as `EvictionDecided` has it; empty if nothing did.
-        runner_up_cost: what that costs at least.
-    """
-
-    cost: int
-    chosen_for: str
-    runner_up: str = ""
-    runner_up_cost: int = 0
-
-
-def name_of(member: Member) -> tuple[str, str, str]:
-    """Return the order of pods that are equal otherwise: by namespace, name and uid."""
-    return member.pod.namespace, member.pod.name, member.pod.uid
 
 
 class Candidates:

@@ -19,8 +19,9 @@ from heapq import nsmallest
 import numpy as np
 
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.candidates import Candidates, VictimSet, name_of
+from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import lost_by_moving
+from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import gpus_per_unit

@@ -16,8 +16,8 @@ A moved group's pods come again as others. Among equals of its queue they come f
 
 from kaicore.rules.engine.cycle_input import moved_at
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.candidates import VictimSet
 from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
+from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.work.gang_planner import Steps, is_misunderstood, members_of
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController

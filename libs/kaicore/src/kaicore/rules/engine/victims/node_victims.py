@@ -21,8 +21,9 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.candidates import Candidates, VictimSet, name_of
+from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.eviction_cost import POD
+from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.numa.row_memory import HeldOfRow

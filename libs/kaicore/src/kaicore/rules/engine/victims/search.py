@@ -31,8 +31,9 @@ from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.topology.step_placer import waiting_of
 from kaicore.rules.engine.topology.trial import PlacerRoom
 from kaicore.rules.engine.topology.unit_trial import UnitTrial
-from kaicore.rules.engine.victims.candidates import Candidates, Choice, VictimSet, name_of
+from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.node_victims import NodeVictims
+from kaicore.rules.engine.victims.victim_set import Choice, VictimSet, name_of
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.queue import OverLimit
