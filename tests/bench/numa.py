@@ -10,7 +10,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.events import payloads
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 from tests.bench.figures import Figure, figure
 from tests.factory import Cluster, amounts, pod

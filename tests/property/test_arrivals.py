@@ -11,7 +11,7 @@ from kaicore.rules.numa.arrivals import Arrival, is_certain
 from kaicore.rules.numa.kubelet.admission import admit
 from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request
 from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, container, pod

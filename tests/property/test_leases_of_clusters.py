@@ -13,7 +13,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Offer
-from kaicore.rules.hub.cluster_side import Term, held_entry, to_clear, to_make
+from kaicore.rules.hub.cluster_side import DRIFT_PER_MILLE, HeldLease, LeaseWatch, Term, held_entry, to_clear, to_make
 from kaicore.rules.hub.hub_state import (
     HUB,
     DispatchStage,
@@ -22,7 +22,6 @@ from kaicore.rules.hub.hub_state import (
     dispatch_stream,
     lease_stream,
 )
-from kaicore.rules.hub.lease import DRIFT_PER_MILLE, HeldLease, LeaseWatch
 from kaicore.rules.hub.steps import HubConfig, dispatch_unit, give, take_back, unfit_by_itself
 
 from tests.examples import examples

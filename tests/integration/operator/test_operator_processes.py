@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import yaml
-from kai_operator.lease_store import KubeLeaseStore
+from kai_operator.main import KubeLeaseStore
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Lease
 

@@ -7,8 +7,7 @@ import msgspec
 import numpy as np
 import pytest
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
-from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator
-from kaicore.rules.engine.constraints.preferences import ln_fixed
+from kaicore.rules.engine.constraints.constraint_evaluator import ConstraintEvaluator, ln_fixed
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Taint

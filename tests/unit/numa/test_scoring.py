@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.model.pod import QosClass
 from kaicore.rules.numa.kubelet.requests import aligned_request
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.numa.scoring import UNKNOWN, NumaScoring, ScoringStrategy, score, span_score
 
 from tests.factory import GPU, Cluster, amounts, container, pod

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kaicore.kube.operands.conditions import status_of
+from kai_operator.carrying_out import status_of
 from kaicore.kube.operands.names import MANAGED_BY, OPERATOR, Object, key_of, title_of
 from kaicore.kube.operands.plan import Given, Part, PresentObjects, lacks, plan
 from kaicore.kube.operands.shard_spec import read_shard

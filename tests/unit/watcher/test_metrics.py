@@ -2,8 +2,7 @@
 
 import msgspec
 import pytest
-from kai_watcher.metrics import WatcherMetrics
-from kai_watcher.topology_lag import TopologyLag
+from kai_watcher.metrics import TopologyLag, WatcherMetrics
 from kaicore.rules.model.pod import Pod, QosClass
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest

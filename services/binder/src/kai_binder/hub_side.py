@@ -35,9 +35,8 @@ from kaicore.rules.events.payloads import (
     HubPayload,
     LeaseRenewed,
 )
-from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term, held_entry, is_here, to_clear, to_make
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK, HeldLease, Term, held_entry, is_here, to_clear, to_make
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState, dispatch_stream, lease_stream
-from kaicore.rules.hub.lease import HeldLease
 from kaicore.rules.hub.steps import dispatch_unit
 from kaicore.rules.objects.dispatched import Manifest, ending_of, mark_of, marked
 from kaicore.runtime.service import ServiceContext

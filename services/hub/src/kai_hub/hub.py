@@ -32,8 +32,8 @@ from kaicore.rules.hub.choosing import (
     rescored,
     scored,
 )
+from kaicore.rules.hub.cluster_side import LeaseWatch
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
-from kaicore.rules.hub.lease import LeaseWatch
 from kaicore.rules.hub.steps import HubConfig, bounds_of, give, recall, take_back, unfit_by_itself
 from kaicore.rules.objects.dispatched import Manifest
 from kaicore.rules.state.cluster_state import ClusterState

@@ -15,6 +15,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Offer
 from kaicore.rules.hub.choosing import WAITS
+from kaicore.rules.hub.cluster_side import waiting_us
 from kaicore.rules.hub.hub_state import (
     ENDED,
     HELD,
@@ -25,7 +26,6 @@ from kaicore.rules.hub.hub_state import (
     HubState,
     dispatch_stream,
 )
-from kaicore.rules.hub.lease import waiting_us
 from kaicore.spelling import did_you_mean
 
 

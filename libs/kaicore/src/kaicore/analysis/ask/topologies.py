@@ -33,9 +33,16 @@ from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount, parse_
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import GPU, gpus_per_unit
 from kaicore.rules.state.views import ClusterView, FleetView, WorkView
-from kaicore.rules.topology.assignment import AssignedDomain, Document, as_domains, as_slices
+from kaicore.rules.topology.assignment import (
+    AssignedDomain,
+    Document,
+    as_domains,
+    as_slices,
+    segments,
+    sizes_to_show,
+    slots,
+)
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
-from kaicore.rules.topology.capacity import segments, sizes_to_show, slots
 from kaicore.rules.topology.resolve import Resolved, resolve
 from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 from kaicore.spelling import did_you_mean

@@ -35,7 +35,7 @@ from kaicore.rules.groups.labels import (
     queue_of,
 )
 from kaicore.rules.groups.membership import POD, Membership, membership, owner_kind
-from kaicore.rules.groups.volcano import annotated_tiers
+from kaicore.rules.groups.pod_templates import annotated_tiers
 from kaicore.rules.model.group import (
     Group,
     GroupSource,

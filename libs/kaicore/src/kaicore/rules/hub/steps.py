@@ -12,6 +12,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Offer, ReleaseReason
 from kaicore.rules.hub.choosing import WEIGHTS, choose
+from kaicore.rules.hub.cluster_side import LeaseWatch
 from kaicore.rules.hub.hub_state import (
     HELD,
     HUB,
@@ -23,7 +24,6 @@ from kaicore.rules.hub.hub_state import (
     lease_stream,
     queue_stream,
 )
-from kaicore.rules.hub.lease import LeaseWatch
 
 #: A dispatch that has not started in its cluster for so long may be asked back, where it would start elsewhere.
 PATIENCE_US = 60_000_000

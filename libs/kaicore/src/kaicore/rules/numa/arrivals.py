@@ -29,8 +29,7 @@ from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
-from kaicore.rules.numa.kubelet.zones import NodeZones
+from kaicore.rules.numa.kubelet.zones import NodeZones, ZoneCharge
 
 #: What is free, by zone and resource.
 _World = tuple[tuple[int, ...], ...]

@@ -22,8 +22,7 @@ from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, MemoryZones
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge, shared_blocks
-from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
+from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones, ZoneCharge, shared_blocks
 from kaicore.rules.numa.row_memory import RowMemory
 
 Ints = npt.NDArray[np.int64]

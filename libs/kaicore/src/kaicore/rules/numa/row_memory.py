@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 _Ints = npt.NDArray[np.int64]
 

@@ -24,10 +24,10 @@ from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMis
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.recent_work import RecentWork, SeenWork
+from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecord
 from kaicore.rules.state.indexes.rejections import Rejection
 from kaicore.rules.state.indexes.repairs import RepairRecord
 from kaicore.rules.state.indexes.run_times import RunsOfKind, RunTimes
-from kaicore.rules.state.indexes.shadow_book import ShadowBook, ShadowRecord
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness

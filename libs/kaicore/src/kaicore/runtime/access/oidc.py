@@ -17,7 +17,7 @@ import jwt
 import msgspec
 
 from kaicore.errors import KaiError
-from kaicore.runtime.access.issuers import IssuerEntry, NoScope, TokenRefused, claim_values
+from kaicore.runtime.access.access_file import IssuerEntry, NoScope, TokenRefused, claim_values
 from kaicore.runtime.access.scopes import AccessScope
 from kaicore.runtime.service.logs import get_logger
 

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from kaicore.analysis.trial.simulation.disruption import DisruptionController
 from kaicore.analysis.trial.simulation.gpu_groups import (
     closed_groups,
     is_reservation,
@@ -21,6 +20,7 @@ from kaicore.analysis.trial.simulation.gpu_groups import (
 )
 from kaicore.analysis.trial.simulation.kubelets import KubeletAnswer, Kubelets
 from kaicore.analysis.trial.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
+from kaicore.analysis.trial.simulation.resource_claims import DisruptionController
 from kaicore.analysis.trial.simulation.world import World, WorldPod
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.kinds.facts import Facts

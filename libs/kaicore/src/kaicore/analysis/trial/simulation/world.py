@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from kaicore.analysis.trial.simulation.disruption import check_budget
-from kaicore.analysis.trial.simulation.resource_claims import RESOURCE_CLAIM_KIND, ClaimTemplates
+from kaicore.analysis.trial.simulation.resource_claims import RESOURCE_CLAIM_KIND, ClaimTemplates, check_budget
 from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, CLAIM, DEVICE_KINDS, NAMESPACE, STORAGE_CLASS, VOLUME

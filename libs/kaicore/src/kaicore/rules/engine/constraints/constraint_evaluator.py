@@ -1,4 +1,12 @@
-"""The ordinary Kubernetes rules of a class: the rows that they refuse, and the preferred ones among the others."""
+"""The ordinary Kubernetes rules of a class: the rows that they refuse, and the preferred ones among the others.
+
+Preferences are kube-scheduler's scoring rules, over all rows at once. Preferred node affinity, preferred pod affinity
+both ways, `ScheduleAnyway` spread and `PreferNoSchedule` taints are each scaled to 0 to 100 over the rows that can take
+the pod, with kube-scheduler's default weights. Integers only: where the original takes a logarithm, this takes it in
+fixed point.
+"""
+
+from functools import lru_cache
 
 import numpy as np
 
@@ -8,13 +16,139 @@ from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVo
 from kaicore.rules.engine.constraints.claims.volume_rule import VolumeRule
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.node_matching import affine
-from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, pod_rules
-from kaicore.rules.engine.constraints.preferences import Preferences
+from kaicore.rules.engine.constraints.pod_marks import DomainSums, selection_mark, term_mark
+from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, counting_rows, having, pod_rules
+from kaicore.rules.engine.constraints.taint_tolerance import soft_taints
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.reasons.devices import ResourceClaimOutOfReach
 from kaicore.rules.events.reasons.pods_nearby import VolumeOutOfReach
+from kaicore.rules.model.pod import SpreadConstraint
 from kaicore.rules.numa.columns import Flags, Ints
+
+#: Default weights of kube-scheduler's plugins.
+TAINT_WEIGHT, NODE_WEIGHT, SPREAD_WEIGHT, POD_WEIGHT = 3, 2, 2, 2
+
+_FULL = 100
+_BITS = 20
+
+
+class Preferences:
+    """Scores of one class."""
+
+    def __init__(self, pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tolerated: Flags) -> None:
+        """See `pod_rules`."""
+        rules = pod_class.rules
+        self._rows = len(columns.present)
+        self._taints = soft_taints(pod_class, columns)
+        self._nodes: Ints | None = None
+        if rules is not None and rules.preferred_nodes:
+            self._nodes = np.zeros(self._rows, np.int64)
+            for preferred in rules.preferred_nodes:
+                self._nodes += preferred.weight * affine(columns, (preferred.requirements,))
+        self._pods = _weighted_sums(pod_class, columns)
+        soft = [constraint for constraint in rules.spread if not constraint.required] if rules is not None else []
+        self._keyed = having(columns, {constraint.topology_key for constraint in soft})
+        self._spread = [
+            _SoftSpread(
+                constraint, columns, counting_rows(constraint, self._keyed, fitting=fitting, tolerated=tolerated)
+            )
+            for constraint in soft
+        ]
+
+    def __bool__(self) -> bool:
+        return self._taints is not None or self._nodes is not None or bool(self._pods) or bool(self._spread)
+
+    def scores(self, feasible: Flags) -> Ints:
+        """Return a score per row, of which only those of feasible rows mean anything."""
+        total = np.zeros(self._rows, np.int64)
+        if not feasible.any():
+            return total
+        if self._taints is not None:
+            most = int(self._taints[feasible].max())
+            if most:
+                total += TAINT_WEIGHT * (_FULL - self._taints * _FULL // most)
+        if self._nodes is not None:
+            most = int(self._nodes[feasible].max())
+            if most:
+                total += NODE_WEIGHT * (self._nodes * _FULL // most)
+        if self._pods:
+            total += POD_WEIGHT * self._pod_scores(feasible)
+        if self._spread:
+            total += SPREAD_WEIGHT * self._spread_scores(feasible)
+        return total
+
+    def _pod_scores(self, feasible: Flags) -> Ints:
+        """Source: InterPodAffinity's Score and NormalizeScore."""
+        raw = np.zeros(self._rows, np.int64)
+        for weight, sums in self._pods:
+            raw += weight * sums.at_rows()
+        least, most = int(raw[feasible].min()), int(raw[feasible].max())
+        if least == most:
+            return np.zeros(self._rows, np.int64)
+        return _FULL * (raw - least) // (most - least)
+
+    def _spread_scores(self, feasible: Flags) -> Ints:
+        """Source: PodTopologySpread's Score and NormalizeScore; nodes without all the labels come last."""
+        counted = feasible & self._keyed
+        scores = np.zeros(self._rows, np.int64)
+        if not counted.any():
+            return scores
+        fixed = np.zeros(self._rows, np.int64)
+        for constraint in self._spread:
+            fixed += constraint.raw(counted)
+        raw = (fixed + (1 << (_BITS - 1))) >> _BITS
+        least, most = int(raw[counted].min()), int(raw[counted].max())
+        scores[counted] = _FULL * (most + least - raw[counted]) // most if most else _FULL
+        return scores
+
+
+class _SoftSpread:
+    def __init__(self, constraint: SpreadConstraint, columns: NodeColumns, counting: Flags) -> None:
+        values = columns.label_values(constraint.topology_key)
+        self._codes, names = values
+        self._domains = len(names)
+        self._skew = constraint.max_skew
+        mark = selection_mark((constraint.selector,))
+        self._sums = columns.marks.sums(mark, constraint.topology_key, values, counting=counting)
+
+    def raw(self, counted: Flags) -> Ints:
+        """Pods of the row's domain, weighed by how many domains there are, in fixed point."""
+        domains = int((np.bincount(self._codes[counted], minlength=self._domains) > 0).sum())
+        scores: Ints = self._sums.at_rows() * ln_fixed(domains + 2) + ((self._skew - 1) << _BITS)
+        return scores
+
+
+@lru_cache(maxsize=1024)
+def ln_fixed(number: int) -> int:
+    """Return the natural logarithm of a whole number above 0, times 2**20, cut off."""
+    exponent = number.bit_length() - 1
+    mantissa = (number << 60) >> exponent
+    logarithm = exponent
+    for _ in range(32):
+        mantissa = (mantissa * mantissa) >> 60
+        logarithm <<= 1
+        if mantissa >> 61:
+            mantissa >>= 1
+            logarithm |= 1
+    # The logarithm of 2, times 2**32.
+    return (logarithm * 2977044471) >> (64 - _BITS)
+
+
+def _weighted_sums(pod_class: PodClass, columns: NodeColumns) -> list[tuple[int, DomainSums]]:
+    """Return what pods near a node are worth: those that the class prefers, and those that prefer the class."""
+    marks = columns.marks
+    weighted = []
+    if pod_class.rules is not None:
+        for preferred in pod_class.rules.preferred_pods:
+            key = preferred.term.topology_key
+            sums = marks.sums(selection_mark((preferred.term.selector,)), key, columns.label_values(key))
+            weighted.append((preferred.weight, sums))
+    for term in marks.terms_on(pod_class.selected):
+        if term.weight is not None:
+            key = term.topology_key
+            weighted.append((term.weight, marks.sums(term_mark(term), key, columns.label_values(key))))
+    return weighted
 
 
 class ConstraintEvaluator:

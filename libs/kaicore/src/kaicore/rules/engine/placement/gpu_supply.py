@@ -15,7 +15,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 #: Of so many kinds of rows, numbers begin anew.
 _MOST_KINDS = 1 << 16

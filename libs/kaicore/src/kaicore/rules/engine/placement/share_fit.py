@@ -23,7 +23,7 @@ from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory, rese
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 #: The cost of a node that cannot take the pod.
 NONE = -1

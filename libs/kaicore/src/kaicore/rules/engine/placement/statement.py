@@ -24,7 +24,7 @@ from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.kubelet.masks import zones_of
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 
 class PodCharge(msgspec.Struct, frozen=True, gc=False):

@@ -18,8 +18,7 @@ from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.exchange import Exchange, Exchanges
 from kaicore.rules.engine.victims.moving import cost_of_moving, gain_of, lost_by_moving, won_by
-from kaicore.rules.engine.victims.reprieve import charge_all
-from kaicore.rules.engine.victims.search import Victims, VictimSearch
+from kaicore.rules.engine.victims.search import Victims, VictimSearch, charge_all
 from kaicore.rules.engine.victims.victim_set import Choice, VictimSet
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup

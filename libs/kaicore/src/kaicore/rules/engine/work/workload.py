@@ -17,7 +17,7 @@ from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 
 class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,8 +15,8 @@ from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.rules.groups.dialects.dialect import REST, Dialect, SetName, WorkloadKind
 from kaicore.rules.groups.dialects.source import count, group_source, said_count
 from kaicore.rules.groups.labels import HYPER_JOBS, OPERATORS, VOLCANO_JOB, VOLCANO_POD_GROUP, VOLCANO_PREEMPTABLE
+from kaicore.rules.groups.pod_templates import refused_tiers, tier_topology
 from kaicore.rules.groups.tree import check_minimums
-from kaicore.rules.groups.volcano import refused_tiers, tier_topology
 from kaicore.rules.model.group import (
     SCHEDULER_NAMES,
     GroupSource,

@@ -14,8 +14,7 @@ from kaicore.rules.numa.kubelet.evaluators import Hints
 from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock
 from kaicore.rules.numa.kubelet.requests import AlignedContainer
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
-from kaicore.rules.numa.kubelet.zones import NodeZones
+from kaicore.rules.numa.kubelet.zones import NodeZones, ZoneCharge
 
 TOPOLOGY_AFFINITY = "TopologyAffinityError"
 UNEXPECTED_ADMISSION = "UnexpectedAdmissionError"

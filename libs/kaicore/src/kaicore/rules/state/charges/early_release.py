@@ -19,7 +19,7 @@ from kaicore.rules.model.pod import Amounts, ContainerKind
 from kaicore.rules.numa.kubelet.admission import admit
 from kaicore.rules.numa.kubelet.requests import AlignedRequest
 from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, predicted_placement
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.state.charges.node_charges import AccountChange, NodeCharges
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.pods.agreement import MissCause, contradiction

@@ -20,8 +20,7 @@ from kaicore.rules.numa.init_remains import init_remains
 from kaicore.rules.numa.kubelet.admission import admit
 from kaicore.rules.numa.kubelet.memory_manager import excluding
 from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
-from kaicore.rules.numa.kubelet.zones import NodeZones
+from kaicore.rules.numa.kubelet.zones import NodeZones, ZoneCharge
 from kaicore.rules.state.pods.agreement import MissCause, contradiction
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.resolve import zone_charge

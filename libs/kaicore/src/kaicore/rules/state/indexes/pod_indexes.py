@@ -17,7 +17,7 @@ from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.gpu_share import SHARED_GPU
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.numa.own_policy import missed
 from kaicore.rules.state.charges.early_release import EarlyReleases
 from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
@@ -25,11 +25,10 @@ from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
 from kaicore.rules.state.indexes.recent_work import RecentWork
-from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
+from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.run_times import RunTimes, run_keys
-from kaicore.rules.state.indexes.shadow_book import ShadowBook
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import Eviction, PodEntry, Stage
 from kaicore.rules.state.pods.resolve import zone_charge

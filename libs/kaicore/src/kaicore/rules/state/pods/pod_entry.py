@@ -12,7 +12,7 @@ from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.registries.queue_registry import QueueCharge
 

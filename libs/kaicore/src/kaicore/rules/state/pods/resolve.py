@@ -17,7 +17,7 @@ from kaicore.rules.model.pod import ContainerKind, Pod
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.numa.columns import ZoneColumns
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock
-from kaicore.rules.numa.kubelet.zone_charge import ZoneCharge
+from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 
 @dataclass(slots=True)

@@ -14,6 +14,7 @@ import numpy as np
 from kaicore.rules.topology.placing.candidates import (
     Bound,
     TopologyDemand,
+    Trial,
     balanced,
     candidates,
     demand,
@@ -24,7 +25,6 @@ from kaicore.rules.topology.placing.capacity import Layer, Scope, Wish, capacity
 from kaicore.rules.topology.placing.descent import descend
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
 from kaicore.rules.topology.placing.strategies import POLICIES, Policy, TopologyStrategy
-from kaicore.rules.topology.placing.trial import Trial
 from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled, parted
 from kaicore.rules.topology.tree import Numbers, OrderedTree, TopologyColumns, Truths
 
