@@ -67,7 +67,7 @@ class Ends:
         self.first: Ints = np.concatenate([[0], changes, [len(self.each)]]) if self.each else np.zeros(1, np.int64)
 
     def __len__(self) -> int:
-        """How many moments there are."""
+        """Return the number of moments."""
         return len(self.first) - 1
 
     def at(self, moment: int) -> int:
@@ -113,7 +113,7 @@ class Ends:
         ]
 
     def freed(self, resource: int, stop: int, among: Flags) -> Ints:
-        """Return how much of a resource, by its column, the first ends leave free at most, by row.
+        """Return the amounts of a resource that the first ends leave free at most, by row.
 
         Args:
             resource: its column.
@@ -179,7 +179,7 @@ class RunningEnds:
 
     @cached_property
     def known(self) -> bool:
-        """Whether a running pod ends later at a time that limits or runs of like pods say."""
+        """True if a running pod ends later at a time that limits or runs of like pods say."""
         now = self._session.cycle_input.now
         return any((end.known and end.at > now) or end.expected for end in self._running().each)
 

@@ -152,7 +152,7 @@ class Promise:
 
     @cached_property
     def _released(self) -> GroupRequests:
-        """What queues are rid of by then."""
+        """The amounts that queues are rid of by then."""
         return self._ends.released(0, int(self._ends.first[self._passed]))
 
     def _keeps_right(self, steps: Steps) -> bool:
@@ -353,7 +353,7 @@ class Outlook:
 
     @property
     def _is_ahead(self) -> Flags:
-        """Whether pods have not been taken off for what was promised before, by end; shape (ends,)."""
+        """The ends of pods that are on the nodes yet, beside what was promised before; shape (ends,)."""
         ahead: Flags = ~self._before[self._ends.rows]
         ahead[int(self._ends.first[self._least]) :] = True
         return ahead
