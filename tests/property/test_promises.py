@@ -7,7 +7,10 @@ from hypothesis import strategies as st
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events.payloads import TopologyDefinitionObserved
 from kaicore.rules.events.reasons.promise import RoomPromised
+from kaicore.rules.model.group import TopologyConstraint
+from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cluster_state import ClusterState
 from msgspec.structs import replace
@@ -132,6 +135,57 @@ def test_story_with_promises_replays_without_differences(
     for event in events:
         replay.take(event)
     assert replay.finish().differences == []
+
+
+class Running(NamedTuple):
+    """A pod that runs: on which node, its GPUs, and the minutes that its limit leaves it."""
+
+    node: int
+    gpu: int
+    left: int
+
+
+def _starts(running: list[Running], gang: tuple[int, int], *, near: bool, at: int) -> tuple[list[Any], int]:
+    """Have a gang wait beside what runs after so many minutes; return its reasons, and how many of its pods start."""
+    cluster = Workloads()
+    levels = (TopologyLevel("rack", ("rack",)),)
+    cluster.record(
+        "topology/t", TopologyDefinitionObserved(TopologyDefinition(KAI_TOPOLOGY, "t", "uid-t", "1", levels))
+    )
+    for number in range(4):
+        cluster.add_node(f"n{number}", cpu=64, memory=256, gpu=8, labels={"rack": f"r{number % 2}"})
+    free, began = [8] * 4, cluster.now // 1_000_000
+    for number, one in enumerate(running):
+        free[one.node] -= one.gpu
+        if free[one.node] >= 0 and one.left > at:
+            where = {"node_name": f"n{one.node}", "phase": "Running", "start_time": began}
+            limit = {"active_deadline_s": one.left * 60}
+            cluster.add_pod(pod(f"run-{number}", cpu=1, memory=1, gpu=one.gpu, **where, **limit))
+        elif free[one.node] < 0:
+            free[one.node] += one.gpu
+    count, gpu = gang
+    topology = TopologyConstraint("t", required="rack") if near else None
+    cluster.gang("gang", count, topology=topology, cpu=1, memory=1, gpu=gpu)
+    result = cluster.cycle(_CONFIG)
+    return [reason for one in result.groups for reason in one.reasons], len(result.placements)
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.lists(st.builds(Running, st.integers(0, 3), st.integers(1, 8), st.integers(1, 9)), max_size=16),
+    st.tuples(st.integers(2, 6), st.integers(1, 8)),
+    st.booleans(),
+)
+def test_promised_start_is_the_first_end_after_which_the_gang_fits(
+    running: list[Running], gang: tuple[int, int], near: bool
+) -> None:
+    reasons, placed = _starts(running, gang, near=near, at=0)
+    promises = [reason for reason in reasons if isinstance(reason, RoomPromised)]
+    fitting = [at for at in range(10) if _starts(running, gang, near=near, at=at)[1]]
+    assert bool(promises) == (not placed and bool(fitting))
+    for promise in promises:
+        began = Workloads().now // 1_000_000
+        assert promise.starts_at // 1_000_000 - began == fitting[0] * 60
 
 
 class Small(NamedTuple):

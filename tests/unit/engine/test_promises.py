@@ -179,6 +179,23 @@ def test_room_without_limits_is_not_held_before_the_group_is_old_enough() -> Non
     assert promised(rooms.cycle(late), "gang").unlimited == 1
 
 
+def test_held_room_moves_to_nodes_on_which_less_is_waited_for() -> None:
+    rooms = Rooms()
+    services = {}
+    for name in ("oldest", "older", "young"):
+        services[name] = rooms.pods(name)
+        rooms.now += _HOUR_S * 1_000_000
+        rooms.starts()
+    nodes = {name: rooms.state.pods[one.uid].node for name, (one,) in services.items()}
+    rooms.pods("gang", 3)
+    before = promised(rooms.cycle(_ALLOCATE), "gang")
+    assert (before.unlimited, nodes["oldest"] in before.names) == (2, False)
+    rooms.end(services["oldest"])
+    after = promised(rooms.cycle(_ALLOCATE), "gang")
+    assert (after.unlimited, nodes["oldest"] in after.names, nodes["older"] in after.names) == (1, True, False)
+    assert after.since == before.since
+
+
 def test_end_of_a_hold_is_waited_for_only_if_a_group_that_fits_is_held_back() -> None:
     rooms = Rooms()
     rooms.pods("service")

@@ -13,7 +13,7 @@ Topology requests of groups for one cycle, resolved against the existing network
 from collections.abc import Container, Mapping, Sequence
 
 from kaicore.backoff import backoff
-from kaicore.rules.deciding.limits import expected_us, limit_us
+from kaicore.rules.deciding.limits import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED
@@ -220,7 +220,7 @@ def cycle_input(
         topology_of=GroupTopologies(state.topology_resolver, state.queue_registry, state.columns.names),
         provisioning={key: one for key, one in state.provisioning.standing.items() if share.has(key)},
         recent_work=state.recent_work.mix(days=config.recent_work_days, now_us=now, shares=config.gpu_sharing),
-        limit_us=lambda member: limit_us(state, member),
+        limit_us=limits_of(state),
         expected_us=lambda member, age: expected_us(state, config, member, age_us=age),
         promised=_promised(state, share),
         is_own=share.has,

@@ -1,8 +1,17 @@
 """Declared limits of how long pods run, and what runs like theirs tell instead."""
 
+from collections.abc import Callable
+from functools import cache
+
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.groups.labels import JOB, declared_limit_s, least_limit_s
+from kaicore.rules.groups.labels import (
+    JOB,
+    KUEUE_LIMIT_LABEL,
+    VOLCANO_LIMIT_ANNOTATION,
+    declared_limit_s,
+    least_limit_s,
+)
 from kaicore.rules.groups.membership import POD, owner_kind
 from kaicore.rules.model.group import source_key
 from kaicore.rules.state.indexes.run_times import run_keys
@@ -26,6 +35,22 @@ def limit_us(state: WorkView, member: Member) -> int:
         sources += [one.active_deadline_s for key in keys for one in table.workloads_of(key)]
     limit = least_limit_s(pod.active_deadline_s, declared_limit_s(pod.labels, pod.annotations), *sources)
     return limit * 1_000_000 if limit else -1
+
+
+def limits_of(state: WorkView) -> Callable[[Member], int]:
+    """Return `limit_us` for a state that stays as it is; it costs little where no object above pods has a limit."""
+
+    @cache
+    def above() -> bool:
+        return any(source.active_deadline_s for source in state.group_table.sources.values())
+
+    def limit_of(member: Member) -> int:
+        pod = member.pod
+        if KUEUE_LIMIT_LABEL in pod.labels or VOLCANO_LIMIT_ANNOTATION in pod.annotations or above():
+            return limit_us(state, member)
+        return pod.active_deadline_s * 1_000_000 if pod.active_deadline_s > 0 else -1
+
+    return limit_of
 
 
 def expected_us(state: CycleView, config: EngineConfig, member: Member, *, age_us: int) -> int:

@@ -504,7 +504,13 @@ FIGURES = (
     Figure("  wait p99", lambda one: duration_text(one.waits.p99), "99 in 100", lambda one: one.waits.p99, -1),
     Figure("finished", lambda one: str(one.finished), "in the window", lambda one: one.finished, 1),
     Figure("rejections by kubelets", lambda one: str(one.rejections), "pods", lambda one: one.rejections, -1),
-    Figure("preemptions", lambda one: str(one.preemptions), "pods that were evicted", lambda one: one.preemptions, -1),
+    Figure(
+        "evictions",
+        lambda one: str(one.preemptions),
+        "pods that were evicted or moved",
+        lambda one: one.preemptions,
+        -1,
+    ),
     Figure(
         "  GPU hours lost",
         lambda one: f"{one.lost_gpu_hours:.2f}",

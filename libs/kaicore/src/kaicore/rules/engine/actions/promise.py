@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.config import Backfill
 from kaicore.rules.engine.decisions import GiveUpReason
-from kaicore.rules.engine.session.promises import Outlook, Promise, Promises, knows_ends, together, unstarted
+from kaicore.rules.engine.session.ends import RunningEnds
+from kaicore.rules.engine.session.promises import Outlook, Promise, Promises, together, unstarted
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.gang_planner import pending_group as as_pending
@@ -44,6 +45,7 @@ class PromiseStart(CycleAction):
         )
         self._recorded = standing
         self._given_up = {key: one for key, one in promised.items() if isinstance(one, PromiseGivenUp)}
+        self._ends = RunningEnds(session)
         #: Why groups of this scheduler have no promise any more.
         self._causes: dict[str, PromiseGivenUp] = {}
 
@@ -76,10 +78,6 @@ class PromiseStart(CycleAction):
                 self._record(promise)
         self._wait_for_ends_of_holds()
         self._leave_causes()
-
-    @cached_property
-    def _knows_ends(self) -> bool:
-        return knows_ends(self.session)
 
     @property
     def _most(self) -> int:
@@ -141,11 +139,11 @@ class PromiseStart(CycleAction):
         steps, _ = session.gangs.joint_steps(group)
         if not steps:
             return GiveUpReason.NOT_READY
-        if session.config.backfill is Backfill.EASY:
+        if session.config.backfill is Backfill.EASY and not self._recorded[key].unlimited:
             kept = self._kept_where_it_is(key, steps)
             if kept is not None:
                 return kept
-        with Outlook(session, after) as outlook:
+        with Outlook(session, self._ends.all(), after) as outlook:
             return outlook.promise(steps)
 
     def _kept_where_it_is(self, key: str, steps: Steps) -> Promise | None:
@@ -154,9 +152,10 @@ class PromiseStart(CycleAction):
         A look at the pods of these nodes costs little beside a search among all that run.
         """
         before = self._recorded[key]
-        with Outlook(self.session, nodes=frozenset(before.names.split(", "))) as outlook:
+        ends = self._ends.on(frozenset(before.names.split(", ")))
+        with Outlook(self.session, ends) as outlook:
             kept = outlook.promise(steps)
-        if not isinstance(kept, Promise) or kept.fits or kept.unlimited > before.unlimited:
+        if not isinstance(kept, Promise) or kept.fits or kept.unlimited:
             return None
         return kept if kept.starts_at <= before.starts_at else None
 
@@ -181,9 +180,9 @@ class PromiseStart(CycleAction):
                 if kind in tried:
                     continue
                 too_soon = self._is_too_soon(pending_group)
-                if too_soon and not self._knows_ends:
+                if too_soon and not self._ends.known:
                     continue
-                outlook = outlook or stack.enter_context(Outlook(session, [*kept, *found]))
+                outlook = outlook or stack.enter_context(Outlook(session, self._ends.all(), [*kept, *found]))
                 promise = outlook.promise(steps)
                 if isinstance(promise, Promise) and not promise.fits and not (too_soon and promise.unlimited):
                     found.append(promise)

@@ -3,74 +3,33 @@ would delay it.
 
 Source: D. Lifka, "The ANL/IBM SP Scheduling System" (JSSPP 1995), with declared limits in the place of estimates.
 
-`Outlook` takes pods off the nodes in the order in which they end, until a group fits and its queue has a right to it. A
-pod ends by its declared limit, else by the runs of pods like it. One without both is assumed to go on for as long as it
-has run: that only orders those pods, and nothing starts because of it.
+`Outlook` takes pods off the nodes in the order in which they end (`kaicore.rules.engine.session.ends`), until a group
+fits and its queue has a right to it. Nothing starts because of an end that is only assumed.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
-from itertools import groupby
-from operator import attrgetter
-from typing import NamedTuple, Self
+from typing import Self
 
 import numpy as np
 
 from kaicore.rules.engine.decisions import GiveUpReason
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.session.ends import End, Ends
 from kaicore.rules.engine.session.reservations import Suspended
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
-from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.promise import WouldDelay
 from kaicore.rules.groups.membership import display_key
-from kaicore.rules.model.group import Group
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.cycle_queues import GroupRequests
-
-#: A pod without a limit is assumed to run for so long at least, microseconds.
-_LEAST_US = 1_000_000
+from kaicore.rules.topology.placing.request import NO_LEVEL
 
 #: How many more ends are looked at one by one where pods of several classes, each of which fits, do not fit together.
 _MOST_FURTHER = 8
-
-
-class _End(NamedTuple):
-    """The end of a pod.
-
-    Attributes:
-        at: microseconds since the epoch; for a pod without a limit assumed.
-        known: whether it ends by then by its limit, or leaves already.
-        expected: whether runs like its own say so, where it has no limit.
-        group: key of the group with the queue that it counts for; empty where it counts for none.
-    """
-
-    at: int
-    known: bool
-    expected: bool
-    group: str
-    member: Member
-    charge: PodCharge
-
-
-class _Moment:
-    """Pods that end at the same time."""
-
-    def __init__(self, session: Session, at: int, ends: tuple[_End, ...]) -> None:
-        self._session, self.at, self.ends = session, at, ends
-
-    @cached_property
-    def released(self) -> GroupRequests:
-        """The amounts that queues are rid of with them."""
-        by_group: dict[str, list[Member]] = {}
-        for end in self.ends:
-            if end.group:
-                by_group.setdefault(end.group, []).append(end.member)
-        workloads, requests_of = self._session.cycle_input.workloads, self._session.pods.requests_of
-        return [(workloads[key].group, requests_of(members)) for key, members in by_group.items()]
 
 
 class Promise:
@@ -96,7 +55,8 @@ class Promise:
         assignments: Sequence[Assignment],
         *,
         placer: Placer,
-        passed: Sequence[_Moment],
+        ends: Ends,
+        passed: int,
         after: Sequence["Promise"] = (),
     ) -> None:
         """Args:
@@ -104,7 +64,8 @@ class Promise:
         steps: what is to start.
         assignments: where its pods go; charged.
         placer: on the nodes as they are by then.
-        passed: what ends before.
+        ends: of the pods on the nodes.
+        passed: so many moments come before.
         after: promises that were made before, and are kept first.
         """
         self._session, self.steps, self._placer = session, steps, placer
@@ -115,16 +76,14 @@ class Promise:
         self.assignments = assignments
         self.rows = frozenset(assignment.row for assignment in assignments)
         now = session.cycle_input.now
-        ends = [end for moment in passed for end in moment.ends if end.charge.row in self.rows and end.at > now]
-        # Where nodes are not all that it waits for, the last end is what its queue waits for.
-        ends += [end for end in passed[-1].ends if end.at > now] if passed else []
-        self.starts_at = max((end.at for end in ends if end.known or end.expected), default=0)
-        self.unlimited = len({end.charge.uid for end in ends if not end.known})
-        self.expected = len({end.charge.uid for end in ends if end.expected})
-        self.fits = not ends
-        self.at = max(passed[-1].at if passed else now, now)
+        waited_for = ends.waited_for(self.rows, passed)
+        self.starts_at = max((end.at for end in waited_for if end.known or end.expected), default=0)
+        self.unlimited = len({end.uid for end in waited_for if not end.known})
+        self.expected = len({end.uid for end in waited_for if end.expected})
+        self.fits = not waited_for
+        self.at = max(ends.at(passed - 1) if passed else now, now)
         self.overridden = False
-        self._released = _by_queue(session, passed)
+        self._ends, self._passed = ends, passed
 
     @property
     def reason(self) -> WouldDelay:
@@ -191,16 +150,24 @@ class Promise:
         if self.binds(steps):
             self._placer.statement.rollback(self._admitted)
 
+    @cached_property
+    def _released(self) -> GroupRequests:
+        """The amounts that queues are rid of by then."""
+        return self._ends.released(0, int(self._ends.first[self._passed]))
+
     def _keeps_right(self, steps: Steps) -> bool:
         """Tell whether the group's queue still has a right to start it by then, with other steps started now."""
         session = self._session
         before = session.accounts.savepoint()
-        for group, amounts in self._released:
-            session.accounts.release(group, amounts)
         for others in (*self._after, steps):
             for group, request in session.gangs.requests_of(others):
                 session.accounts.charge(group, request)
+        # An end takes no right away.
         kept = has_right(session, self.steps)
+        if not kept:
+            for group, amounts in self._released:
+                session.accounts.release(group, amounts)
+            kept = has_right(session, self.steps)
         session.accounts.undo(before)
         return kept
 
@@ -267,28 +234,30 @@ def together(session: Session, promises: Sequence[Promise]) -> Promises | None:
 class Outlook:
     """The nodes and queues of a cycle as pods end, one after the other.
 
+    Amounts as a whole say before which end steps certainly do not fit; only from there on nodes are looked at, and only
+    those that may take a pod of theirs by the time.
+
     A context: while it is entered, the accounts of queues are as they will be; afterwards as before.
     """
 
-    def __init__(
-        self, session: Session, after: Sequence[Promise] = (), *, nodes: Collection[str] | None = None
-    ) -> None:
+    def __init__(self, session: Session, ends: Ends, after: Sequence[Promise] = ()) -> None:
         """Args:
         session: the cycle.
+        ends: of pods that are seen to end.
         after: promises that were made before: what is promised now begins no sooner.
-        nodes: only pods on these are seen to end; None for all.
         """
-        self._session, self._after = session, after
+        self._session, self._after, self._ends = session, after, ends
         self._placer = session.placer_ahead()
-        # What ends, in order; what leaves already ends now.
-        self._moments = list(_in_order(session, _ends(session, nodes)))
-        #: The savepoints of the nodes and of the accounts before each moment that has passed.
-        self._before: list[tuple[int, int]] = []
-        #: The savepoint before what was promised last; -1 for nothing.
-        self._charged = -1
         self._accounts = session.accounts.savepoint()
         #: So many moments have passed for what was promised before.
         self._least = 0
+        count = len(session.nodes.columns.present)
+        #: Rows from which pods are taken off: of what was promised before, and for what is looked at now.
+        self._before, self._rows = np.zeros(count, np.bool_), np.ones(count, np.bool_)
+        #: So many moments have passed, and the savepoints then, of the nodes and of the accounts.
+        self._passed_on_nodes, self._passed_in_queues = [(0, 0)], [(0, self._accounts)]
+        #: Whether queues have a right to start what is looked at before any moment has passed.
+        self._is_owed = False
         self._is_kept = all(map(self._keep, after))
 
     def __enter__(self) -> Self:
@@ -302,36 +271,36 @@ class Outlook:
 
         What it returned before is void.
         """
-        session, statement = self._session, self._placer.statement
-        if self._charged >= 0:
-            statement.rollback(self._charged)
-            self._charged = -1
+        session, ends = self._session, self._ends
         if not self._is_kept:
             return GiveUpReason.NO_LONGER_FITS
-        if not self._is_ever_owed(steps):
+        self._have_queues_pass(self._least)
+        # An end takes no right away: queues matter only where they do not let it start before any.
+        self._is_owed = has_right(session, steps)
+        if not (self._is_owed or self._is_ever_owed(steps)):
             return GiveUpReason.NOT_OWED
         first = self._first(steps)
         if first is None:
             return GiveUpReason.NO_LONGER_FITS
-        for number in range(first, min(first + _MOST_FURTHER, len(self._moments)) + 1):
-            self._go_to(number)
-            self._charged = statement.savepoint()
+        for number in range(first, min(first + _MOST_FURTHER, len(ends)) + 1):
+            self._have_nodes_pass(number)
             outcome = session.step_placer.place(steps, self._placer)
             if outcome.unplaced is None:
-                passed = self._moments[:number]
-                return Promise(
-                    session, steps, outcome.assignments, placer=self._placer, passed=passed, after=self._after
-                )
-            statement.rollback(self._charged)
-        self._charged = -1
+                placed, after = outcome.assignments, self._after
+                return Promise(session, steps, placed, placer=self._placer, ends=ends, passed=number, after=after)
         return GiveUpReason.NO_LONGER_FITS
 
     def _keep(self, promise: Promise) -> bool:
         """Charge what was promised before, from its start on; returns whether it fits there."""
         session = self._session
-        self._least = sum(moment.at <= promise.at for moment in self._moments)
-        self._go_to(self._least)
-        ends = [end for moment in self._moments[self._least :] for end in moment.ends]
+        self._least = max(self._ends.until(promise.at), self._least)
+        classes = map(self._placer.class_of, members_of(promise.steps))
+        rows = np.zeros(len(self._rows), np.bool_)
+        rows[list(promise.rows)] = True
+        self._rows = rows if all(map(self._counts, classes)) else np.ones_like(rows)
+        self._have_queues_pass(self._least)
+        self._have_nodes_pass(self._least)
+        ends = list[End]()
         for assignment in promise.assignments:
             placed = self._placer.place_on(assignment.member, assignment.row)
             if placed is None:
@@ -339,33 +308,41 @@ class Outlook:
             limit = session.cycle_input.limit_us(placed.member)
             runs = limit if limit >= 0 else session.cycle_input.expected_us(placed.member, 0)
             if runs >= 0:
-                key = promise.pending_group.key
-                ends.append(_End(promise.at + runs, limit >= 0, limit < 0, key, placed.member, placed.pod_charge))
+                key, known = promise.pending_group.key, limit >= 0
+                end = End(promise.at + runs, key, placed.member, placed.row, known, not known, placed.pod_charge)
+                ends.append(end)
         for group, request in session.gangs.requests_of(promise.steps):
             session.accounts.charge(group, request)
-        self._moments[self._least :] = _in_order(session, ends)
+        self._before |= self._rows
+        self._passed_on_nodes = [(0, self._placer.statement.savepoint())]
+        self._passed_in_queues = [(self._least, session.accounts.savepoint())]
+        self._ends = Ends(session, [*self._ends.each, *ends])
         return True
 
     def _is_ever_owed(self, steps: Steps) -> bool:
-        """Tell whether queues have a right to start steps, now or with all ended; no node is looked at for that."""
-        if has_right(self._session, steps):
-            return True
-        accounts = self._session.accounts
-        before = accounts.savepoint()
-        for moment in self._moments[len(self._before) :]:
-            for group, amounts in moment.released:
-                accounts.release(group, amounts)
-        owed = has_right(self._session, steps)
-        accounts.undo(before)
-        return owed
+        """Tell whether queues have a right to start steps with all ended; no node is looked at for that."""
+        self._have_queues_pass(len(self._ends))
+        return has_right(self._session, steps)
 
     def _first(self, steps: Steps) -> int | None:
         """Return after how many moments steps fit first; None, with all passed, if they never do."""
-        low, high = self._least - 1, self._least
-        while not self._possible(steps, high):
-            if high == len(self._moments):
+        self._begin()
+        amounts = _Amounts(self._session, self._placer, self._ends, steps, self._is_ahead)
+        high = amounts.first(self._least)
+        if high is None:
+            return None
+        own = all(map(self._counts, amounts.classes))
+        low, further, reach = high - 1, 1, -1
+        while True:
+            if high > reach:
+                self._begin()
+                reach = min(high + _MOST_FURTHER, len(self._ends))
+                self._rows = amounts.rows(reach) if own else np.ones_like(self._rows)
+            if self._possible(steps, high):
+                break
+            if high == len(self._ends):
                 return None
-            low, high = high, min(2 * high + 1, len(self._moments))
+            low, high, further = high, min(high + further, len(self._ends)), 2 * further
         while high - low > 1:
             middle = (low + high) // 2
             if self._possible(steps, middle):
@@ -374,9 +351,20 @@ class Outlook:
                 low = middle
         return high
 
+    @property
+    def _is_ahead(self) -> Flags:
+        """The ends of pods that are on the nodes yet, beside what was promised before; shape (ends,)."""
+        ahead: Flags = ~self._before[self._ends.rows]
+        ahead[int(self._ends.first[self._least]) :] = True
+        return ahead
+
     def _possible(self, steps: Steps, number: int) -> bool:
-        self._go_to(number)
-        return has_right(self._session, steps) and self._fits(steps)
+        if not self._is_owed:
+            self._have_queues_pass(number)
+            if not has_right(self._session, steps):
+                return False
+        self._have_nodes_pass(number)
+        return self._fits(steps)
 
     def _fits(self, steps: Steps) -> bool:
         """Tell whether steps find room as the nodes are; of pods that are all alike they are only counted."""
@@ -397,20 +385,113 @@ class Outlook:
         plain = not (pod_class.volumes.wanted or pod_class.devices.wanted)
         return plain and not self._placer.feasible_nodes(pod_class).non_monotonic
 
-    def _go_to(self, number: int) -> None:
-        """Have so many moments pass."""
-        session, statement = self._session, self._placer.statement
-        if number < len(self._before):
-            savepoint, accounts = self._before[number]
-            statement.rollback(savepoint)
-            session.accounts.undo(accounts)
-            del self._before[number:]
-        for moment in self._moments[len(self._before) : number]:
-            self._before.append((statement.savepoint(), session.accounts.savepoint()))
-            for end in moment.ends:
-                statement.evict(end.charge)
-            for group, amounts in moment.released:
-                session.accounts.release(group, amounts)
+    def _begin(self) -> None:
+        """Have the nodes as they are with what was promised before, and no more pods off them."""
+        self._placer.statement.rollback(self._passed_on_nodes[0][1])
+        del self._passed_on_nodes[1:]
+
+    def _have_nodes_pass(self, number: int) -> None:
+        statement, ends = self._placer.statement, self._ends
+        passed = _back_to(self._passed_on_nodes, number)
+        statement.rollback(self._passed_on_nodes[-1][1])
+        begin, stop = int(ends.first[passed]), int(ends.first[number])
+        wanted = self._rows[ends.rows[begin:stop]] & self._is_ahead[begin:stop]
+        for place in (np.flatnonzero(wanted) + begin).tolist():
+            end = ends.each[place]
+            statement.evict(end.charge or self._session.pods.charge_of(end.member))
+        self._passed_on_nodes.append((number, statement.savepoint()))
+
+    def _have_queues_pass(self, number: int) -> None:
+        accounts, ends = self._session.accounts, self._ends
+        passed = _back_to(self._passed_in_queues, number)
+        accounts.undo(self._passed_in_queues[-1][1])
+        for group, amounts in ends.released(int(ends.first[passed]), int(ends.first[number])):
+            accounts.release(group, amounts)
+        self._passed_in_queues.append((number, accounts.savepoint()))
+
+
+def _back_to(passed: list[tuple[int, int]], number: int) -> int:
+    """Forget what came after so many moments; return after how many the last savepoint is that is left."""
+    while passed[-1][0] > number:
+        passed.pop()
+    return passed[-1][0]
+
+
+class _Amounts:
+    """The amounts that nodes have free as a whole after some moments, as far as steps ask for them.
+
+    They are never less than what a pod can have there.
+
+    Attributes:
+        classes: of the pods of the steps.
+    """
+
+    def __init__(self, session: Session, placer: Placer, ends: Ends, steps: Steps, ahead: Flags) -> None:
+        """Args:
+        session: the cycle.
+        placer: on the nodes.
+        ends: of the pods on them.
+        steps: what asks.
+        ahead: the ends of pods that are on the nodes yet; shape (ends,).
+        """
+        self._placer, self._ends, self._ahead = placer, ends, ahead
+        self.classes: list[PodClass] = []
+        #: By group and class: the class, how many pods, and the domain of each row that all of them must share.
+        self._wanted: list[tuple[PodClass, int, Ints | None]] = []
+        for pending_group, step in steps:
+            by_key = {session.pods.key_of(member): session.pods.class_of(member) for member in step.members}
+            counts = session.pods.class_counts(step.members)
+            for key, pod_class in by_key.items():
+                self.classes.append(pod_class)
+                self._wanted.append((pod_class, counts[key], _domains(session, pending_group)))
+
+    def first(self, least: int) -> int | None:
+        """Return before how many moments steps certainly do not fit, `least` or more; None if they never do."""
+        low, high = least - 1, len(self._ends)
+        if not self._enough(high):
+            return None
+        while high - low > 1:
+            middle = (low + high) // 2
+            if self._enough(middle):
+                high = middle
+            else:
+                low = middle
+        return high
+
+    def rows(self, moments: int) -> Flags:
+        """Return the rows that may take any of the pods after so many moments."""
+        rows: Flags = np.logical_or.reduce([self._counts(pod_class, moments) > 0 for pod_class in self.classes])
+        return rows
+
+    def _enough(self, moments: int) -> bool:
+        for pod_class, wanted, domains in self._wanted:
+            counts = np.minimum(self._counts(pod_class, moments), wanted)
+            if domains is None:
+                most = counts.sum()
+            else:
+                there = np.flatnonzero(domains >= 0)
+                most = np.bincount(domains[there], counts[there], minlength=1).max()
+            if most < wanted:
+                return False
+        return True
+
+    def _counts(self, pod_class: PodClass, moments: int) -> Ints:
+        feasible, columns = self._placer.feasible_nodes(pod_class), self._placer.statement.columns
+        stop = int(self._ends.first[moments])
+        counts = np.where(feasible.eligible, np.iinfo(np.int64).max, 0)
+        for resource in np.flatnonzero(feasible.need).tolist():
+            free = columns.allocatable[:, resource] - columns.used[:, resource]
+            free += self._ends.freed(resource, stop, self._ahead)
+            counts = np.minimum(counts, free // feasible.need[resource])
+        return np.maximum(counts, 0)
+
+
+def _domains(session: Session, pending_group: PendingGroup) -> Ints | None:
+    """Return by row the domain that all of a group's pods must share, -1 where a row is in none; None without one."""
+    topology = session.topologies.of(pending_group.workload) if pending_group.workload.constrained else None
+    if not isinstance(topology, GroupTopology) or topology.required_level == NO_LEVEL:
+        return None
+    return np.asarray(topology.tree.of_rows[topology.required_level])
 
 
 def has_right(session: Session, steps: Steps) -> bool:
@@ -423,61 +504,6 @@ def has_right(session: Session, steps: Steps) -> bool:
         accounts.charge(group, request)
     accounts.undo(before)
     return allowed and accounts.keeps_shares(requests)
-
-
-def knows_ends(session: Session) -> bool:
-    """Tell whether a running pod ends later at a time that limits or runs of like pods say."""
-    given = session.cycle_input
-    return any(
-        given.limit_us(member) >= 0 or given.expected_us(member, max(given.now - member.running_since, 0)) >= 0
-        for workload in given.workloads.values()
-        for member in workload.active.values()
-    )
-
-
-def _in_order(session: Session, unordered: Iterable[_End]) -> Iterator[_Moment]:
-    for at, ends in groupby(sorted(unordered, key=lambda end: (end.at, end.group, end.charge.uid)), attrgetter("at")):
-        yield _Moment(session, at, tuple(ends))
-
-
-def _ends(session: Session, nodes: Collection[str] | None) -> Iterable[_End]:
-    given = session.cycle_input
-    for workload in given.workloads.values():
-        for member in (*workload.active.values(), *workload.leaving.values()):
-            if nodes is not None and member.node not in nodes:
-                continue
-            owner, charge = member.pod.owner, session.pods.charge_of(member)
-            if member.releasing or member.pod.uid in workload.leaving or member.pod.uid in session.record.evicted:
-                yield _End(given.now, known=True, expected=False, group="", member=member, charge=charge)
-            elif owner is None or owner.kind not in STAYING:
-                group = member.group if member.pod.scheduler_name == session.config.scheduler_name else ""
-                yield _end(session, member, charge, group, since=member.running_since)
-    for pending_group in session.pending_groups.values():
-        for assignment in pending_group.assignments:
-            yield _end(session, assignment.member, assignment.pod_charge, pending_group.key, since=given.now)
-
-
-def _end(session: Session, member: Member, charge: PodCharge, group: str, *, since: int) -> _End:
-    now, limit = session.cycle_input.now, session.cycle_input.limit_us(member)
-    if limit >= 0:
-        return _End(max(since + limit, now), True, False, group, member, charge)
-    age = max(now - since, 0)
-    remaining = session.cycle_input.expected_us(member, age)
-    if remaining >= 0:
-        return _End(now + remaining, False, True, group, member, charge)
-    return _End(now + max(age, _LEAST_US), False, False, group, member, charge)
-
-
-def _by_queue(session: Session, passed: Sequence[_Moment]) -> GroupRequests:
-    """Return what queues are rid of in all, summed up by what the accounts tell apart."""
-    sums: dict[tuple[str, bool, bool], tuple[Group, dict[str, int]]] = {}
-    for moment in passed:
-        for group, amounts in moment.released:
-            key = session.accounts.queue_of(group), group.preemptible, group.admitted
-            _, total = sums.setdefault(key, (group, {}))
-            for resource, amount in amounts.items():
-                total[resource] = total.get(resource, 0) + amount
-    return list(sums.values())
 
 
 def unstarted(pending_group: PendingGroup) -> bool:
