@@ -32,6 +32,7 @@ __all__ = [
     "gpus_text",
     "group_labels",
     "groups_of",
+    "has_mig_devices",
     "reservation_name",
 ]
 
@@ -39,6 +40,8 @@ __all__ = [
 WHOLE = 1000
 #: On a node: the memory of each of its GPUs in MiB; in bytes where it is that large, as an older feature discovery did.
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
+#: On a node: the model of its GPUs; with the profile where MIG devices stand for them, as `A100-SXM4-40GB-MIG-1g.5gb`.
+_GPU_PRODUCT_LABEL, _MIG = "nvidia.com/gpu.product", "-MIG-"
 _MIB = 1 << 20
 _ROUNDED_TO_MIB = 100
 #: A name has at most so many characters.
@@ -104,6 +107,11 @@ def _memory(text: str) -> int:
     if mib >= _MIB:
         mib //= _MIB
     return mib - mib % _ROUNDED_TO_MIB
+
+
+def has_mig_devices(labels: Mapping[str, str]) -> bool:
+    """Tell whether what a node offers as GPUs are MIG devices (`mig.strategy` single), which are shared no further."""
+    return _MIG in labels.get(_GPU_PRODUCT_LABEL, "")
 
 
 def gpus_text(milli: int) -> str:
