@@ -34,6 +34,7 @@ __all__ = [
     "gpus_text",
     "group_labels",
     "groups_of",
+    "has_mig_devices",
     "in_thousandths",
     "reservation_name",
 ]
@@ -46,6 +47,8 @@ SHARED_GPU = "kai.scheduler/thousandths-of-a-gpu"
 SHARED_IN = frozenset({"gpu", GPU})
 #: On a node: the memory of each of its GPUs in MiB; in bytes where it is that large, as an older feature discovery did.
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
+#: On a node: the model of its GPUs; with the profile where MIG devices stand for them, as `A100-SXM4-40GB-MIG-1g.5gb`.
+_GPU_PRODUCT_LABEL, _MIG = "nvidia.com/gpu.product", "-MIG-"
 _MIB = 1 << 20
 _ROUNDED_TO_MIB = 100
 #: A name has at most so many characters.
@@ -118,6 +121,11 @@ def in_thousandths(amounts: Mapping[str, int]) -> dict[str, int]:
     parts = amounts.get(SHARED_GPU, 0)
     done = {name: amount for name, amount in amounts.items() if name != SHARED_GPU}
     return done | {name: done.get(name, 0) * WHOLE + parts for name in SHARED_IN if parts or name in done}
+
+
+def has_mig_devices(labels: Mapping[str, str]) -> bool:
+    """Tell whether what a node offers as GPUs are MIG devices (`mig.strategy` single), which are shared no further."""
+    return _MIG in labels.get(_GPU_PRODUCT_LABEL, "")
 
 
 def gpus_text(milli: int) -> str:

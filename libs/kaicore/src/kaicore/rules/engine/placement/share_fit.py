@@ -19,7 +19,7 @@ from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.events.payloads import GpuOpened
-from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory, reservation_name
+from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory, has_mig_devices, reservation_name
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
@@ -67,13 +67,13 @@ class ShareFit:
     @cached_property
     def parts(self) -> Ints:
         """The part of each GPU that a pod takes, by row, in thousandths; more than `WHOLE` where a GPU is too small."""
-        columns = self._columns
-        if not self.share.mib:
-            return np.full(len(columns.present), self.share.milli)
-        parts = np.full(len(columns.present), WHOLE + 1)
+        columns, share = self._columns, self.share
+        parts = np.full(len(columns.present), share.milli if not share.mib else WHOLE + 1)
         for row, node in enumerate(columns.facts):
-            if node is not None:
-                parts[row] = min(self.share.part_of(gpu_memory(node.labels)), WHOLE + 1)
+            if node is not None and has_mig_devices(node.labels):
+                parts[row] = WHOLE + 1
+            elif node is not None and share.mib:
+                parts[row] = min(share.part_of(gpu_memory(node.labels)), WHOLE + 1)
         return parts
 
     @cached_property
@@ -193,7 +193,7 @@ class ShareFit:
         return places[::-1] if self._spread else places
 
     def _part(self, row: int) -> int:
-        return int(self.parts[row]) if self.share.mib else self.share.milli
+        return int(self.parts[row])
 
     def _open(self, row: int) -> list[tuple[int, str]]:
         """Return what is free of each open GPU of a row, in the order in which they are taken."""

@@ -45,7 +45,10 @@ class CyclePods:
         size = self._size_by_class.get(member.class_key)
         if size is None:
             size = self._size_by_class[member.class_key] = self._sizes.of(member.requests)
-        return size
+        if member.pod.gpu_share is None:
+            return size
+        parts = sum(part.milli for part in member.gpus) if member.node else self._parts(self.class_of(member))
+        return max(size, self._sizes.of_gpus(parts))
 
     def class_counts(self, members: Iterable[Member]) -> Counter[str]:
         """Return how many pods there are of each class, by key."""

@@ -26,7 +26,7 @@ import msgspec
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import EvictionCost
-from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.queues.tree import thousandths_of_gpus
 
@@ -211,3 +211,7 @@ class PodSizes:
             (-(-amount * _PARTS // self._largest[name]) for name, amount in requests.items() if name in self._largest),
             default=0,
         )
+
+    def of_gpus(self, milli: int) -> int:
+        """Return the same for parts of GPUs, in thousandths of one."""
+        return -(-milli * _PARTS // (self._largest.get(GPU, 1) * WHOLE))

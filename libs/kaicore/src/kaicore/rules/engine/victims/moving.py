@@ -21,7 +21,7 @@ from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.work.gang_planner import Steps, is_misunderstood, members_of
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
-from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.queues.tree import thousandths_of_gpus, without_parts
 
 #: Microseconds of a second.
@@ -53,8 +53,13 @@ def _example(workload: Workload) -> str:
 
 def is_scattered(session: Session, steps: Steps) -> bool:
     """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
-    requests = session.nodes.future.statement.columns.vector(without_parts(session.pods.requests_of(members_of(steps))))
-    return bool((session.nodes.idle_in_future() >= requests).all())
+    columns, idle = session.nodes.future.statement.columns, session.nodes.idle_in_future()
+    requests = columns.vector(without_parts(session.pods.requests_of(members_of(steps))))
+    parts = sum(free for row in columns.gpus.rows for free, _ in columns.gpus.free(row))
+    if parts >= WHOLE:
+        idle = idle.copy()
+        idle[columns.resources[GPU]] += parts // WHOLE
+    return bool((idle >= requests).all())
 
 
 def gain_of(session: Session, steps: Steps) -> int:

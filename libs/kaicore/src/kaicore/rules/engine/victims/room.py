@@ -296,7 +296,8 @@ class RoomSearch:
         if won:
             costs = [(lost_by_moving(session, one), one.key, one) for one in victims.victim_sets]
         total = sum(cost for cost, _, _ in costs)
-        if total < (won or self._gain):
+        # Room that is there once pods that leave are gone costs nothing.
+        if not costs or total < (won or self._gain):
             return None
         if won:
             shortfall.lost = total

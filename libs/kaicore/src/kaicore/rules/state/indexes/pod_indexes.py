@@ -14,7 +14,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
-from kaicore.rules.model.gpu_share import SHARED_GPU
+from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
@@ -469,11 +469,15 @@ class PodIndexes:
 
 
 def queue_amounts(entry: PodEntry, charge: QueueCharge) -> Amounts:
-    """Return what a pod counts as in its queue: of a node, and of parts of GPUs, also of those that it waits for."""
+    """Return what a pod counts as in its queue: of a node, and of parts of GPUs, also of those that it waits for.
+
+    Until its node is known, memory of a GPU counts as the whole one: its queue's fair share leaves room for it.
+    """
     share = entry.pod.gpu_share
     if share is None:
         return entry.requests
-    parts = sum(part.milli for part in entry.gpus) if charge.running else share.milli * share.devices
+    asked = (WHOLE if share.mib else share.milli) * share.devices
+    parts = sum(part.milli for part in entry.gpus) if charge.running else asked
     return {**entry.requests, SHARED_GPU: parts} if parts else entry.requests
 
 

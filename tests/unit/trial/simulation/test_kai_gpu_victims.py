@@ -1,0 +1,436 @@
+"""KAI-Scheduler's cases of shares and MIG where something is ending, moved, preempted or reclaimed.
+
+From its tests of the actions consolidation, preempt and reclaim (`consolidationGpuMemory_test.go` and their like, also
+in `integration_tests`), of deletions, and of allocation with MIG.
+"""
+
+from pathlib import Path
+
+import pytest
+
+from tests.kai_shares import BUILD, TRAIN, Work, half, mig_node, nodes, outcome, queue
+
+M = 100
+MIG = "mig-1g.10gb"
+
+
+def share(name: str, part: str, on: str, group: str, priority: int = TRAIN, *, queue: str = "q") -> Work:
+    """A share that runs."""
+    return Work(name, part, on, (group,), priority, queue)
+
+
+def waits(name: str, ask: str, priority: int = TRAIN, *, queue: str = "q") -> Work:
+    return Work(name, ask, priority=priority, queue=queue)
+
+
+def ends(name: str, group: str, part: str = "fraction 0.5") -> Work:
+    return Work(name, part, "node0", (group,), TRAIN, leaving=True)
+
+
+def two(p: float = 1, q: float = 1) -> str:
+    return queue(p, "p") + queue(q)
+
+
+STAYS, MOVED = "node0 g0", "CONSOLIDATED node0 g1"
+
+ENDING = [
+    (
+        "a share waits for the part of one that ends",
+        nodes(1) + queue(2),
+        [half("a", "g0"), ends("b", "g0"), waits("c", "fraction 0.5", BUILD)],
+        {"a": "node0 g0", "b": "node0 g0", "c": "kept node0"},
+    ),
+    (
+        "GPU memory waits for the node's memory, its GPU not open yet",
+        nodes(1, memory=M, ram="2000") + queue(1),
+        [Work("a", "cpu 1", "node0", leaving=True, memory=1000), Work("b", "memory 50", memory=1500)],
+        {"a": "node0", "b": "kept node0"},
+    ),
+    (
+        "GPU memory waits for the node's memory, its GPU shared already",
+        nodes(1, memory=M, ram="2000") + queue(1),
+        [
+            Work("a", "memory 25", "node0", ("g0",), memory=1000),
+            Work("b", "cpu 1", "node0", leaving=True, memory=500),
+            Work("c", "memory 50", memory=750),
+        ],
+        {"a": "node0 g0", "b": "node0", "c": "kept node0"},
+    ),
+    (
+        "a GPU with a share that ends is a whole GPU later",
+        nodes(2) + queue(2),
+        [ends("a", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
+        {"a": "node0 g1", "x": "node0", "y": "kept node0"},
+    ),
+    (
+        "two shares of one GPU that end are one GPU later",
+        nodes(2) + queue(2),
+        [ends("a", "g1"), ends("b", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
+        {"a": "node0 g1", "b": "node0 g1", "x": "node0", "y": "kept node0"},
+    ),
+    (
+        "shares of two GPUs that end are two GPUs later",
+        nodes(2) + queue(2),
+        [ends("a", "g0"), ends("b", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
+        {"a": "node0 g0", "b": "node0 g1", "x": "kept node0", "y": "kept node0"},
+    ),
+    (
+        "a GPU with another share stays shared",
+        nodes(2) + queue(2),
+        [ends("a", "g1"), share("b", "fraction 0.5", "node0", "g1"), waits("x", "gpus 1"), waits("y", "gpus 1")],
+        {"a": "node0 g1", "b": "node0 g1", "x": "node0", "y": "InsufficientResource"},
+    ),
+]
+
+CONSOLIDATION = [
+    (
+        title,
+        nodes(2, memory=M) + queue(quota),
+        [share("a", left, "node0", "g0"), share("b", right, "node0", "g1"), waits("c", ask)],
+        {"a": a, "b": "node0 g1", "c": c},
+    )
+    for title, quota, left, right, ask, a, c in (
+        ("memory moves to free a GPU", 2, "memory 30", "memory 40", "memory 80", MOVED, "node0 new-0"),
+        ("memory does not fit", 2, "memory 60", "memory 50", "memory 80", STAYS, "NoPartOfGpu"),
+        ("memory moves over quota", 1, "memory 20", "memory 20", "memory 90", MOVED, "node0 new-0"),
+        ("a share moves for a share", 1, "fraction 0.5", "fraction 0.5", "fraction 0.7", MOVED, "node0 new-0"),
+        ("a share moves for a GPU", 1, "fraction 0.5", "fraction 0.5", "gpus 1", MOVED, "node0"),
+        ("shares do not fit for a GPU", 1, "fraction 0.5", "fraction 0.6", "gpus 1", STAYS, "InsufficientResource"),
+        ("shares do not fit for a share", 1, "fraction 0.5", "fraction 0.6", "fraction 0.8", STAYS, "NoPartOfGpu"),
+    )
+] + [
+    (
+        "three shares on one GPU, two tasks on the others",
+        nodes(1, 1, 1, memory=M) + queue(3),
+        [
+            share("a", "memory 25", "node0", "g0"),
+            share("b", "memory 30", "node1", "g1"),
+            share("c", "memory 35", "node2", "g2"),
+            waits("x", "memory 85"),
+            waits("y", "memory 85"),
+        ],
+        {
+            "a": "CONSOLIDATED node2 g2",
+            "b": "CONSOLIDATED node2 g2",
+            "c": "node2 g2",
+            "x": "node0 new-0",
+            "y": "node1 new-1",
+        },
+    ),
+    (
+        "a share moves to another node for a whole GPU",
+        nodes(1, 1, memory=M) + queue(2),
+        [share("a", "memory 20", "node0", "g0"), share("b", "memory 25", "node1", "g1"), waits("c", "gpus 1")],
+        {"a": "CONSOLIDATED node1 g1", "b": "node1 g1", "c": "node0"},
+    ),
+]
+
+PREEMPTION = [
+    (
+        "memory preempts memory beside a whole GPU",
+        nodes(2, memory=M) + queue(2),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN),
+            share("b", "memory 50", "node0", "g1"),
+            waits("c", "memory 60", BUILD),
+        ],
+        {"a": "node0", "b": "PREEMPTED", "c": "node0 new-0"},
+    ),
+    (
+        "a whole GPU preempts a share, not a whole GPU",
+        nodes(2) + queue(2),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN),
+            share("b", "fraction 0.5", "node0", "g1"),
+            waits("c", "gpus 1", BUILD),
+        ],
+        {"a": "node0", "b": "PREEMPTED", "c": "node0"},
+    ),
+    (
+        "a share preempts a share, not a whole GPU",
+        nodes(2) + queue(2),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN),
+            share("b", "fraction 0.5", "node0", "g1"),
+            waits("c", "fraction 0.6", BUILD),
+        ],
+        {"a": "node0", "b": "PREEMPTED", "c": "node0 new-0"},
+    ),
+    (
+        "memory preempts memory",
+        nodes(1, memory=M) + queue(1),
+        [share("a", "memory 60", "node0", "g0"), waits("c", "memory 55", BUILD)],
+        {"a": "PREEMPTED", "c": "node0 new-0"},
+    ),
+    (
+        "of two shares the lower priority is enough",
+        nodes(1, memory=M) + queue(1),
+        [
+            share("a", "memory 30", "node0", "g0"),
+            share("b", "memory 50", "node0", "g0", TRAIN - 1),
+            waits("c", "memory 55", BUILD),
+        ],
+        {"a": "node0 g0", "b": "PREEMPTED", "c": "node0 g0"},
+    ),
+    (
+        "memory preempts all of a GPU's memory",
+        nodes(1, memory=M) + queue(1),
+        [share("a", "memory 100", "node0", "g0"), waits("c", "memory 50", BUILD)],
+        {"a": "PREEMPTED", "c": "node0 new-0"},
+    ),
+    (
+        "two tasks preempt on two GPUs",
+        nodes(2, memory=M) + queue(2),
+        [
+            share("a", "memory 70", "node0", "g0"),
+            share("b", "memory 80", "node0", "g1"),
+            waits("x", "memory 80", BUILD),
+            waits("y", "memory 80", BUILD),
+        ],
+        {"a": "PREEMPTED", "b": "PREEMPTED", "x": "node0 new-0", "y": "node0 new-1"},
+    ),
+    (
+        "the same priority preempts nothing",
+        nodes(1, memory=M) + queue(1),
+        [share("a", "memory 60", "node0", "g0"), waits("c", "memory 50")],
+        {"a": "node0 g0", "c": "NoPartOfGpu"},
+    ),
+]
+
+RECLAIM = [
+    (
+        "a whole GPU reclaims a share, not a whole GPU",
+        nodes(2) + two(),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
+            share("b", "fraction 0.5", "node0", "g0", queue="p"),
+            waits("c", "gpus 1"),
+        ],
+        {"a": "node0", "b": "RECLAIMED", "c": "node0"},
+    ),
+    (
+        "one share of a GPU is enough",
+        nodes(2) + two(),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
+            share("b", "fraction 0.5", "node0", "g0", queue="p"),
+            share("c", "fraction 0.5", "node0", "g0", queue="p"),
+            waits("d", "fraction 0.4"),
+        ],
+        {"a": "node0", "b": "RECLAIMED", "c": "node0 g0", "d": "node0 g0"},
+    ),
+    (
+        "all shares of one GPU",
+        nodes(2) + two(),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
+            share("b", "fraction 0.5", "node0", "g1", queue="p"),
+            share("c", "fraction 0.5", "node0", "g1", queue="p"),
+            waits("d", "fraction 0.8"),
+        ],
+        {"a": "RECLAIMED", "b": "node0 g1", "c": "node0 g1", "d": "node0 new-0"},
+    ),
+    (
+        "nothing is reclaimed beyond the quota",
+        nodes(2) + two(),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN, queue="p"),
+            share("b", "fraction 0.5", "node0", "g0", queue="p"),
+            share("c", "fraction 0.5", "node0", "g0"),
+            waits("d", "fraction 0.8"),
+        ],
+        {"a": "node0", "b": "node0 g0", "c": "node0 g0", "d": "NoPartOfGpu"},
+    ),
+    (
+        "a GPU that is promised as a whole gets no share",
+        nodes(3) + two(2, 1),
+        [
+            Work("a", "gpus 2", "node0", priority=TRAIN, queue="p"),
+            Work("b", "fraction 0.5", "node0", ("g0",), TRAIN, "p", leaving=True),
+            waits("c", "fraction 0.5", queue="p"),
+            waits("d", "gpus 1"),
+        ],
+        {"a": "RECLAIMED", "b": "node0 g0", "c": "node0 g0", "d": "node0"},
+    ),
+    (
+        "memory within the fair share",
+        nodes(1, memory=M) + two(0.5, 0.5),
+        [share("a", "memory 90", "node0", "g0", queue="p"), waits("c", "memory 40")],
+        {"a": "RECLAIMED", "c": "node0 new-0"},
+    ),
+    (
+        "the lower priority is enough, though on another node",
+        nodes(1, 1, memory=M) + two(),
+        [
+            share("a", "memory 60", "node0", "g0", queue="p"),
+            share("b", "memory 80", "node1", "g1", TRAIN - 1, queue="p"),
+            share("c", "memory 30", "node0", "g0"),
+            waits("d", "memory 50"),
+        ],
+        {"a": "node0 g0", "b": "RECLAIMED", "c": "node0 g0", "d": "node1 new-0"},
+    ),
+    (
+        "two of three by priority",
+        nodes(1, memory=M) + two(0.2, 0.8),
+        [
+            share("a", "memory 20", "node0", "g0", queue="p"),
+            share("b", "memory 30", "node0", "g0", TRAIN - 1, queue="p"),
+            share("c", "memory 40", "node0", "g0", TRAIN - 2, queue="p"),
+            waits("d", "memory 80"),
+        ],
+        {"a": "node0 g0", "b": "RECLAIMED", "c": "RECLAIMED", "d": "node0 g0"},
+    ),
+    (
+        "nothing of a queue at its quota",
+        nodes(1, memory=M) + two(0.5, 0.5),
+        [share("a", "memory 50", "node0", "g0", queue="p"), waits("c", "memory 60")],
+        {"a": "RECLAIMED node0 new-0", "c": "RECLAIMED"},
+    ),
+    (
+        "all of a GPU's memory for half of it",
+        nodes(1, memory=M) + two(0.5, 0.5),
+        [share("a", "memory 100", "node0", "g0", queue="p"), waits("c", "memory 50")],
+        {"a": "RECLAIMED", "c": "node0 new-0"},
+    ),
+    (
+        "a share moves to where it fits, and one is reclaimed of none",
+        nodes(1, 1) + queue(0, "p") + queue(0, "r") + queue(2),
+        [
+            share("a", "fraction 0.5", "node0", "g0", queue="p"),
+            share("b", "fraction 0.5", "node1", "g1", queue="r"),
+            waits("c", "gpus 1"),
+        ],
+        {"a": "CONSOLIDATED node1 g1", "b": "node1 g1", "c": "node0"},
+    ),
+    (
+        "one of two shares that fit nowhere else",
+        nodes(1, 1) + queue(0, "p") + queue(0, "r") + queue(2),
+        [
+            share("a", "fraction 0.7", "node0", "g0", queue="p"),
+            share("b", "fraction 0.7", "node1", "g1", queue="r"),
+            waits("c", "gpus 1"),
+        ],
+        {"a": "RECLAIMED", "b": "node1 g1", "c": "node0"},
+    ),
+    (
+        "two tasks on an idle and a reclaimed GPU",
+        nodes(1, 1) + queue(0, "p") + queue(2),
+        [share("a", "fraction 0.7", "node0", "g0", queue="p"), waits("x", "gpus 1"), waits("y", "gpus 1")],
+        {"a": "RECLAIMED", "x": "node1", "y": "node0"},
+    ),
+    (
+        "two shares beside one and in place of one",
+        nodes(1, 1) + queue(0, "p") + queue(2),
+        [
+            share("a", "fraction 0.7", "node0", "g0", queue="p"),
+            share("b", "fraction 0.3", "node1", "g1"),
+            waits("x", "fraction 0.7"),
+            waits("y", "fraction 0.7"),
+        ],
+        {"a": "RECLAIMED", "b": "node1 g1", "x": "node1 g1", "y": "node0 new-0"},
+    ),
+]
+
+
+def mig(name: str, priority: int = TRAIN, *, count: int = 1, on: str = "node0", queue: str = "q") -> Work:
+    return Work(name, f"{MIG} {count}", on, (), priority, queue)
+
+
+MIG_CASES = [
+    (
+        "a profile that the node does not have",
+        mig_node("1g.5gb: 1") + queue(1),
+        [mig("a", on="")],
+        {"a": "NodeTooSmall"},
+    ),
+    ("a device is free", mig_node("1g.10gb: 1") + queue(1), [mig("a", on="")], {"a": "node0"}),
+    ("there is none", mig_node("1g.10gb: 0") + queue(1), [mig("a", on="")], {"a": "NodeTooSmall"}),
+    (
+        "work of several profiles",
+        mig_node("1g.5gb: 2, 1g.10gb: 3") + queue(5),
+        [
+            mig("a", BUILD, count=2, on=""),
+            mig("b", BUILD, on=""),
+            Work("c", "mig-1g.5gb 1"),
+            mig("d", on=""),
+            Work("e", "mig-1g.5gb 1", priority=TRAIN),
+        ],
+        {"a": "node0", "b": "node0", "c": "node0", "d": "InsufficientResource", "e": "node0"},
+    ),
+    *(
+        (
+            f"{title} preempts",
+            mig_node("1g.10gb: 1") + queue(1),
+            [mig("a"), mig("c", priority, on="")],
+            {"a": "PREEMPTED", "c": "node0"},
+        )
+        for title, priority in (("build", BUILD), ("inference", 125))
+    ),
+    (
+        "the one that may be preempted",
+        mig_node("1g.10gb: 3") + queue(3),
+        [mig("a", BUILD), mig("b"), mig("c", BUILD), mig("d", BUILD, on="")],
+        {"a": "node0", "b": "PREEMPTED", "c": "node0", "d": "node0"},
+    ),
+    (
+        "MIG of the same priority preempts nothing",
+        mig_node("1g.10gb: 1") + queue(1),
+        [mig("a", BUILD), mig("c", BUILD, on="")],
+        {"a": "node0", "c": "NonPreemptibleOverQuota"},
+    ),
+    (
+        "no preemption in another queue",
+        mig_node("1g.10gb: 1") + two(),
+        [mig("a", queue="p"), mig("c", BUILD, on="")],
+        {"a": "node0", "c": "InsufficientResource"},
+    ),
+    (
+        "a device is reclaimed",
+        mig_node("1g.10gb: 2") + two(0, 2),
+        [mig("a", queue="p"), mig("c", count=2, on="")],
+        {"a": "RECLAIMED", "c": "node0"},
+    ),
+    (
+        "nothing is reclaimed beyond the fair share",
+        mig_node("1g.10gb: 4") + two(),
+        [mig("a", count=2, queue="p"), mig("c", count=3, on="")],
+        {"a": "node0", "c": "InsufficientResource"},
+    ),
+]
+
+CASES = [*ENDING, *CONSOLIDATION, *PREEMPTION, *RECLAIM, *MIG_CASES]
+
+_CHEAPEST = "what loses least goes, of equals the first by name; KAI moves or evicts the other"
+_WHOLE_QUOTAS = "quotas are whole GPUs, rounded down; KAI's may be parts of one"
+
+#: Cases that come out otherwise than with KAI, and why.
+DEVIATIONS = {
+    "memory moves to free a GPU": _CHEAPEST,
+    "memory moves over quota": _CHEAPEST,
+    "a share moves for a share": _CHEAPEST,
+    "a share moves for a GPU": _CHEAPEST,
+    "three shares on one GPU, two tasks on the others": _CHEAPEST,
+    "a share moves to another node for a whole GPU": _CHEAPEST,
+    "one share of a GPU is enough": _CHEAPEST,
+    "a share moves to where it fits, and one is reclaimed of none": _CHEAPEST,
+    "one of two shares that fit nowhere else": _CHEAPEST,
+    "all shares of one GPU": "one pod goes rather than two, though it holds a whole GPU",
+    "a GPU that is promised as a whole gets no share": "a share that fits now starts; KAI keeps the GPU",
+    "nothing of a queue at its quota": _WHOLE_QUOTAS,
+}
+#: Room on a GPU of which all shares end is given up and kept again in each cycle, so these never settle.
+_CYCLES = {title: 6 for title, *_ in ENDING}
+
+
+@pytest.mark.parametrize("case", CASES, ids=[title for title, *_ in CASES])
+def test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say(
+    tmp_path: Path, case: tuple[str, str, list[Work], dict[str, str]]
+) -> None:
+    title, cluster, pods, expected = case
+    assert outcome(cluster, pods, tmp_path, cycles=_CYCLES.get(title)) == expected
+
+
+def test_deviations_are_of_cases_that_there_are() -> None:
+    titles = [title for title, *_ in CASES]
+    assert len(set(titles)) == len(titles)
+    assert DEVIATIONS.keys() <= set(titles)
