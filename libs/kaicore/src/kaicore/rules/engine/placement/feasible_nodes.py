@@ -7,7 +7,7 @@ for. They are computed at once for rows that are alike, and added to the scores 
 
 from array import array
 from collections.abc import Collection, Iterable, Mapping
-from typing import cast
+from typing import TypeVar, cast
 
 import numpy as np
 
@@ -47,6 +47,8 @@ from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
 
+#: A row, or several; a cost, or several.
+Rows = TypeVar("Rows", int, Ints)
 #: So many kinds are found without sorting.
 _MOST_COUNTED_KINDS = 1 << 20
 
@@ -103,7 +105,9 @@ class RowParts:
             return 0
         if self._room is not None and self._counts is None:
             added = -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
-            return added if self._share is None else added - OPENED * self._share.openings(self._share.cost(row))
+            return (
+                added if self._share is None else added + int(self._of_opened(self._share, row, self._share.cost(row)))
+            )
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
@@ -128,12 +132,19 @@ class RowParts:
         added -= TAKEN * np.minimum(idle, MOST_IDLE)
         costs = None if self._share is None else self._share.costs(rows)
         if self._share is not None and costs is not None:
-            added -= OPENED * self._share.openings(costs)
+            added += self._of_opened(self._share, rows, costs)
         if self._room is not None:
             added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
         elif costs is not None:
             added -= TAKEN * costs
         return added
+
+    def _of_opened(self, share: ShareFit, rows: Rows, costs: Rows) -> Rows:
+        """Return what the GPUs add that are opened for a share: each is one more that is in use."""
+        opened, gpu = share.openings(costs), self._columns.resources[GPU]
+        most = np.maximum(self._columns.allocatable[rows, gpu], 1)
+        used = self._columns.used[rows, gpu]
+        return self._full * ((used + opened) * 1000 // most - used * 1000 // most) - OPENED * opened
 
     def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
         """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""

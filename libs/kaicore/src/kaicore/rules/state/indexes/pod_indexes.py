@@ -176,7 +176,8 @@ class PodIndexes:
             self._update_node(before, after, held, holds, release)
         if moved or left:
             self.charges.set_releasing(after)
-        if before.gpus or after.gpus or self.shared_gpus.is_reservation(after.pod.uid):
+        reserves = self.shared_gpus.is_reservation(after.pod.uid)
+        if before.gpus or after.gpus or reserves:
             self.shared_gpus.update(before, after, held, holds)
             self._update_exposed()
         marked = (moved or left or selected) and self.constraints.remark(after)
@@ -188,7 +189,8 @@ class PodIndexes:
         if moved or after.class_key != before.class_key or after.repairing is not before.repairing:
             self.repairs.update(before, after)
         ends = bool(held) and not holds
-        self._update_recent_work(before, after, new=new, ends=ends)
+        if not reserves:
+            self._update_recent_work(before, after, new=new, ends=ends)
         if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
             self._count_run(before)
         # 5. Its group and its queue, and whether it waits.
