@@ -23,6 +23,7 @@ from scripts import chart
 from tests.e2e.cluster import _ACCESS_KINDS as ACCESS_KINDS
 from tests.e2e.cluster import Child, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.kai_commands import kai
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(real_nodes(), reason="real nodes may have no GPUs")]
 
@@ -140,6 +141,30 @@ async def told(client: KubeClient, stack: LiveStack, pod: Json) -> Json:
     return dict(msgspec.json.decode(await client.get(path))["data"])
 
 
+def shows_parts(stack: LiveStack, gpu_of: dict[str, str]) -> None:
+    """The command line names each pod's part, and what is free of each GPU."""
+
+    def text(*arguments: str) -> str:
+        return kai(*arguments, "--data-dir", str(stack.directory.root)).stdout
+
+    pods = {line.split()[1]: line for line in text("get", "pods").splitlines()}
+    nodes = text("get", "nodes")
+    for name, gpu in gpu_of.items():
+        assert f"0.5 of {gpu}" in pods[name]
+        free = 1 - 0.5 * list(gpu_of.values()).count(gpu)
+        assert f"{gpu} {free:g} free" in nodes
+        others = [
+            f"{stack.namespace}/{other} 0.5" for other in sorted(gpu_of) if gpu_of[other] == gpu and other != name
+        ]
+        why = text("why", f"{stack.namespace}/{name}")
+        assert (
+            f"holds 0.5 of {gpu}, shared with {', '.join(others) or 'no other pod'}; {free:g} free; reserved by" in why
+        )
+        audit = text("audit", "node", nodes.splitlines()[1].split()[0], "--gpu", gpu)
+        assert f"reserves {gpu}" in audit
+        assert audit.count(f"0.5 of {gpu}") == list(gpu_of.values()).count(gpu)
+
+
 async def test_three_halves_are_on_two_gpus_and_both_are_given_back(cluster: Cluster, stack: LiveStack) -> None:
     pods = f"/api/v1/namespaces/{stack.namespace}/pods"
     async with webhook(cluster), stack.client() as client:
@@ -156,6 +181,7 @@ async def test_three_halves_are_on_two_gpus_and_both_are_given_back(cluster: Clu
             data = await told(client, stack, pod)
             assert (data["NVIDIA_VISIBLE_DEVICES"], data["GPU_PORTION"]) == (gpus[group], "0.50")
         assert len(state.shared_gpus.groups) == 2
+        shows_parts(stack, {pod["metadata"]["name"]: gpus[group] for pod, group in zip(sharing, groups, strict=True)})
         for number in range(3):
             await client.delete(f"{pods}/half-{number}", {})
         await stack.until(closed_again())

@@ -76,7 +76,7 @@ def make_audit_router(inquiry: Inquiry) -> APIRouter:
 
     @router.get("/v1/clusters/{cluster}/audit/nodes/{node}")
     async def node(cluster: str, node: str, *, since: Since = "", until: Until = "", gpu: str = "") -> NodeAudit:
-        """Return everything that held a node, or one GPU of it, and by which decision."""
+        """Return everything that held a node, and by which decision."""
         return await inquiry.audit_node(cluster, node, Span(since=since, until=until), gpu=gpu)
 
     @router.get("/v1/clusters/{cluster}/audit/groups/{namespace}/{name}")

@@ -162,7 +162,7 @@ class _StateCollector(Collector):
         opened = [name for name, group in groups.items() if group.uid]
         free = sum(WHOLE - supply.used(name) for name in opened if supply.is_offered(name))
         held = sum(part.milli for group in groups.values() for part in group.parts.values())
-        yield GaugeMetricFamily("kai_gpus_opened", "GPUs that reservation pods hold for sharing", len(opened))
+        yield GaugeMetricFamily("kai_gpus_opened", "GPUs opened for sharing", len(opened))
         parts = GaugeMetricFamily("kai_gpu_parts", "Parts of opened GPUs, in GPUs", labels=["use"])
         parts.add_metric(["held"], held / WHOLE)
         parts.add_metric(["free"], free / WHOLE)

@@ -151,7 +151,7 @@ def _row(state: ClusterView, entries: list[PodEntry]) -> WaitingRow:
         total: Counter[str] = Counter()
         for entry in entries:
             total.update(entry.requests)
-        asks = dict.fromkeys((asked_text(total), *(asked_of_claims(state, entry.pod) for entry in entries)))
+        asks = dict.fromkeys((asked_text(total), *(text for entry in entries for text in _asks_besides(state, entry))))
     return WaitingRow(
         kind="Pod" if alone or group is None else group.origin.partition(".")[0],
         namespace=pod.namespace,
@@ -170,7 +170,12 @@ def _row(state: ClusterView, entries: list[PodEntry]) -> WaitingRow:
 
 
 def _asks(state: FleetView, entry: PodEntry) -> str:
-    return ", ".join(filter(None, (asked_text(entry.requests), asked_of_claims(state, entry.pod))))
+    return ", ".join(filter(None, (asked_text(entry.requests), *_asks_besides(state, entry))))
+
+
+def _asks_besides(state: FleetView, entry: PodEntry) -> tuple[str, str]:
+    share = entry.pod.gpu_share
+    return ("" if share is None else str(share)), asked_of_claims(state, entry.pod)
 
 
 def _is_ours(state: LogView, entry: PodEntry) -> bool:
