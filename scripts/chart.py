@@ -30,6 +30,9 @@ from scripts.kube_schemas import VERSIONS, problems, without_schemas  # noqa: E4
 
 CHART = ROOT / "deploy/chart"
 MANIFESTS = ROOT / "deploy/k8s"
+#: What is applied instead, where GPUs are shared.
+SHARING = ROOT / "deploy/overlays/gpu-sharing"
+_NEXT = "\n---\n"
 #: What is applied by itself, where several clusters have one hub.
 SEVERAL_CLUSTERS = {
     name: ROOT / "deploy/hub" / name for name in ("hub.yaml", "registration.yaml", "rights-for-dispatches.yaml")
@@ -104,12 +107,38 @@ def _definitions() -> tuple[Json, ...]:
 def manifests() -> dict[Path, str]:
     """Return the files of deploy/k8s and deploy/hub that are made from the chart."""
     values = load_yaml((CHART / "ci/kustomize-values.yaml").read_text())
-    return {
-        SEVERAL_CLUSTERS.get(
-            name := Path(path).name, MANIFESTS / name
-        ): f"# Made from deploy/chart/{path} by `make chart`: change that.\n{text}"
-        for path, text in rendered(values).items()
+    texts = rendered(values)
+    made = {
+        SEVERAL_CLUSTERS.get(name := Path(path).name, MANIFESTS / name): f"{_made_from(path)}{text}"
+        for path, text in texts.items()
     }
+    shared = rendered({**values, "spoke": {**values["spoke"], "gpuSharing": {"enabled": True}}})
+    return made | _overlay_of_sharing(texts, shared)
+
+
+def _made_from(path: str) -> str:
+    return f"# Made from deploy/chart/{path} by `make chart`: change that.\n"
+
+
+def _overlay_of_sharing(without: dict[str, str], shared: dict[str, str]) -> dict[Path, str]:
+    """Return the overlay for shares of GPUs: what is new is added, what is changed is a patch, the webhook is whole.
+
+    Args:
+        without: the rendered templates without shares.
+        shared: those with shares.
+    """
+    made: dict[Path, str] = {}
+    for path, text in shared.items():
+        name, known = Path(path).stem, without.get(path, "").split(_NEXT)
+        if path.endswith("webhook.yaml"):
+            made[SHARING / f"{name}.yaml"] = f"{_made_from(path)}{text}"
+            continue
+        different = [one for one in text.split(_NEXT) if one.strip() not in {other.strip() for other in known}]
+        deployments = [one for one in different if any(item["kind"] == "Deployment" for item in documents(one))]
+        for ending, parts in (("", [one for one in different if one not in deployments]), ("-patch", deployments)):
+            if parts:
+                made[SHARING / f"{name}{ending}.yaml"] = _made_from(path) + _NEXT.join(parts).strip() + "\n"
+    return made
 
 
 def findings(values: Json) -> list[str]:

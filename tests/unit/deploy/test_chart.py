@@ -50,9 +50,10 @@ def test_chart_is_without_findings_for_each_supported_kubernetes(values: Json) -
 
 def test_manifests_are_those_of_the_chart() -> None:
     made = chart.manifests()
-    folders = (chart.MANIFESTS, chart.ROOT / "deploy/hub")
+    folders = (chart.MANIFESTS, chart.ROOT / "deploy/hub", chart.SHARING)
     written = {path: path.read_text() for folder in folders for path in folder.glob("*.yaml")}
-    del written[chart.MANIFESTS / "kustomization.yaml"]
+    for folder in (chart.MANIFESTS, chart.SHARING):
+        del written[folder / "kustomization.yaml"]
     assert written == made, "run: make chart"
 
 
@@ -234,6 +235,24 @@ def test_overlay_has_the_services_of_its_side_and_no_others(side: str, other: st
     kinds = ("Deployment", "DaemonSet", "Job", "ServiceAccount", "ClusterRole", "Service")
     rendered = {key for key in by_name(list(chart.documents(done.stdout))) if key[0] in kinds}
     assert rendered == {key for key in by_name(chart.objects({other: {"enabled": False}})) if key[0] in kinds}
+
+
+@pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")
+def test_overlay_of_shared_gpus_is_what_the_chart_makes_of_them_and_kubernetes_takes_it() -> None:
+    done = subprocess.run(["kubectl", "kustomize", chart.SHARING], capture_output=True, text=True, check=True)
+    overlaid = list(chart.documents(done.stdout))
+    values = yaml.safe_load((chart.CHART / "ci/kustomize-values.yaml").read_text())
+    values["spoke"]["gpuSharing"] = {"enabled": True}
+    of_chart = by_name(chart.objects(values))
+    kinds = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ConfigMap")
+    sharing = [key for key in of_chart if key[0] in kinds and ("gpu" in key[1] or "reservation" in key[1])]
+    sharing += [("ConfigMap", "kai-scheduler")]
+    deployments = [("Deployment", f"kai-{name}") for name in ("binder", "scheduler", "webhook")]
+    assert len(sharing) == 7
+    assert {key: by_name(overlaid)[key] for key in [*sharing, *deployments]} == {
+        key: of_chart[key] for key in [*sharing, *deployments]
+    }
+    assert [problem for one in VERSIONS for problem in problems(overlaid, one)] == []
 
 
 def test_objects_have_the_common_labels_and_each_pod_an_account_of_its_own() -> None:

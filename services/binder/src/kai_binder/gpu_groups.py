@@ -29,7 +29,7 @@ class OpenedGpu(msgspec.Struct):
         opened: the decision.
         uid: of its reservation pod, as the watcher saw it; empty before.
         device: the GPU by its UUID or index, as the pod's program found it; empty before, and once the pod is lost.
-        shared: the GPU that pods were told, which is the first that was found; empty before.
+        shared: the GPU that pods share, which is the first that was found; empty before.
         lost: why the pod does not hold the GPU and never will; empty where it does or may.
         over: the pod has ended, and is to be deleted before there can be another.
         gone: the pod was deleted.

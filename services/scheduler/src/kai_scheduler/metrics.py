@@ -228,12 +228,12 @@ class _StateCollector(Collector):
         state, tally = self._state, self._state.counters
         yield GaugeMetricFamily(
             "kai_pods_missed",
-            "Pods on other zones than their own NUMA policy asks for, or on a shared GPU that nothing holds",
+            "Pods on other zones than their own NUMA policy asks for, or on an exposed GPU",
             len(state.misaligned),
         )
         yield GaugeMetricFamily(
             "kai_gpus_exposed",
-            "GPUs that pods share and no reservation pod holds, so that their kubelets may give them to others",
+            "GPUs that pods share and no reservation pod holds",
             len(state.shared_gpus.exposed),
         )
         yield CounterMetricFamily("kai_repair_requests", "Decisions to evict such a pod", tally.repair_requests)
