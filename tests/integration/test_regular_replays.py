@@ -11,6 +11,7 @@ from kaicore.rules.events.payloads import PodPlaced
 from prometheus_client import REGISTRY
 
 from tests.factory import pod
+from tests.kai_commands import Forks
 from tests.new_events import as_new
 from tests.workloads import OWNER, Workloads
 
@@ -58,12 +59,13 @@ async def test_each_cycle_is_replayed_once_by_itself_and_a_difference_is_counted
         await postgres_log.append(cluster_name, [Unit((one,)) for one in events])
 
     events = [as_new(event) for event in made.events]
-    answers = LongAnswers(database_url, at_once=1, most_s=60)
-    replaying = asyncio.create_task(keep_replaying(postgres_log, answers, every_s=0.05, after={}))
-    await store(events[:first_ends])
-    well = await counted(cluster_name, replayed_cycles=1)
-    assert (well["replay_differences"], well["replays_failed"]) == (0, 0)
-    await store([elsewhere(one) for one in events[first_ends:]])
-    altered = await counted(cluster_name, replay_differences=1)
-    assert (altered["replayed_cycles"], altered["replays_failed"]) == (2, 0)
-    replaying.cancel()
+    with Forks() as forks:
+        answers = LongAnswers(database_url, at_once=1, most_s=60, forks=forks)
+        replaying = asyncio.create_task(keep_replaying(postgres_log, answers, every_s=0.05, after={}))
+        await store(events[:first_ends])
+        well = await counted(cluster_name, replayed_cycles=1)
+        assert (well["replay_differences"], well["replays_failed"]) == (0, 0)
+        await store([elsewhere(one) for one in events[first_ends:]])
+        altered = await counted(cluster_name, replay_differences=1)
+        assert (altered["replayed_cycles"], altered["replays_failed"]) == (2, 0)
+        replaying.cancel()

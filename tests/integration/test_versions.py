@@ -1,12 +1,14 @@
 """Every program says its version."""
 
-import subprocess
-import sys
 from importlib.metadata import EntryPoint, entry_points, version
 
 import pytest
 
+from tests.kai_commands import talking
+
 SERVICES = [script for script in entry_points(group="console_scripts") if script.name.startswith("kai-")]
+#: Seconds that a program may take for it.
+PATIENCE_S = 60
 
 
 def test_all_services_are_programs() -> None:
@@ -15,6 +17,9 @@ def test_all_services_are_programs() -> None:
 
 @pytest.mark.parametrize("script", SERVICES, ids=lambda script: script.name)
 def test_a_service_says_its_version(script: EntryPoint) -> None:
-    module = script.value.partition(":")[0]
-    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (0, f"{script.name} {version('kai-ledger')}\n"), done.stderr
+    module, _, function = script.value.partition(":")
+    assert function == "main"
+    process, said = talking(module, "--version")
+    with said:
+        assert said.read() == f"{script.name} {version('kai-ledger')}\n"
+    assert process.wait(PATIENCE_S) == 0

@@ -74,7 +74,7 @@ class RunningWatcher(ServiceTask):
             context=self.context,
             metrics=WatcherMetrics(cluster, registry=self.registry),
             clock=lambda: time.time_ns() // 1000,
-            options=WatcherOptions(**{"recheck_s": 0.05, "page": 7, **options}),
+            options=WatcherOptions(**{"recheck_s": 1.0, "page": 7, **options}),
             backoff=Backoff(0.001, 0.05),
             log_retry_s=0.01,
         )
