@@ -1,13 +1,11 @@
 """The input of a cycle, taken from the state: the waiting pods, the due pods, and the excluded nodes.
 
-Uncertainty in the log about a node's zones: pods that are not observed yet, and pods that may end.
+A node's zones are uncertain where pods on it are not observed yet, or may end. A pod that has run for a while is
+assumed to stay in the moment in which another one is decided on. Of those that run for seconds, some end in that
+moment, and their kubelet frees their resources before the API reports it (decision 0112).
 
-A pod that has run for a while is assumed to stay in the moment in which another one is decided on. Of those that run
-for seconds, some end in that moment, and their kubelet frees their resources before the API reports it (decision 0112).
-
-Nodes that have failed for groups with a topology constraint, and the pods on them.
-
-Topology requests of groups for one cycle, resolved against the existing network topologies.
+Groups with a topology constraint have requests that are resolved against the existing network topologies, and the nodes
+that have failed for them, with the pods there.
 """
 
 from collections.abc import Container, Mapping, Sequence

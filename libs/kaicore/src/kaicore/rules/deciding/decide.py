@@ -13,12 +13,10 @@ conditional on the list of replicas, so that no group has two owners. An evictio
 pods of the victim's group, because another replica may have taken from the same gang. An eviction that takes back a
 queue's work is conditional on no other such eviction since, because another replica may have taken from the same queue.
 
-A cycle's record of the pods that it leaves waiting: the keys under which their reasons are found.
-
-Reasons are recorded once for a class and once for a group. The class of a pod in a decision, and its group, follow from
-the whole state. The binder writes these reasons on pods. It does not have the state, and need not.
-
-A cycle's reports of queues: those that have changed, not more often than configured.
+The record names the pods that are left waiting, with the keys of their reasons. Reasons are recorded once for a class
+and once for a group. The class of a pod in a decision, and its group, follow from the whole state. The binder writes
+these reasons on pods. It does not have the state, and need not. Queues are reported that have changed, not more often
+than configured.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

@@ -6,9 +6,7 @@ hold must have been stale. Either one of its conditional streams has moved on be
 or it follows a stale batch. Anything else is a difference. Another version of the engine may have decided otherwise:
 such differences are listed separately.
 
-The report of a replay: the differences between the log and a second run of its cycles.
-
-Replay of a shadow's cycle: it is run on the state that it was decided on, and compared with the record.
+The cycles of shadows are run again as well, on the state that they were decided on.
 """
 
 from collections import Counter

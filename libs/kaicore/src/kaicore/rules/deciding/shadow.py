@@ -5,7 +5,7 @@ The cycle is the same as a scheduler's (`kaicore.rules.engine.cycle`), on the sa
 scheduler treated as its own. It begins with the real state, so the shadow's own decisions charge nothing. All waiting
 pods are decided on anew each time, and only results that differ from the last cycle are recorded.
 
-Notes for people about a shadow's decision on a pod of another scheduler.
+A note tells people a shadow's decision on a pod.
 """
 
 import msgspec

@@ -4,11 +4,9 @@ The parts of an offer are from 0 to 100 (`kaicore.rules.events.payloads.Offer`).
 let the dispatch wait does not get it. The dispatch then waits at the hub, which can still choose. Of equal sums the
 first cluster by name is chosen, so the same offers always give the same answer.
 
-The remaining room of clusters within one round: each choice is charged, and the later offers are scored anew.
-
-A trial gives the outcome of a dispatch beside all earlier ones, as if the cluster had been given them all. So a
-dispatch that fits does so wherever the earlier ones go. The room that would be left, also of its queue's share, depends
-on where they went.
+Within one round each choice is charged, and the later offers are scored anew by the remaining room. A trial gives the
+outcome of a dispatch beside all earlier ones, as if the cluster had been given them all. So a dispatch that fits does
+so wherever the earlier ones go. The room that would be left, also of its queue's share, depends on where they went.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Objects as plain mappings. Names, uids and references are the same every time, where a cluster's are random.
 
-Fields of an object that was written by hand: their types are checked, and an error names the full path.
+Where an object was written by hand, the types of its fields are checked, and an error names the full path.
 """
 
 from copy import deepcopy
