@@ -65,7 +65,7 @@ POLICIES: dict[str, Run] = {
     "ours-conservative": _ours(replace(_EASY, backfill=Backfill.CONSERVATIVE), seen=False),
     "ours-hold": _ours(_EASY, limits=False, seen=False),
     "ours-hold-2h": _ours(replace(_EASY, hold_after_us=2 * _HOUR_US), limits=False, seen=False),
-    "ours-hold-3h": _ours(replace(_EASY, hold_after_us=3 * _HOUR_US), limits=False, seen=False),
+    "ours-hold-4h": _ours(replace(_EASY, hold_after_us=4 * _HOUR_US), limits=False, seen=False),
     "ours-runs": _ours(replace(_EASY, run_time_per_cent=75), limits=False),
 }
 _USUAL = (

@@ -257,7 +257,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     most_promises: Annotated[int, msgspec.Meta(ge=1, le=64)] = 8
     run_time_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     promise_alone_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
-    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 14_400_000_000
+    hold_after_us: Annotated[int, msgspec.Meta(ge=0)] = 10_800_000_000
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
     gpu_sharing: bool = False
     gpu_reservation_namespace: str = RESERVATION_NAMESPACE
