@@ -21,6 +21,7 @@ import kaicore.runtime.service.http_limits
 import kubelets_reference
 import reasons_reference
 import settings_reference
+import shares_reference
 from kai_api import long_answers
 from kai_api.main import KeptStates
 from kai_binder.metrics import BinderMetrics
@@ -392,6 +393,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "kinds": kinds,
     "kubelets": kubelets_reference.kubelets,
     "device-conformance": devices_reference.devices,
+    "gpu-share-conformance": shares_reference.shares,
     "commands": commands,
     "settings": settings_reference.page,
     "events": events,

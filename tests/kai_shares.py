@@ -19,7 +19,7 @@ BUILD, TRAIN = 100, 50
 
 @dataclass(frozen=True)
 class Work:
-    """One pod: a fraction or MiB of so many GPUs, whole GPUs, or MIG devices; running on a node's groups, or waiting."""
+    """One pod: a fraction or MiB of so many GPUs, whole GPUs, or MIG devices; it runs on GPU groups, or waits."""
 
     name: str
     ask: str

@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import devices_reference  # noqa: E402
 import reference  # noqa: E402
 import settings_reference  # noqa: E402
+import shares_reference  # noqa: E402
 from kai_cli.main import app  # noqa: E402
 from kaicore.rules.events import codec  # noqa: E402
 
@@ -53,3 +54,11 @@ def test_row_of_device_conformance_names_tests_that_there_are(row: devices_refer
         assert f"def {function}(" in (ROOT / file).read_text(), name
     if row.asks is not None:
         assert sum(map(row.asks, devices_reference.recorded_cases())) > 0, "no recorded case asks for it"
+
+
+@pytest.mark.parametrize("row", shares_reference.ROWS, ids=lambda row: row.asked)
+def test_row_of_share_conformance_names_tests_that_there_are(row: shares_reference.ShareRow) -> None:
+    assert row.tests
+    for name in row.tests:
+        file, _, function = name.partition("::")
+        assert f"def {function}(" in (ROOT / file).read_text(), name

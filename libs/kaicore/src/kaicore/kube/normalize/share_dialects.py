@@ -51,7 +51,7 @@ class VirtualGpus(NamedTuple):
     compute: int = 0
 
 
-class Asked:
+class AskedResources:
     """The resources of one container, as it asks for them."""
 
     def __init__(self, amounts: Mapping[str, str | int], *, subject: str, field: str) -> None:
@@ -109,7 +109,7 @@ class ShareDialect(NamedTuple):
     name: str
     prefixes: tuple[str, ...]
     resources: tuple[str, ...]
-    read: Callable[[Asked], VirtualGpus]
+    read: Callable[[AskedResources], VirtualGpus]
     choices: tuple[str, ...] = ()
 
     def owns(self, resource: str) -> bool:
@@ -117,10 +117,10 @@ class ShareDialect(NamedTuple):
         return resource.startswith(self.prefixes)
 
 
-def _by_device(number: str, memory: str, percentage: str, cores: str) -> Callable[[Asked], VirtualGpus]:
+def _by_device(number: str, memory: str, percentage: str, cores: str) -> Callable[[AskedResources], VirtualGpus]:
     """Return the reader of a dialect that says per GPU: MiB or per cent of memory, and per cent of compute units."""
 
-    def read(asked: Asked) -> VirtualGpus:
+    def read(asked: AskedResources) -> VirtualGpus:
         devices, mib = asked.devices(number), asked.amount(memory)
         compute = asked.amount(cores, _PERCENT)
         # Without a part of its memory a GPU is asked for as a whole.
@@ -130,7 +130,7 @@ def _by_device(number: str, memory: str, percentage: str, cores: str) -> Callabl
     return read
 
 
-def _in_all(asked: Asked) -> VirtualGpus:
+def _in_all(asked: AskedResources) -> VirtualGpus:
     """Read a dialect that says per cent and bytes for all GPUs together, and maybe how many they are."""
     gpu, core, memory, ratio, shared = KOORDINATOR_RESOURCES
     compute = asked.amount(gpu) or asked.amount(core)
@@ -240,7 +240,7 @@ def translated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     where = f"spec.{one.field}[{one.number}].resources"
     amounts = _amounts(one.container)
     _refuse_others(asking, annotations, amounts, subject=subject, where=where)
-    gpus = one.dialect.read(Asked(amounts, subject=subject, field=where))
+    gpus = one.dialect.read(AskedResources(amounts, subject=subject, field=where))
     whole = gpus.milli >= WHOLE
     added = {} if whole else _annotations(gpus, one)
     container = _container(one, gpus, whole=whole)
