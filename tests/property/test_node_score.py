@@ -10,6 +10,7 @@ from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.placement import placer
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import BANDS, NEVER, parts_of
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import QosClass
 from kaicore.rules.state.indexes.recent_work import LEAST_PODS
 
@@ -37,15 +38,22 @@ def test_ranks_of_two_nodes_differ_as_the_first_band_in_which_they_differ(
 
 @settings(max_examples=examples(40))
 @example([(1, 1, 3)], 1, PlacementStrategy.BINPACK, QosClass.GUARANTEED, LEAST_PODS)
+@example([], 300, PlacementStrategy.BINPACK, QosClass.BURSTABLE, LEAST_PODS)
+@example([], 500, PlacementStrategy.SPREAD, QosClass.GUARANTEED, 0)
 @given(
-    RUNNING, st.sampled_from([0, 1]), st.sampled_from(list(PlacementStrategy)), st.sampled_from(list(QosClass)), SEEN
+    RUNNING,
+    st.sampled_from([0, 1, 300]),
+    st.sampled_from(list(PlacementStrategy)),
+    st.sampled_from(list(QosClass)),
+    SEEN,
 )
 def test_row_by_itself_is_ranked_as_many_at_once_are(
     running: list[tuple[int, int, int]], gpu: int, strategy: PlacementStrategy, qos: QosClass, seen: int
 ) -> None:
     cluster = Workloads()
     for number in range(seen):
-        cluster.delete_pod(cluster.add_pod(pod(f"seen-{number}", cpu=4, memory=8, gpu=1, qos=qos)))
+        held = {"gpu_share": GpuShare(milli=gpu)} if gpu > 1 and number % 2 else {"gpu": 1}
+        cluster.delete_pod(cluster.add_pod(pod(f"seen-{number}", cpu=4, memory=8, qos=qos, **held)))
     for number, policy in enumerate(["restricted", "none", "best-effort", "single-numa-node"]):
         zone = amounts(cpu=16, memory=64, gpu=2)
         cluster.add_node(f"n{number}", zone, zone, policy=policy)
@@ -56,7 +64,15 @@ def test_row_by_itself_is_ranked_as_many_at_once_are(
         cluster.add_pod(
             pod(f"held-{number}", cpu=cpu, memory=4, gpu=gpus or None, node_name=names[row], phase="Running")
         )
-    cluster.add_pod(pod("asks", cpu=2, memory=4, gpu=gpu or None, qos=qos))
+    config = EngineConfig(placement_strategy=strategy, gpu_sharing=True)
+    if gpu > 1:
+        # Several, so that some GPUs are open.
+        for number in range(5):
+            share = GpuShare(milli=100 + 170 * number, devices=1 + number % 2)
+            cluster.add_pod(pod(f"open-{number}", cpu=1, memory=4, gpu_share=share, qos=qos))
+        cluster.cycle(config)
+        cluster.add_pod(pod("asks", cpu=2, memory=4, gpu_share=GpuShare(milli=gpu), qos=qos))
+    cluster.add_pod(pod("asks-whole", cpu=2, memory=4, gpu=min(gpu, 1) or None, qos=qos))
 
     compared = []
 
@@ -72,7 +88,7 @@ def test_row_by_itself_is_ranked_as_many_at_once_are(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(placer, "FeasibleNodes", Compared)
-        cluster.cycle(EngineConfig(placement_strategy=strategy))
+        cluster.cycle(config)
     assert compared
     for together, alone in compared:
         # What is refused only by the exact walk is not yet refused when many are looked at.
