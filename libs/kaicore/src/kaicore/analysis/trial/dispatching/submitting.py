@@ -79,7 +79,7 @@ def read_dispatch(
                 demand[resource] = demand.get(resource, 0) + amount
         if (share := entry.pod.gpu_share) is not None:
             # How much of a GPU some MiB are depends on the cluster: they count as whole ones.
-            demand[SHARED_GPU] = demand.get(SHARED_GPU, 0) + (share.milli or WHOLE) * share.devices
+            demand[SHARED_GPU] = demand.get(SHARED_GPU, 0) + (WHOLE if share.mib else share.milli) * share.devices
     return DispatchSubmitted(
         dispatch=name,
         manifests=msgspec.json.encode([item.object for item in objects]).decode(),
