@@ -68,11 +68,8 @@ def _arguments() -> argparse.Namespace:
 
 def _run(arguments: argparse.Namespace, scratch: Path) -> int:
     seconds = arguments.minutes * 60
-    lacking = {
-        "disks": _why_no_disks(scratch),
-        "clocks": why_clocks_cannot_be_set(scratch),
-        "machines": why_no_machines(),
-    }
+    clocks, machines = why_clocks_cannot_be_set(scratch), why_no_machines()
+    lacking = {"disks": _why_no_disks(scratch), "clocks": clocks, "machines": machines}
     kinds = [kind for kind in KINDS if not arguments.only or kind.name in arguments.only]
     skipped = {kind.name: lacking[kind.needs] for kind in kinds if lacking.get(kind.needs)}
     for name, why in skipped.items():

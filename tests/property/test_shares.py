@@ -147,7 +147,8 @@ class Story:
         """The binder has made reservation pods, also anew, and the watcher has seen them, with a GPU or before."""
         for number, (name, group) in enumerate(list(self.state.shared_gpus.groups.items())):
             gone = not group.uid and bool(group.parts)
-            if (group.planned or gone or not group.found) and not group.closed:
+            silent = bool(group.uid) and not group.found
+            if (gone or silent) and not group.closed:
                 self.reserved += gone or group.planned
                 opened = group.opened
                 seen: dict[str, Any] = {"namespace": opened.namespace, "node_name": opened.node, "phase": "Running"}

@@ -253,6 +253,15 @@ class Stack:
         environment = {"KAI_CLUSTER": name, **self._bus_and_log("scheduler")}
         await self._run(*self._instances(f"{name}-scheduler", "kai_scheduler.main", environment), cluster=name)
 
+    async def _make_reservation_namespace(self, spec: ClusterSpec, cluster: RunningCluster) -> None:
+        """Make it; on an existing cluster it may be there, and these rights may not reach so far."""
+        try:
+            await make_reservation_namespace(cluster.kubeconfig, spec.scheduler_config)
+        except ApiStatus as error:
+            if spec.kubeconfigs is None:
+                raise
+            self._report(f"cluster {spec.name}: no namespace for reservation pods, unless it is there already: {error}")
+
     async def _start_cluster(self, spec: ClusterSpec) -> RunningCluster:
         home = self.directory.cluster(spec.name)
         home.mkdir(parents=True, exist_ok=True)
@@ -262,12 +271,7 @@ class Stack:
         else:
             for_people = str(spec.kubeconfigs.of_people)
             cluster = RunningCluster(for_people, for_people)
-        try:
-            await make_reservation_namespace(cluster.kubeconfig, spec.scheduler_config)
-        except ApiStatus as error:
-            if spec.kubeconfigs is None:
-                raise
-            self._report(f"cluster {spec.name}: no namespace for reservation pods, unless it is there already: {error}")
+        await self._make_reservation_namespace(spec, cluster)
         self._report(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
         node_secret = home / "node-token-secret"
         if not node_secret.exists():
