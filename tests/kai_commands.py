@@ -29,7 +29,7 @@ _PROGRAMS = ("kai_api.answer", "kai_exporter.main", "tests.chaos.appender")
 
 _PROGRAM = """#!{python} -ISE
 import json, os, socket, sys
-if {{"up", "demo", "fleet", "--follow", "--watch"}} & set(sys.argv):
+if {{"up", "demo", "fleet"}} & set(sys.argv[1:2]) or {{"--follow", "--watch"}} & set(sys.argv):
     os.execv("{real}", ["{real}", *sys.argv[1:]])
 ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, ours:

@@ -18,12 +18,12 @@ import aiohttp
 import msgspec
 import psycopg
 import pytest
-import yaml
 from kai_cli.running.load import Loader
 from kai_cli.sources.manifests import read_manifests
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.embedded import embedded_url_of
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 from tests.chaos.test_clusters_lost import job
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, running
@@ -63,7 +63,7 @@ async def until(condition: Callable[[], Any]) -> None:
 
 def as_its_manifest_has_it(given: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
     """The hub's command and environment; `given` stands for Secrets, and for what is of a pod's own network."""
-    (hub,) = (one for one in yaml.safe_load_all((HUB / "hub.yaml").read_text()) if one["kind"] == "Deployment")
+    (hub,) = (one for one in load_yaml_all((HUB / "hub.yaml").read_text()) if one["kind"] == "Deployment")
     (container,) = hub["spec"]["template"]["spec"]["containers"]
     environment = {one["name"]: given.get(one["name"], one.get("value", "")) for one in container["env"]}
     assert set(given) <= set(environment)
@@ -146,7 +146,7 @@ def state_of(stack: LiveStack, cluster: str) -> str:
 
 def check_kubeconfig_stayed(stack: LiveStack, url: str, kubeconfig: Path) -> None:
     """Nothing on the hub's side names the kubeconfig or the API server: no event, no process, no file of its own."""
-    document = yaml.safe_load(kubeconfig.read_text())
+    document = load_yaml(kubeconfig.read_text())
     address = document["clusters"][0]["cluster"]["server"].partition("://")[2]
     secrets = (str(kubeconfig), address)
     with psycopg.connect(url) as connection:

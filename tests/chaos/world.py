@@ -27,6 +27,7 @@ from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
+from kaicore.yaml_text import load_yaml
 
 from tests.chaos.clocks import Clock
 from tests.chaos.link import Link
@@ -234,7 +235,7 @@ class World:
         return link.url
 
     async def _to_api(self, client: str) -> str:
-        config = yaml.safe_load((self.root / "admin.kubeconfig").read_text())
+        config = load_yaml((self.root / "admin.kubeconfig").read_text())
         (cluster,) = config["clusters"]
         cluster["cluster"]["server"] = await self._to(client, "api", cluster["cluster"]["server"])
         path = self.root / f"{client}.kubeconfig"

@@ -22,6 +22,7 @@ import yaml
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 from tests.kai_commands import forked
 from tests.servers import scratch_directory
@@ -171,7 +172,7 @@ class Cluster:
 
     def _with_token(self, token: str) -> str:
         """The administrator's kubeconfig with other credentials."""
-        config = yaml.safe_load(self.kubeconfig.read_text())
+        config = load_yaml(self.kubeconfig.read_text())
         (context,) = [item["context"] for item in config["contexts"] if item["name"] == config["current-context"]]
         config["users"] = [{"name": context["user"], "user": {"token": token}}]
         return yaml.safe_dump(config)
@@ -290,7 +291,7 @@ def access_manifests() -> Iterator[Json]:
     documents = [
         document
         for file in sorted(DEPLOY.glob("*.yaml"))
-        for document in yaml.safe_load_all(file.read_text())
+        for document in load_yaml_all(file.read_text())
         if document and document.get("kind") in _ACCESS_KINDS
     ]
     order = list(_ACCESS_KINDS)

@@ -13,13 +13,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from kai_cli.running.load import Loader
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
 from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, ours, pod_manifest, running
@@ -44,7 +44,7 @@ async def add_definitions(cluster: Cluster) -> None:
     """Create the definitions of the schedulers that the guides are about."""
     demonstration = Path(str(resources.files("kai_apiserver.resources.demonstration")))
     others = [(demonstration / name).read_text() for name in ("kueue.yaml", "volcano.yaml")]
-    documents = [one for text in [*shipped_crds().values(), *others] for one in yaml.safe_load_all(text)]
+    documents = [one for text in [*shipped_crds().values(), *others] for one in load_yaml_all(text)]
     await define(cluster, documents)
 
 
@@ -83,7 +83,7 @@ async def object_at(client: KubeClient, path: str) -> Json:
 
 def work_of(guide: str, namespace: str, scheduler: str = "") -> list[Json]:
     """The manifests of a guide in a namespace; with another scheduler's name where one is given."""
-    documents: list[Json] = list(yaml.safe_load_all(manifests(guide)))
+    documents: list[Json] = list(load_yaml_all(manifests(guide)))
     for document in documents:
         if "namespace" in document["metadata"]:
             document["metadata"]["namespace"] = namespace

@@ -10,13 +10,13 @@ from typing import Any
 import helm_python
 import msgspec
 import pytest
-import yaml
 from kai_cli.running.load import Loader
 from kai_cli.sources.manifests import read_manifests
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
+from kaicore.yaml_text import load_yaml
 
 from scripts import chart
 from tests.e2e.cluster import PATIENCE_S, Cluster, foreign_kubeconfig
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 Json = dict[str, Any]
 
 MONITORING = "monitoring.coreos.com"
-EVERYTHING: Json = yaml.safe_load(chart.EVERYTHING.read_text())
+EVERYTHING: Json = load_yaml(chart.EVERYTHING.read_text())
 
 
 @asynccontextmanager

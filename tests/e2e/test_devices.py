@@ -12,12 +12,12 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from kai_apiserver.resources import demonstration
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
@@ -62,7 +62,7 @@ async def serve_pod_groups(cluster: Cluster) -> None:
     """Have the simulated API server serve Kubernetes' own PodGroups."""
     definitions = Path(demonstration.__file__).parent / "native.yaml"
     async with cluster.client() as client:
-        for definition in yaml.safe_load_all(definitions.read_text()):
+        for definition in load_yaml_all(definitions.read_text()):
             await client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition)
 
 

@@ -155,8 +155,13 @@ PODS_CSV = (
 )
 
 
-def shown() -> Iterator[tuple[str, str]]:
+@functools.cache
+def shown() -> tuple[tuple[str, str], ...]:
     """The place of each command line, and the line; those of code blocks whole."""
+    return tuple(_shown())
+
+
+def _shown() -> Iterator[tuple[str, str]]:
     for page in PAGES:
         for where, line in fenced_lines(page):
             if match := _LINE.match(line):
@@ -323,7 +328,7 @@ def demonstration() -> Iterator[Shell]:
         (here / "pods.csv").write_text(PODS_CSV)
         (here / "jobs.csv").write_text(JOBS_CSV)
         # Work of teams comes for a while only: what is asked afterwards is asked of a log that stays as it is.
-        demo = "kai demo --examples examples --clusters 2 --for 15s"
+        demo = "kai demo --examples examples --clusters 2 --for 5s"
         with shell.running(demo, until="demo-2: is one of the hub's, and runs"):
             directory = DataDirectory(here / ".kai")
             running = directory.running()

@@ -22,6 +22,7 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.kube.operands.names import API_VERSION, OPERAND_KINDS
+from kaicore.yaml_text import load_yaml
 
 from scripts import chart
 from tests.e2e.cluster import PATIENCE_S, foreign_kubeconfig
@@ -115,7 +116,7 @@ async def site(tmp_path: Path) -> AsyncIterator[Site]:
                 if document["kind"] != "Deployment":
                     path = f"{await paths.object(document)}?fieldManager=kai-e2e&force=true"
                     await client.patch(path, document, content_type="application/apply-patch+yaml")
-            async with operator(site, yaml.safe_load(kubeconfig.read_text()), tmp_path, templates):
+            async with operator(site, load_yaml(kubeconfig.read_text()), tmp_path, templates):
                 yield site
         finally:
             for path in (CONFIG, f"{SHARDS}/{SHARD}", f"/api/v1/namespaces/{site.namespace}"):

@@ -11,13 +11,13 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from kai_watcher.watcher import served_version
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.table import GROUP_KINDS, KINDS
 from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
 from kaicore.kube.wire.resources import OptionalResource
+from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, cluster_of, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running
@@ -74,7 +74,7 @@ def definition(resource: OptionalResource[Any], *, status: bool = True) -> Json:
     """The definition that we ship, or else one of which anything goes."""
     name = f"{resource.plural}.{resource.group}"
     for file in DEPLOY.glob("crds/**/*.yaml"):
-        for shipped in yaml.safe_load_all(file.read_text()):
+        for shipped in load_yaml_all(file.read_text()):
             if shipped["metadata"]["name"] == name:
                 return dict(shipped)
     kind = resource.kind.partition(".")[0]

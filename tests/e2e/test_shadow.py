@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
+from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import Cluster, foreign_kubeconfig
 from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, pod_manifest, running
@@ -106,7 +106,7 @@ async def test_a_shadow_writes_nothing_and_tells_which_rejections_it_avoids(clus
 async def gangs_of_other_schedulers_are_decided_on_as_they_are(stack: LiveStack) -> None:
     """The work of two migration guides: nobody binds it here, and the shadow would start all of it."""
     for guide in ("volcano", "koordinator"):
-        await stack.create(*yaml.safe_load_all(manifests(guide)))
+        await stack.create(*load_yaml_all(manifests(guide)))
 
     def decided(state: ClusterState) -> bool:
         chosen = Counter(

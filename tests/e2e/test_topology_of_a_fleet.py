@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import aiohttp
 import msgspec
 import pytest
-import yaml
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import Json, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
@@ -152,7 +152,7 @@ def generated(stack: LiveStack, kind: str) -> list[Json]:
     command = ("topology", "generate", "--live", "--kind", kind, "--labels", f"{BLOCK},{RACK}")
     done = kai(*command, "--data-dir", str(stack.directory.root))
     assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    return list(load_yaml_all(done.stdout))
 
 
 async def placed(client: KubeClient) -> dict[str, list[str]]:
