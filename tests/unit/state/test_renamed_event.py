@@ -24,7 +24,7 @@ FORMER = "HealRequested"
 @pytest.fixture(scope="module")
 def events() -> list[Event]:
     """The log of `tests/e2e/test_repair.py` by engine 24, before the rename."""
-    return read_log(DIRECTORY / "engine-24" / "repair.jsonl.xz")
+    return read_log(DIRECTORY / "renamed" / "heal-requested.jsonl.xz")
 
 
 async def test_log_with_the_former_name_verifies_and_replays_as_recorded(events: list[Event], tmp_path: Path) -> None:
