@@ -66,11 +66,11 @@ class Survival:
 _FRACTION_BITS = 16
 
 
-class Ends(NamedTuple):
+class ScenarioEnds(NamedTuple):
     """The ends of pods, in each scenario.
 
     Attributes:
-        after_us: a row for each scenario and a column for each pod, microseconds from now; -1 for not that is known.
+        after_us: a row for each scenario and a column for each pod, microseconds from now; -1 where none is known.
         bases: for each pod, which runs tell that; None where none do.
     """
 
@@ -118,7 +118,7 @@ class Lifetimes:
         """True if enough runs have ended for a forecast."""
         return self.ended >= LEAST_RUNS[Basis.CLUSTER]
 
-    def ends(self, pods: Sequence[PodRun], *, scenarios: int, seed: str) -> Ends:
+    def ends(self, pods: Sequence[PodRun], *, scenarios: int, seed: str) -> ScenarioEnds:
         """Return when pods end.
 
         Args:
@@ -136,7 +136,7 @@ class Lifetimes:
             ages = np.array([pods[place].age_us for place in places], np.int64)
             shares = np.array([shares_of(f"{seed}/{pods[place].together}", scenarios) for place in places]).T
             after[:, places] = self._survival(basis, key).remaining(np.broadcast_to(ages, shares.shape), shares)
-        return Ends(after, bases)
+        return ScenarioEnds(after, bases)
 
     def basis_of(self, pod: PodRun) -> Basis | None:
         """Return which runs tell how long a pod goes on: the closest ones of which there are enough; None for none."""
