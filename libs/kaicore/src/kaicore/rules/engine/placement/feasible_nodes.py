@@ -144,7 +144,8 @@ class RowParts:
         opened, gpu = share.openings(costs), self._columns.resources[GPU]
         most = np.maximum(self._columns.allocatable[rows, gpu], 1)
         used = self._columns.used[rows, gpu]
-        return self._full * ((used + opened) * 1000 // most - used * 1000 // most) - OPENED * opened
+        added: Rows = self._full * ((used + opened) * 1000 // most - used * 1000 // most) - OPENED * opened
+        return added
 
     def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
         """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""
