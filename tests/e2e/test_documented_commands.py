@@ -83,6 +83,7 @@ MEANINGS = (
     (r"NAMESPACE/NAME", "default/never-fits"),
     (r"KIND/NAME", "job/full-node"),
     (r"(?<=pod/)NAME", "never-fits"),
+    (r"NODE --gpu GPU", "gpu-3 --gpu 0"),
     (r"(?<=node/)NAME", "gpu-3"),
     (r"NAMESPACE\b", "default"),
     (r"SERVICE\b", "relay"),
