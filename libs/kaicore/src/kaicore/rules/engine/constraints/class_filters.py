@@ -78,7 +78,7 @@ class ClassFilters:
         self.room = RoomFilter(columns, pod_class.requests)
         self.numa = NumaVerdicts(columns, pod_class, config, states, doubts)
         share = pod_class.gpu_share
-        self.share = None if share is None else ShareFit(share, columns, config, states)
+        self.share = None if share is None else ShareFit(share, columns, config, states, self.numa)
         #: Rows that admit a pod as they are accounted, but not for certain.
         self._uncertain: set[int] = set()
         matching = self._matching()

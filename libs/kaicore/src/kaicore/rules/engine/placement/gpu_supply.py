@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.numa.arrivals import Arrival
@@ -71,9 +71,13 @@ class GpuSupply:
         #: By row: the largest free part, and the number of what is free of its GPUs; 0 is the number of nothing.
         self._largest: Ints = np.zeros(0, np.int64)
         self._kind: Ints = np.zeros(0, np.int64)
-        #: What is free of each GPU of a row, the least first, by number; and the numbers. All copies share them.
+        #: Zones of the open GPUs' devices as masks, by group.
+        self._zones: dict[str, int] = {}
+        #: What is free of each GPU of a row, the least first, and their zones, by number; and the numbers. All copies
+        #: share them.
         self._parts: list[tuple[int, ...]] = [()]
-        self._numbers: dict[tuple[int, ...], int] = {(): 0}
+        self._masks: list[tuple[int, ...]] = [()]
+        self._numbers: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         #: Rows by the GPU groups that pods share although nothing holds their GPUs.
         self._exposed: dict[str, int] = {}
         #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
@@ -82,11 +86,17 @@ class GpuSupply:
     def copy(self) -> "GpuSupply":
         """Return a supply that a cycle can give out."""
         if len(self._parts) > _MOST_KINDS:
-            self._parts, self._numbers = [()], {(): 0}
+            self._parts, self._masks, self._numbers = [()], [()], {(): 0}
             for row in self._of_row:
                 self._look_at(row)
+        # Reservation pods may have been observed since, and nodes may have got other zones.
+        for group, row in self._rows.items():
+            zones = self._zones_held(group)
+            if zones != self._zones[group]:
+                self._zones[group] = zones
+                self._look_at(row)
         other = copy(self)
-        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest", "_kind", "_exposed"):
+        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_zones", "_largest", "_kind", "_exposed"):
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -106,6 +116,7 @@ class GpuSupply:
         if group in self._rows:
             return
         self._rows[group] = row
+        self._zones[group] = self._zones_held(group)
         if offered:
             self._of_row[row] = (*self._of_row.get(row, ()), group)
             self._look_at(row)
@@ -113,6 +124,7 @@ class GpuSupply:
     def close(self, group: str) -> None:
         """A GPU is held for sharing no more; harmless where it is not."""
         self._opened.pop(group, None)
+        self._zones.pop(group, None)
         row = self._rows.pop(group, None)
         if row is None or group not in self._of_row.get(row, ()):
             return
@@ -204,7 +216,7 @@ class GpuSupply:
         return self._largest[:rows]
 
     def kinds(self, rows: int) -> Ints:
-        """Return by row a number of what is free of each of its GPUs; equal for rows that are alike in this.
+        """Return by row a number of what is free of each of its GPUs and of their zones; equal for rows alike in this.
 
         Args: rows: how many rows there are.
         """
@@ -219,6 +231,14 @@ class GpuSupply:
         """Return what is free of each GPU of a kind of rows, in thousandths, the least first."""
         return self._parts[kind]
 
+    def masks(self, kind: int) -> tuple[int, ...]:
+        """Return the zones of each GPU of a kind of rows as `charged_gpus` does, in the order of `parts`."""
+        return self._masks[kind]
+
+    def zones(self, group: str) -> int:
+        """Return the zones of an open GPU as `charged_gpus` does."""
+        return self._zones[group]
+
     def free_parts(self, rows: Ints) -> Ints:
         """Return what is free of each open GPU of rows, in thousandths; shape (rows, GPUs), 0 where a row has fewer."""
         if not self._of_row:
@@ -230,18 +250,34 @@ class GpuSupply:
 
     def _look_at(self, row: int) -> None:
         self._reserve(row + 1)
-        used = self._used
-        parts = tuple(sorted([WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())]))
-        kind = self._numbers.setdefault(parts, len(self._parts))
+        used, zones = self._used, self._zones
+        gpus = tuple(sorted([(WHOLE - used.get(group, 0), zones[group]) for group in self._of_row.get(row, ())]))
+        parts = tuple([free for free, _ in gpus])
+        kind = self._numbers.setdefault(gpus, len(self._parts))
         if kind == len(self._parts):
             self._parts.append(parts)
+            self._masks.append(tuple([mask for _, mask in gpus]))
         self._kind[row], self._largest[row] = kind, parts[-1] if parts else 0
+
+    def _zones_held(self, group: str) -> int:
+        reservation = self.reservation(group)
+        return 0 if reservation is None else charged_gpus(reservation.charge)
 
     def _reserve(self, rows: int) -> None:
         if rows > len(self._largest):
             more = np.zeros(max(rows, 2 * len(self._largest)) - len(self._largest), np.int64)
             self._largest = np.concatenate([self._largest, more])
             self._kind = np.concatenate([self._kind, more])
+
+
+def charged_gpus(charge: ZoneCharge) -> int:
+    """Return the zones of the GPUs of a charge, as a mask; 0 where they are not known, or the kubelet may choose."""
+    if GPU in charge.uncertain:
+        return 0
+    mask = 0
+    for zone, resource, amount in charge.amounts:
+        mask |= 1 << zone if resource == GPU and amount else 0
+    return mask
 
 
 def padded(parts: Sequence[Sequence[int]]) -> Ints:
