@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 
 import api_reference
 import devices_reference
-import kai_api.app
+import kai_api.main
 import kai_webhook.app
 import kaicore.ledger.log.snapshots
 import kaicore.runtime.service.http_limits
@@ -257,7 +257,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
     collectors_by_service["`kai-api`"] = [
-        kai_api.app._SECONDS,  # noqa: SLF001
+        kai_api.main._SECONDS,  # noqa: SLF001
         KeptStates(Inquiry(MemoryLog(clock=lambda: 0))),
         *(long_answers.CYCLES, long_answers.DIFFERENCES, long_answers.FAILURES),
     ]
