@@ -28,8 +28,8 @@ from kai_binder.metrics import BinderMetrics
 from kai_cli.main import app as kai
 from kai_exporter.metrics import ExporterMetrics
 from kai_fleet.metrics import Metrics as FleetMetrics
-from kai_hub.metrics import HubMetrics
-from kai_ingest.metrics import IngestMetrics
+from kai_hub.hub import HubMetrics
+from kai_ingest.ingest import IngestMetrics
 from kai_operator.carrying_out import OperatorMetrics
 from kai_projector.metrics import ProjectorMetrics
 from kai_relay.relay import RelayMetrics

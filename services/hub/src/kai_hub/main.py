@@ -34,8 +34,7 @@ from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import FeedSettings, ProxySettings, TlsSettings
 from pydantic import Field
 
-from kai_hub.hub import STATE, Hub, HubOptions
-from kai_hub.metrics import HubMetrics
+from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions
 
 _STATUS: dict[type[KaiError], int] = {
     InvalidObject: 400,

@@ -43,8 +43,7 @@ from kai_ingest.authentication import (
     SharedSecret,
     TooManyReviews,
 )
-from kai_ingest.ingest import Ingest
-from kai_ingest.metrics import IngestMetrics
+from kai_ingest.ingest import Ingest, IngestMetrics
 from kai_ingest.reports import Answer, Report, decode_report, decode_reports, read_report, shown
 
 #: Seconds after which a client may try again.
