@@ -423,7 +423,7 @@ DEVIATIONS = {
 def test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say(
     tmp_path: Path, case: tuple[str, str, list[Work], dict[str, str]]
 ) -> None:
-    title, cluster, pods, expected = case
+    _, cluster, pods, expected = case
     assert outcome(cluster, pods, tmp_path) == expected
 
 
