@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 from typing import Any
 
-from kai_api.app import make_routes
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
+from kai_api.main import make_routes
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.memory import MemoryLog

@@ -14,7 +14,7 @@ from types import NoneType, UnionType
 
 import api_reference
 import devices_reference
-import kai_api.app
+import kai_api.main
 import kai_webhook.app
 import kaicore.ledger.log.snapshots
 import kaicore.runtime.service.http_limits
@@ -28,8 +28,8 @@ from kai_binder.metrics import BinderMetrics
 from kai_cli.main import app as kai
 from kai_exporter.metrics import ExporterMetrics
 from kai_fleet.metrics import Metrics as FleetMetrics
-from kai_hub.metrics import HubMetrics
-from kai_ingest.metrics import IngestMetrics
+from kai_hub.hub import HubMetrics
+from kai_ingest.ingest import IngestMetrics
 from kai_operator.carrying_out import OperatorMetrics
 from kai_projector.metrics import ProjectorMetrics
 from kai_relay.relay import RelayMetrics
@@ -257,7 +257,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     of("`kai-scheduler`", scheduler)
     of("`kai-binder`", lambda registry: BinderMetrics("any", registry=registry))
     collectors_by_service["`kai-api`"] = [
-        kai_api.app._SECONDS,  # noqa: SLF001
+        kai_api.main._SECONDS,  # noqa: SLF001
         KeptStates(Inquiry(MemoryLog(clock=lambda: 0))),
         *(long_answers.CYCLES, long_answers.DIFFERENCES, long_answers.FAILURES),
     ]

@@ -9,10 +9,9 @@ from typing import Any
 
 import aiohttp
 import structlog
-from kai_ingest.app import PROJECTION, ReportRoutes, create_app
 from kai_ingest.authentication import Authenticator, SharedSecret
-from kai_ingest.ingest import Ingest
-from kai_ingest.metrics import IngestMetrics
+from kai_ingest.ingest import Ingest, IngestMetrics
+from kai_ingest.main import PROJECTION, ReportRoutes, create_app
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.codec import decode_payload

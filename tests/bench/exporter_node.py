@@ -20,7 +20,7 @@ import yaml
 from aiohttp import web
 from kai_apiserver.http.listeners import certificate_files
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kai_exporter.publishing.publisher import PATH
+from kai_exporter.publishing import PATH
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.podresources import AllocatableResourcesResponse

@@ -9,9 +9,9 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any
 
-from kai_api.app import make_app
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
+from kai_api.main import make_app
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_server import HttpServer

@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
+from kai_api.main import make_app
 from kai_cli.sources.source import AnswerSource
 from kai_cli.trials.shadow_report import report
 from kaicore.analysis.ask.queries import Inquiry

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 import yaml
 from kai_api.answering import HIDDEN, redacted
-from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
+from kai_api.main import make_app
 from kai_cli.upkeep.keys import new
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry

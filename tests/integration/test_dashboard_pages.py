@@ -8,9 +8,9 @@ from pathlib import Path
 
 import aiohttp
 import pytest
-from kai_api.app import make_app
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
+from kai_api.main import make_app
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads

@@ -10,15 +10,18 @@ import pytest
 import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.kubelet import decode_allocatable
-from kai_exporter.publishing.node_topology import (
+from kai_exporter.publishing import (
+    DIGEST_ANNOTATION,
+    PATH,
     KubeletConfig,
     Machine,
+    Published,
+    TopologyPublisher,
     node_topology,
     pods_fingerprint,
     read_kubelet_config,
     read_machine,
 )
-from kai_exporter.publishing.publisher import DIGEST_ANNOTATION, PATH, Published, TopologyPublisher
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
 from kaicore.kube.api import service_account
 from kaicore.kube.normalize.node import normalize_topology

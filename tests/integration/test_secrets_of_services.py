@@ -7,10 +7,10 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kai_api.app import make_app as api
 from kai_api.long_answers import LongAnswers
+from kai_api.main import make_app as api
 from kai_cli.upkeep.keys import new
-from kai_hub.app import make_app as hub
+from kai_hub.main import make_app as hub
 from kai_ingest.authentication import KubernetesTokens, ReviewedToken
 from kai_webhook.app import make_app as webhook
 from kaicore.analysis.ask.queries import Inquiry

@@ -12,8 +12,7 @@ import pytest
 import yaml
 from kai_cli.hub import clusters as cluster_commands
 from kai_cli.hub import dispatches as dispatch_commands
-from kai_hub.hub import STATE, Hub, HubOptions
-from kai_hub.metrics import HubMetrics
+from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.dispatching.hub_log import HubLog, replay_choices

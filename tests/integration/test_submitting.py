@@ -11,8 +11,8 @@ import aiohttp
 import msgspec
 import pytest
 import yaml
-from kai_api.app import make_app
 from kai_api.long_answers import LongAnswers
+from kai_api.main import make_app
 from kai_cli.sources.source import AnswerSource
 from kai_cli.trials.forecasts import calibration_command, start_command
 from kai_cli.trials.what_if_submit import submit_command

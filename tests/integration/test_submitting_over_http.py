@@ -11,7 +11,7 @@ import pytest
 import yaml
 from kai_cli.hub import dispatches as dispatch_commands
 from kai_cli.upkeep.keys import new
-from kai_hub.app import make_app
+from kai_hub.main import make_app
 from kaicore.analysis.trial.dispatching.hub_log import HubLog
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.ledger.log.memory import MemoryLog

@@ -18,8 +18,7 @@ from kai_fleet.node.nrt import PATH as NRT_PATH
 from kai_fleet.node.objects import node_marks, node_object, node_status
 from kai_fleet.node.wire import PodObject
 from kai_fleet.profiles.nodes import NodeSpec
-from kai_gpu_reservation.device import own_gpu
-from kai_gpu_reservation.main import annotate
+from kai_gpu_reservation.main import annotate, own_gpu
 from kai_ingest.reports import Answer, Report
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, ConfigurationError, KaiError
 from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient

@@ -9,7 +9,7 @@ from unittest.mock import patch
 from kai_binder import binder, lanes
 from kai_binder.attempt import Attempt, outcome_unit
 from kai_binder.hub_side import HubSide
-from kai_hub import app as hub_routes
+from kai_hub import main as hub_routes
 from kai_scheduler.scheduler import Scheduler
 from kai_webhook.main import KnownTopologies
 from kaicore.analysis.ask.projections.rows import RowChanges

@@ -7,7 +7,7 @@ from kai_api.answering import answer_errors
 from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.routes import make_router
-from kai_hub.app import make_app as make_hub_app
+from kai_hub.main import make_app as make_hub_app
 from kai_projector.main import follow
 from kai_projector.metrics import ProjectorMetrics
 from kai_webhook.app import make_app as make_webhook_app

@@ -8,10 +8,8 @@ from typing import Any
 from kai_binder.binder import Binder
 from kai_binder.metrics import BinderMetrics
 from kai_binder.settings import BinderOptions
-from kai_hub.hub import Hub, HubOptions
-from kai_hub.metrics import HubMetrics
-from kai_ingest.ingest import Ingest
-from kai_ingest.metrics import IngestMetrics
+from kai_hub.hub import Hub, HubMetrics, HubOptions
+from kai_ingest.ingest import Ingest, IngestMetrics
 from kai_ingest.reports import Answer, Report
 from kai_relay.relay import Readiness, Relay, RelayMetrics, RelayOptions
 from kai_scheduler.metrics import SchedulerMetrics

@@ -3,13 +3,12 @@
 import pytest
 from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
 from kai_api.pages.frame import duration, search
-from kai_api.pages.nodes.node_zones import node_page, zones_table
-from kai_api.pages.nodes.topology_map import domain_page, idle_segments, rows_within, topology_map
+from kai_api.pages.node import node_page, zones_table
 from kai_api.pages.overview import cluster_figures
-from kai_api.pages.pods.story import story
-from kai_api.pages.pods.waiting import waiting_line
+from kai_api.pages.pods import story, waiting_line
 from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import charts_of_hours, charts_of_reports, queue_lines, spans_of
+from kai_api.pages.topology_map import domain_page, idle_segments, rows_within, topology_map
 from kaicore.analysis.ask.explanations import why_owner
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import InvalidObject, UnknownSubject

@@ -3,8 +3,7 @@
 import pytest
 from kai_api.pages.devices import claim_lines, claimed, node_devices
 from kai_api.pages.overview import cluster_figures, overview
-from kai_api.pages.pods.shadow import shadow_page
-from kai_api.pages.pods.waiting import waiting_line
+from kai_api.pages.pods import shadow_page, waiting_line
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.dashboard_fleet import device_fleet, shadowed_fleet

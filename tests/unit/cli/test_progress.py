@@ -4,8 +4,8 @@ import io
 import sys
 
 import pytest
-from kai_cli.output import progress as module
-from kai_cli.output.progress import Progress
+from kai_cli.output import printing as module
+from kai_cli.output.printing import Progress
 
 
 class Terminal(io.StringIO):

@@ -6,9 +6,8 @@ from typing import Any, get_args
 import pytest
 import yaml
 from kai_cli.sources.manifests import read_files
-from kai_cli.topology.generate import generate, parse_fabric, tiers
-from kai_cli.topology.manifests import Dialect
-from kai_cli.topology.objects import read_topologies
+from kai_cli.topology.files import read_topologies
+from kai_cli.topology.generate import Dialect, generate, parse_fabric, tiers
 from kaicore.errors import ConfigurationError
 from kaicore.yaml_text import load_yaml_all
 

@@ -144,5 +144,5 @@ def test_pod_on_a_gpu_that_nothing_holds_is_placed_anew_where_it_asks_for_repair
     made.full(gang)
     made.delete_pod(reserve(made))
     config = EngineConfig(gpu_sharing=True, repair=True, repair_after_us=0)
-    healed = [one.uid for one in made.cycle(config).decisions if isinstance(one, payloads.HealRequested)]
+    healed = [one.uid for one in made.cycle(config).decisions if isinstance(one, payloads.RepairRequested)]
     assert healed == ([gang[0].uid] if repair else [])

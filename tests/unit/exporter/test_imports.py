@@ -35,7 +35,7 @@ NOT_AT_FIRST = {"argparse", "ctypes", "difflib", "hmac", "random", "typing_exten
     [
         ("kai_exporter.main", BUDGET),
         (
-            "kai_exporter.main, kai_exporter.publishing.publisher, kaicore.runtime.agent.api_server",
+            "kai_exporter.main, kai_exporter.publishing, kaicore.runtime.agent.api_server",
             BUDGET | PUBLISHING,
         ),
     ],

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kai_gpu_reservation.device import own_gpu
+from kai_gpu_reservation.main import own_gpu
 from kaicore.errors import ConfigurationError
 
 #: As much of NVML as the program asks, of a container with one GPU.
@@ -44,7 +44,7 @@ def test_container_without_one_gpu_is_refused(named: str, shown: list[str]) -> N
 def asked(directory: Path) -> str:
     """What the driver's library says to another process."""
     code = """
-from kai_gpu_reservation.device import gpus_of_driver
+from kai_gpu_reservation.main import gpus_of_driver
 try:
     print(gpus_of_driver())
 except Exception as error:

@@ -1,8 +1,7 @@
 """A reading that comes twice lasts; a report that is sent twice is one reading."""
 
 import pytest
-from kai_ingest import judging
-from kai_ingest.judging import EqualReads
+from kai_ingest.ingest import EqualReads
 
 
 def test_a_report_that_is_sent_twice_is_one_read_and_the_next_look_is_the_second() -> None:
@@ -29,7 +28,7 @@ def test_a_pod_that_is_settled_is_forgotten_and_others_are_not() -> None:
 
 
 def test_of_too_many_pods_the_one_read_longest_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(judging, "_KEPT", 2)
+    monkeypatch.setattr("kai_ingest.ingest._KEPT_READS", 2)
     reads = EqualReads()
     for at, uid in enumerate("abc"):
         reads.again(uid, b"half", at=at)

@@ -6,7 +6,7 @@ The second object is the first one with a method that RTE left in it, updated wh
 
 from pathlib import Path
 
-from kai_exporter.publishing.node_topology import pods_fingerprint
+from kai_exporter.publishing import pods_fingerprint
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.wire.resources import TOPOLOGIES

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kai_exporter.publishing.node_topology import pods_fingerprint
+from kai_exporter.publishing import pods_fingerprint
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.wire.resources import TOPOLOGIES

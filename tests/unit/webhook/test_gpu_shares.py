@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kai_apiserver.rest.patches.strategic import apply_json_patch
-from kai_webhook.gpu_shares import admitted
+from kai_webhook.app import admitted
 from kaicore.errors import InvalidObject
 
 Json = dict[str, Any]

@@ -49,8 +49,7 @@ from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_an
 
 from kai_binder.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
 from kai_binder.claims import Claims, uses_devices
-from kai_binder.gpu_keeper import GpuKeeper
-from kai_binder.gpu_shares import GpuCloser, GpuShares
+from kai_binder.gpu_shares import GpuCloser, GpuKeeper, GpuShares
 from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
 from kai_binder.lanes import Carrier, Lanes, bring_about
 from kai_binder.metrics import BinderMetrics

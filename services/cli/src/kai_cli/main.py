@@ -49,7 +49,7 @@ app.command(
     help="Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.",
 )
 app.command(
-    "kai_cli.running.fleet:fleet",
+    "kai_cli.running.preflight:fleet",
     name="fleet",
     group=_RUN,
     help="Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.",
@@ -290,7 +290,7 @@ webhook.command(
 )
 app.command(webhook)
 app.command(
-    "kai_cli.upkeep.project:project",
+    "kai_cli.upkeep.database:project",
     name="project",
     group=_UPKEEP,
     help="Bring the read models up to the log's end; `kai-projector` does so all the time.",
@@ -303,20 +303,20 @@ keys.command(
 )
 app.command(keys)
 app.command(
-    "kai_cli.upkeep.migrate:migrate",
+    "kai_cli.upkeep.database:migrate",
     name="migrate",
     group=_UPKEEP,
     help="Migrate a database and admit the roles of services; harmless when both is done already.",
 )
 app.command(
-    "kai_cli.upkeep.retire:retire",
+    "kai_cli.upkeep.database:retire",
     name="retire",
     group=_UPKEEP,
     help="Take the oldest month out of the log, and seal it; refused where the rest could not start without it.",
 )
 erase = App(name="erase", help="Take personal data out of the log.", group=_UPKEEP)
 erase.command(
-    "kai_cli.upkeep.erase:erase_pod",
+    "kai_cli.upkeep.database:erase_pod",
     name="pod",
     help="Take a pod's name, labels and annotations out of the log, for good; what is left can be verified as before.",
 )

@@ -144,7 +144,7 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
     if settings.config_file is None:
         raise ConfigurationError("publish_nrt needs kubelet_config or kubelet_state_dir")
     # Only where it is asked for: what reads YAML takes memory, too.
-    from kai_exporter.publishing.publisher import TopologyPublisher, TopologyPublishing  # noqa: PLC0415
+    from kai_exporter.publishing import TopologyPublisher, TopologyPublishing  # noqa: PLC0415
 
     kubelet = PodResourcesClient(str(settings.podresources_socket))
     async with _api_server(settings) as client:

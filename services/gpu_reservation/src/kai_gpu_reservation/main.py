@@ -3,24 +3,71 @@
 It finds out which GPU the kubelet gave to its container, writes that into an annotation of its own pod, and waits. It
 needs no more rights than to read and patch pods of its namespace. A node has as many of these processes as opened
 GPUs, so it is an agent, which is small.
+
+The GPU is named by the UUID that its driver knows it by, which stays the same when devices are numbered anew. NVIDIA's
+device plugin names it in the environment (`NVIDIA_VISIBLE_DEVICES`) where its strategy is `envvar` with UUIDs, which is
+its default. With indexes, volume mounts or CDI the environment does not say it, and the driver's library (NVML) is
+asked. It sees the container's devices alone.
 """
 
 import os
 import sys
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Annotated, Any
 
 import msgspec
 from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
-from kaicore.rules.objects.gpu_sharing import GPU_INDEX_ANNOTATION
+from kaicore.rules.objects.gpu_sharing import GPU_INDEX_ANNOTATION, VISIBLE_DEVICES
 from kaicore.runtime.agent.api_server import ApiServer, PodApiServer
 from kaicore.runtime.agent.process import AgentContext, run_agent
 from kaicore.runtime.agent.settings import AgentSettings
 from kaicore.runtime.process_context import ProcessContext
 from msgspec import Meta
 
-from kai_gpu_reservation.device import gpus_of_driver, own_gpu
+#: What NVIDIA's UUIDs of GPUs begin with.
+_UUID = "GPU-"
+
+
+def own_gpu(environment: Mapping[str, str], *, driver: Callable[[], list[str]]) -> str:
+    """Return the one GPU of this container.
+
+    Args:
+        environment: of the process.
+        driver: returns the UUIDs of the container's GPUs.
+
+    Raises:
+        ConfigurationError: the container has no GPU, or several; or the driver does not answer.
+    """
+    named = environment.get(VISIBLE_DEVICES, "")
+    gpus = named.split(",") if named.startswith(_UUID) else driver()
+    if len(gpus) != 1:
+        raise ConfigurationError(f"the container is to have one GPU; it has {len(gpus)}: {', '.join(gpus)}")
+    return gpus[0]
+
+
+def gpus_of_driver() -> list[str]:
+    """Return the UUIDs of the GPUs that NVIDIA's driver shows to this container.
+
+    Raises:
+        ConfigurationError: there is no driver, or it fails.
+    """
+    try:
+        import pynvml  # noqa: PLC0415  # no other program of the image needs it
+    except ImportError as error:
+        needed = "nvidia-ml-py is not installed: pip install 'kai-ledger[gpu-reservation]'"
+        raise ConfigurationError(needed) from error
+    try:
+        pynvml.nvmlInit()
+        try:
+            count = pynvml.nvmlDeviceGetCount()
+            return [str(pynvml.nvmlDeviceGetUUID(pynvml.nvmlDeviceGetHandleByIndex(number))) for number in range(count)]
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError as error:
+        raise ConfigurationError(f"NVIDIA's driver does not say which GPU this container has: {error}") from error
+
 
 #: Seconds between two tries: at first, and at most.
 _FIRST_S, _LAST_S = 0.2, 10.0

@@ -7,7 +7,7 @@ The clusters' states are folded from their own logs as events come.
 """
 
 import asyncio
-from collections import Counter
+import collections
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
@@ -21,7 +21,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.snapshots import KEEP_EVERY, restored_hub, take_hub
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
-from kaicore.rules.events.quarantine import quarantine_text
+from kaicore.rules.events.quarantine import QUARANTINED, quarantine_text
 from kaicore.rules.hub.choosing import (
     STARTS_NOW,
     WEIGHTS,
@@ -39,9 +39,50 @@ from kaicore.rules.objects.dispatched import Manifest
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.runtime.service import ServiceContext
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import BaseModel, Field
 
-from kai_hub.metrics import HubMetrics
+
+class HubMetrics:
+    """The hub's metrics."""
+
+    def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
+        """Args: registry: where the metrics are registered."""
+        self._dispatches = Gauge("kai_hub_dispatches", "Dispatches by stage", ["stage"], registry=registry)
+        self._decided = Counter("kai_hub_decisions", "Events appended, by type", ["type"], registry=registry)
+        self._stale = Counter("kai_hub_stale", "Decisions that came too late", registry=registry)
+        self._round = Histogram("kai_hub_round_seconds", "Time to choose clusters in one round", registry=registry)
+        self._quarantined = Gauge(
+            "kai_quarantined_events",
+            QUARANTINED,
+            registry=registry,
+        )
+        self._silent = Gauge("kai_hub_silent_seconds", "Time since a lease was renewed", ["cluster"], registry=registry)
+
+    def stages(self, counts: Mapping[str, int]) -> None:
+        """Set how many dispatches are at each stage."""
+        for stage, count in counts.items():
+            self._dispatches.labels(stage).set(count)
+
+    def decided(self, event_type: str, *, stale: bool) -> None:
+        """Count a decision that was appended, or came too late."""
+        if stale:
+            self._stale.inc()
+        else:
+            self._decided.labels(event_type).inc()
+
+    def chose(self, seconds: float) -> None:
+        """A round took so long."""
+        self._round.observe(seconds)
+
+    def quarantined(self, count: int) -> None:
+        """Set how many events of the hub's log say nothing until they are set aside."""
+        self._quarantined.set(count)
+
+    def silent(self, cluster: str, seconds: float) -> None:
+        """Set for how long nothing was heard of a cluster."""
+        self._silent.labels(cluster).set(seconds)
+
 
 #: Seconds after which a log that failed is read again.
 _PAUSE_S = 2.0
@@ -402,7 +443,7 @@ class Hub:
         quarantined = list(self.state.quarantined.values())
         self._context.health.warn("quarantine", quarantine_text(quarantined, cluster=HUB))
         self._metrics.quarantined(len(quarantined))
-        counts = Counter(str(entry.stage) for entry in self.state.dispatches.values())
+        counts = collections.Counter(str(entry.stage) for entry in self.state.dispatches.values())
         self._metrics.stages({str(stage): counts[str(stage)] for stage in DispatchStage})
         now = self._monotonic()
         for name, _ in self.state.present():

@@ -1,30 +1,218 @@
-"""`kai-ingest`: one cluster's ingest as a process, with its settings."""
+"""`kai-ingest`: one cluster's ingest as a process, with its settings and its two routes for reports.
+
+A request is checked from the outside in: sizes and characters by the server (400, 408, 413, 431), the cluster (404),
+the token (401, 403, 429), the text (400), the format (422), then the log (503). Errors are `{"error": "…"}`. There are
+no pages of documentation: FastAPI's would be loaded from elsewhere.
+"""
 
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Self
 
+import msgspec
+from fastapi import FastAPI, Request, Response
+from kaicore.errors import InvalidObject, KaiError, LogError
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.access.node_tokens import read_secret
-from kaicore.runtime.service import Service, ServiceContext
+from kaicore.runtime.access.node_tokens import EVERY_NODE, read_secret
+from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
-from kaicore.runtime.service.health import Later
+from kaicore.runtime.service.health import Asgi, Later, with_health
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.logs import Logger
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import FeedSettings, TlsSettings
+from prometheus_client import REGISTRY, CollectorRegistry
 from pydantic import Field, model_validator
+from starlette.requests import ClientDisconnect
 
-from kai_ingest.app import PROJECTION, ReportRoutes, create_app
-from kai_ingest.authentication import Authenticator, KubernetesReviewer, KubernetesTokens, SharedSecret
-from kai_ingest.ingest import Ingest
-from kai_ingest.metrics import IngestMetrics
+from kai_ingest.authentication import (
+    AuthenticationUnavailable,
+    Authenticator,
+    KubernetesReviewer,
+    KubernetesTokens,
+    NotAllowed,
+    NotAuthenticated,
+    SharedSecret,
+    TooManyReviews,
+)
+from kai_ingest.ingest import Ingest, IngestMetrics
+from kai_ingest.reports import Answer, Report, decode_report, decode_reports, read_report, shown
+
+#: Seconds after which a client may try again.
+_RETRY_AFTER = {"Retry-After": "1"}
+
+_HEADERS = {401: {"WWW-Authenticate": "Bearer"}, 429: _RETRY_AFTER}
+
+#: The condition that must be met before reports are taken.
+PROJECTION = "projection"
+
+
+class _Answers(msgspec.Struct, frozen=True):
+    answers: Sequence[Answer]
+
+
+class _WrongCluster(KaiError):
+    """Another cluster's nodes report elsewhere."""
+
+
+class _BadText(KaiError):
+    """A body is no text."""
+
+
+_STATUS: dict[type[KaiError], int] = {
+    _BadText: 400,
+    NotAuthenticated: 401,
+    NotAllowed: 403,
+    _WrongCluster: 404,
+    InvalidObject: 422,
+    TooManyReviews: 429,
+}
+
+_encoder = msgspec.json.Encoder()
+
+
+class ReportRoutes:
+    """The parts behind the two routes."""
+
+    def __init__(
+        self,
+        ingest: Ingest,
+        authenticator: Authenticator,
+        *,
+        cluster: str,
+        health: Health,
+        metrics: IngestMetrics,
+        logger: Logger,
+    ) -> None:
+        """Args:
+        ingest: judges reports.
+        authenticator: finds the node that a token is of.
+        cluster: the only one that is served.
+        health: reports wait until its condition `PROJECTION` is met.
+        metrics: where things are counted.
+        logger: where refusals are written.
+        """
+        self._ingest = ingest
+        self._authenticator = authenticator
+        self._cluster = cluster
+        self._health = health
+        self._metrics = metrics
+        self._logger = logger
+
+    async def one(self, cluster: str, node: str, request: Request) -> Response:
+        """Take one node's report."""
+        return await self._respond(cluster, node, request)
+
+    async def several(self, cluster: str, request: Request) -> Response:
+        """Take several nodes' reports, from one that may speak for every node."""
+        return await self._respond(cluster, EVERY_NODE, request)
+
+    async def _respond(self, cluster: str, node: str, request: Request) -> Response:
+        try:
+            response = await self._handle(cluster, node, request)
+        except ClientDisconnect:
+            response = Response(status_code=400)
+        except tuple(_STATUS) as error:
+            status = _STATUS.get(type(error), 422)
+            self._metrics.refused.labels(f"http-{status}").inc()
+            self._logger.warning(
+                "report refused", node=shown(node), client=_client(request), status=status, error=str(error)
+            )
+            response = error_response(status, str(error), _HEADERS.get(status))
+        except (LogError, AuthenticationUnavailable) as error:
+            self._logger.warning("report not taken", node=shown(node), error=str(error))
+            response = error_response(503, str(error), _RETRY_AFTER)
+        self._metrics.requests.labels(str(response.status_code)).inc()
+        return response
+
+    async def _handle(self, cluster: str, node: str, request: Request) -> Response:
+        if cluster != self._cluster:
+            raise _WrongCluster(f"cluster: only {self._cluster!r} is served here: {shown(cluster)!r}")
+        await self._authenticate(node, request)
+        body = await request.body()
+        _check_text(body)
+        if why := self._health.conditions.get(PROJECTION):
+            return error_response(503, f"the log is still being read: {why}", _RETRY_AFTER)
+
+        async def still_waited_for() -> None:
+            # An ingest that stood still finds reports of which another one has taken newer ones meanwhile.
+            if await request.is_disconnected():
+                raise ClientDisconnect
+
+        if node == EVERY_NODE:
+            return _json(_Answers(await self._take_several(body, still_waited_for)))
+        (answer,) = await self._ingest.take([decode_report(body, node=node)], still_waited_for=still_waited_for)
+        return _json(answer, status=409 if answer.status == "superseded" else 200)
+
+    async def _authenticate(self, node: str, request: Request) -> None:
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise NotAuthenticated("header Authorization: no bearer token")
+        speaks_for = await self._authenticator.node_of(token.strip(), client=_client(request))
+        if speaks_for not in (node, EVERY_NODE):
+            raise NotAllowed(f"node: the token of node {speaks_for!r} is not for node {shown(node)!r}")
+
+    async def _take_several(self, body: bytes, still_waited_for: Callable[[], Awaitable[None]]) -> list[Answer]:
+        answers: list[Answer | None] = []
+        reports: dict[str, Report] = {}
+        for value in decode_reports(body):
+            try:
+                report = read_report(value)
+                if report.node in reports:
+                    raise InvalidObject(f"report of Node {report.node}", "node", report.node, "reports twice")
+            except InvalidObject as error:
+                node = value.get("node") if isinstance(value, dict) else None
+                self._metrics.refused.labels("report").inc()
+                self._metrics.reports.labels("refused").inc()
+                self._logger.warning("report refused", node=shown(node), error=str(error))
+                answers.append(Answer(shown(node), "refused", str(error)))
+                continue
+            reports[report.node] = report
+            answers.append(None)
+        taken = iter(await self._ingest.take(list(reports.values()), still_waited_for=still_waited_for))
+        return [next(taken) if answer is None else answer for answer in answers]
+
+
+def create_app(routes: ReportRoutes, health: Health, *, registry: CollectorRegistry = REGISTRY) -> Asgi:
+    """Return the ASGI application."""
+    app = FastAPI(title="kai-ingest", docs_url=None, redoc_url=None, openapi_url=None)
+    add_error_handlers(app)
+    app.add_api_route(
+        "/v1/clusters/{cluster}/nodes/{node}/placements", routes.one, methods=["POST"], response_class=Response
+    )
+    app.add_api_route("/v1/clusters/{cluster}/placements", routes.several, methods=["POST"], response_class=Response)
+
+    return with_health(health, app=app, registry=registry)
+
+
+def _client(request: Request) -> str:
+    return request.client.host if request.client else "?"
+
+
+def _json(value: object, *, status: int = 200) -> Response:
+    return Response(_encoder.encode(value), status_code=status, media_type="application/json")
+
+
+def _check_text(body: bytes) -> None:
+    """Refuse what neither the log nor a log line can hold.
+
+    Raises:
+        _BadText: the body is not UTF-8, or has a NUL in it, escaped or not.
+    """
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise _BadText(f"body: is not UTF-8: byte {error.start}: {body[error.start]:#04x}") from None
+    if b"\x00" in body or b"\\u0000" in body:
+        raise _BadText("body: has a NUL in it")
 
 
 class IngestSettings(FeedSettings, TlsSettings):

@@ -2,24 +2,31 @@
 
 An object is judged by the rules with which the watcher and the scheduler read it. It is denied when the dialect's own
 project denies it as well, or when it cannot be meant for pods of ours.
+
 Everything else that will not work is a warning: the named object may be created later, or another scheduler may be
 meant.
 
-A pod that asks for a share of a GPU is completed (`kai_webhook.gpu_shares`) or denied.
+A pod that asks for a share of a GPU is denied where it contradicts itself, else completed. Virtual GPUs of other
+projects become a share in KAI-Scheduler's words first. As KAI-Scheduler's admission does it
+(`pkg/admission/webhook/v1alpha2/gpusharing`), so that the programs of its devices' side find what they expect.
 """
 
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import Any
 
 import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.errors import InvalidObject, OverlappingDomains
-from kaicore.kube.gpu_shares import Document
+from kaicore.kube.gpu_shares import Document, sharing_patch
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
+from kaicore.kube.normalize.gpu_share import gpu_share
+from kaicore.kube.normalize.share_dialects import translated
+from kaicore.kube.wire.objects import PodSpec
 from kaicore.rules.events.reasons.topology import TopologyConstraintInvalid
 from kaicore.rules.model import network_topology
 from kaicore.rules.model.group import GroupSource
@@ -34,7 +41,66 @@ from kaicore.runtime.service.http_errors import add_error_handlers
 from msgspec.structs import replace
 from prometheus_client import Counter
 
-from kai_webhook.gpu_shares import admitted
+#: Letters and digits that tell the ConfigMaps of one owner's pods from each other, as many as KAI has.
+_DISTINCTION = 7
+
+
+class _Meta(Wire):
+    name: str = ""
+    generate_name: str = ""
+    annotations: dict[str, str] | None = None
+
+
+class _NewPod(Wire):
+    """As much of a pod as tells its share; it may have no name yet."""
+
+    metadata: _Meta
+    spec: PodSpec
+
+
+_pod_decoder = msgspec.json.Decoder(_NewPod)
+
+
+def admitted(body: bytes, *, namespace: str, request_uid: str, scheduler_name: str) -> list[Document]:
+    """Return what is added to a new pod, as a JSON Patch; nothing to one without a share, or of another scheduler.
+
+    Args:
+        body: the pod as JSON.
+        namespace: where it is to be.
+        request_uid: of the API server's question; it tells the pod from others.
+        scheduler_name: of the pods that are ours.
+
+    Raises:
+        InvalidObject: it asks for what no GPU can give, naming object, field and value.
+    """
+    try:
+        pod = _pod_decoder.decode(body)
+    except msgspec.DecodeError as error:
+        raise InvalidObject("Pod", "body", body[:80], str(error)) from error
+    if pod.spec.scheduler_name != scheduler_name:
+        return []
+    document: dict[str, Any] = msgspec.json.decode(body)
+    document["metadata"] = {**document["metadata"], "namespace": namespace}
+    after = translated(document)
+    patch = list(_changes(document, after))
+    pod = msgspec.convert(after, _NewPod)
+    subject = f"Pod {namespace}/{pod.metadata.name or pod.metadata.generate_name}"
+    if gpu_share(pod.metadata.annotations or {}, pod.spec, subject=subject) is not None:
+        patch += sharing_patch(after, sha256(request_uid.encode()).hexdigest()[:_DISTINCTION])
+    return patch
+
+
+def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Document]:
+    """Yield what makes a pod the translated one: containers and annotations."""
+    if after is before:
+        return
+    for key in ("containers", "initContainers"):
+        for number, container in enumerate(after["spec"].get(key) or ()):
+            if container != before["spec"][key][number]:
+                yield {"op": "replace", "path": f"/spec/{field}/{number}", "value": container}
+    if annotations := after["metadata"]["annotations"]:
+        yield {"op": "add", "path": "/metadata/annotations", "value": annotations}
+
 
 #: Nodes of one HyperNode of which it is looked whether they are in others too, and such nodes that are shown.
 _MOST_NODES, _MOST_OVERLAPS = 500, 3

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kai_api.pages.overview import cluster_figures
-from kai_api.pages.pods.waiting import waiting_line
+from kai_api.pages.pods import waiting_line
 from kaicore.analysis.ask.answers import PodRow, RowSelection
 from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, occupancy

@@ -7,8 +7,7 @@ it runs again after a restart of the fleet or of a kubelet, as a container does 
 import asyncio
 from collections.abc import Callable
 
-from kai_gpu_reservation.device import own_gpu
-from kai_gpu_reservation.main import hold
+from kai_gpu_reservation.main import hold, own_gpu
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.objects.gpu_sharing import GPU, RESERVATION_COMMAND

@@ -13,8 +13,8 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.views import ClusterView
 
 from kai_api.pages.frame import pods_text
-from kai_api.pages.nodes.node_zones import NodeZonesTable, zones_table
-from kai_api.pages.pods.waiting import WaitingLine, waiting_line
+from kai_api.pages.node import NodeZonesTable, zones_table
+from kai_api.pages.pods import WaitingLine, waiting_line
 
 #: Events of a cycle that are read; one that decides more is shown in part.
 _MOST_EVENTS = 5000

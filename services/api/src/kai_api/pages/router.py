@@ -24,16 +24,22 @@ from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.devices import claim_lines
 from kai_api.pages.frame import MOST_HITS, Places, search
-from kai_api.pages.nodes.node_zones import node_page
-from kai_api.pages.nodes.topology_map import domain_page, idle_segments, topology_map
+from kai_api.pages.node import node_page
 from kai_api.pages.overview import cluster_figures, overview
-from kai_api.pages.pods.own import own_page, visible_line, visible_story, visible_why
-from kai_api.pages.pods.shadow import shadow_page
-from kai_api.pages.pods.story import MOST_LANES, story
-from kai_api.pages.pods.waiting import waiting_line
+from kai_api.pages.pods import (
+    MOST_LANES,
+    own_page,
+    shadow_page,
+    story,
+    visible_line,
+    visible_story,
+    visible_why,
+    waiting_line,
+)
 from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import SPANS, queues_page, reads_reports, spans_of
 from kai_api.pages.rendering import PageRoute, page, static_file
+from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
 
 #: Groups that are shown of the order of a cycle.
 _GROUPS = 1000

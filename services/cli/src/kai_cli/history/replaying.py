@@ -25,8 +25,7 @@ from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.hub.hub_state import HUB, without_hub
 
 from kai_cli.history.exporting import moments_of
-from kai_cli.output.printing import Output, OutputFlag, print_answers, print_data, table
-from kai_cli.output.progress import Progress
+from kai_cli.output.printing import Output, OutputFlag, Progress, print_answers, print_data, table
 from kai_cli.sources.current_cluster import look_in, one_cluster
 from kai_cli.sources.log_access import open_log, opened_source
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag

@@ -17,6 +17,8 @@ from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
+#: Attributes of which each copy has its own.
+_KEPT_APART = ("_rows", "_of_row", "_used", "_pods", "_leaving", "_opened", "_zones", "_largest", "_kind", "_exposed")
 #: Of so many kinds of rows, numbers begin anew.
 _MOST_KINDS = 1 << 16
 
@@ -29,12 +31,14 @@ class Reservation(NamedTuple):
         requests: what it takes of the node as a whole.
         charge: what it takes of the node's zones.
         arrival: see `PodCharge.arrival`.
+        releasing: it goes with the pods that share the GPU, and all of them leave.
     """
 
     uid: str
     requests: Amounts
     charge: ZoneCharge
     arrival: Arrival | None = None
+    releasing: bool = False
 
 
 class GivenPart(NamedTuple):
@@ -66,6 +70,8 @@ class GpuSupply:
         #: Thousandths, and pods, of each group, also of those that are not open.
         self._used: dict[str, int] = {}
         self._pods: dict[str, int] = {}
+        #: How many of these pods are on their way out.
+        self._leaving: dict[str, int] = {}
         #: Reservations of the GPUs that this copy has opened.
         self._opened: dict[str, Reservation] = {}
         #: By row: the largest free part, and the number of what is free of its GPUs; 0 is the number of nothing.
@@ -96,7 +102,7 @@ class GpuSupply:
                 self._zones[group] = zones
                 self._look_at(row)
         other = copy(self)
-        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_zones", "_largest", "_kind", "_exposed"):
+        for name in _KEPT_APART:
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -118,15 +124,19 @@ class GpuSupply:
         self._rows[group] = row
         self._zones[group] = self._zones_held(group)
         if offered:
+            self.offer(group)
+
+    def offer(self, group: str) -> None:
+        """Parts of an open GPU are to be had; harmless where they are already, or the GPU is not open."""
+        row = self._rows.get(group)
+        if row is not None and not self.is_offered(group):
             self._of_row[row] = (*self._of_row.get(row, ()), group)
             self._look_at(row)
 
-    def close(self, group: str) -> None:
-        """A GPU is held for sharing no more; harmless where it is not."""
-        self._opened.pop(group, None)
-        self._zones.pop(group, None)
-        row = self._rows.pop(group, None)
-        if row is None or group not in self._of_row.get(row, ()):
+    def withhold(self, group: str) -> None:
+        """Parts of an open GPU are to be had no more; harmless where they are not."""
+        row = self._rows.get(group)
+        if row is None or not self.is_offered(group):
             return
         left = tuple(one for one in self._of_row[row] if one != group)
         if left:
@@ -134,6 +144,13 @@ class GpuSupply:
         else:
             del self._of_row[row]
         self._look_at(row)
+
+    def close(self, group: str) -> None:
+        """A GPU is held for sharing no more; harmless where it is not."""
+        self._opened.pop(group, None)
+        self.withhold(group)
+        self._rows.pop(group, None)
+        self._zones.pop(group, None)
 
     def expose(self, group: str, row: int) -> None:
         """Pods share a GPU that nothing holds: its kubelet may give it to others, so no GPU of the row is to be had."""
@@ -164,9 +181,22 @@ class GpuSupply:
         else:
             self._used.pop(group, None)
             self._pods.pop(group, None)
+            self._leaving.pop(group, None)
         row = self._rows.get(group)
         if row is not None:
             self._look_at(row)
+
+    def leave(self, group: str, *, sign: int = 1) -> None:
+        """A pod that holds a part of a GPU is on its way out, or is it no more with `sign=-1`."""
+        leaving = self._leaving.get(group, 0) + sign
+        if leaving > 0:
+            self._leaving[group] = leaving
+        else:
+            self._leaving.pop(group, None)
+
+    def is_ending(self, group: str) -> bool:
+        """Tell whether pods share a GPU, and all of them are on their way out: then so is its reservation."""
+        return 0 < self.pods(group) <= self._leaving.get(group, 0)
 
     def reservation(self, group: str) -> Reservation | None:
         """Return what holds an open GPU now; None where the group is not open."""

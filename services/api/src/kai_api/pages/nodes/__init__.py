@@ -1,1 +1,0 @@
-"""Pages about nodes: the map, and the zones of one node."""
