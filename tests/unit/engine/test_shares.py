@@ -245,6 +245,16 @@ def test_queues_count_parts_exactly() -> None:
     assert made.placed(made.cycle()) == {"p4": "n0"}
 
 
+@pytest.mark.parametrize("sharing", [True, False])
+def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> None:
+    made = Sharing()
+    made.record("queue/q", payloads.QueueObserved(queue("q", quota=1, quota_milli=500, limit=2, limit_milli=250)))
+    tree = made.state.queue_registry.tree_of(EngineConfig(gpu_sharing=sharing))
+    number = tree.find("q")
+    assert number is not None
+    assert (tree.quotas[number], tree.limits[number]) == (([1500], [2250]) if sharing else ([1], [2]))
+
+
 def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
     made = Sharing()
     made.nodes(1)

@@ -284,7 +284,7 @@ RECLAIM = [
         "nothing of a queue at its quota",
         nodes(1, memory=M) + two(0.5, 0.5),
         [share("a", "memory 50", "node0", "g0", queue="p"), waits("c", "memory 60")],
-        {"a": "RECLAIMED node0 new-0", "c": "RECLAIMED"},
+        {"a": "node0 g0", "c": "NoPartOfGpu"},
     ),
     (
         "all of a GPU's memory for half of it",
@@ -401,7 +401,6 @@ MIG_CASES = [
 CASES = [*ENDING, *CONSOLIDATION, *PREEMPTION, *RECLAIM, *MIG_CASES]
 
 _CHEAPEST = "what loses least goes, of equals the first by name; KAI moves or evicts the other"
-_WHOLE_QUOTAS = "quotas are whole GPUs, rounded down; KAI's may be parts of one"
 
 #: Cases that come out otherwise than with KAI, and why.
 DEVIATIONS = {
@@ -415,7 +414,6 @@ DEVIATIONS = {
     "a share moves to where it fits, and one is reclaimed of none": _CHEAPEST,
     "one of two shares that fit nowhere else": _CHEAPEST,
     "all shares of one GPU": "one pod goes rather than two, though it holds a whole GPU",
-    "nothing of a queue at its quota": _WHOLE_QUOTAS,
 }
 
 
