@@ -6,6 +6,7 @@ import numpy as np
 
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.workload import Workload
 
@@ -34,6 +35,9 @@ class EndingGroups:
                         vectors[member.class_key] = columns.vector(member.requests)
                     key = number, columns.rows[member.node]
                     amounts = vectors[member.class_key]
+                    if member.gpus:
+                        # What holds its GPUs goes, too, if no others share these.
+                        amounts = amounts + len(member.gpus) * columns.vector(reservation_class().requests)
                     held[key] = held[key] + amounts if key in held else amounts
         self._groups = np.array([number for number, _ in held], np.int64)
         self._rows = np.array([row for _, row in held], np.int64)
