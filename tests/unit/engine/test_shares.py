@@ -108,6 +108,19 @@ def test_memory_is_a_part_of_the_nodes_gpu_and_no_part_where_the_node_does_not_s
     assert made.reasons(result) == ["2 nodes without GPUs for 50000 MiB of a GPU's memory (such as n0)"]
 
 
+def test_no_gpu_is_opened_where_a_device_plugin_offers_each_several_times() -> None:
+    made = Sharing()
+    made.nodes(1)
+    node = made.state.columns.facts[0]
+    made.record("node/n0", payloads.NodeObserved(msgspec.structs.replace(node, gpus_repeated=True)))
+    made.share("a", 500)
+    result = made.cycle()
+    assert not result.placements
+    assert made.reasons(result) == [
+        "1 node without GPUs for 0.5 of a GPU, as a device plugin (HAMi) offers each GPU several times (such as n0)"
+    ]
+
+
 def test_reason_names_the_largest_free_part() -> None:
     made = Sharing()
     made.nodes(2, gpu=1)
