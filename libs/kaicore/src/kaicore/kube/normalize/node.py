@@ -101,7 +101,7 @@ _CPU_OPTION = "cpuManagerOption"
 _GATE = "kubeletFeatureGate"
 _FINGERPRINT = "nodeTopologyPodsFingerprint"
 _FINGERPRINT_METHOD = "nodeTopologyPodsFingerprintMethod"
-#: The GPUs of a node as HAMi's device plugin offers them. Source: HAMi v2.7, pkg/device/nvidia/device.go.
+#: The GPUs of a node, as HAMi's device plugin writes them; it offers each of them several times.
 _HAMI_DEVICES = "hami.io/node-nvidia-register"
 _FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"
 _FINGERPRINT_METHODS = ("all", "with-exclusive-resources")
