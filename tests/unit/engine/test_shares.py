@@ -112,6 +112,7 @@ def test_no_gpu_is_opened_where_a_device_plugin_offers_each_several_times() -> N
     made = Sharing()
     made.nodes(1)
     node = made.state.columns.facts[0]
+    assert node is not None
     made.record("node/n0", payloads.NodeObserved(msgspec.structs.replace(node, gpus_repeated=True)))
     made.share("a", 500)
     result = made.cycle()
