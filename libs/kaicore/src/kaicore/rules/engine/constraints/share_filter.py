@@ -12,6 +12,8 @@ from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.numa.columns import Flags, Ints
 
+_REPEATED = ", as a device plugin (HAMi) offers each GPU several times"
+
 
 class ShareFilter:
     """Nodes where a class with a share of a GPU finds none."""
@@ -37,11 +39,16 @@ class ShareFilter:
         return failing
 
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
-        """Yield one reason; its example has the largest free part."""
+        """Yield one reason, with the largest free part as its example; of GPUs in all, one for each cause."""
         columns, share = self._columns, self._share
         if self._in_all:
-            example = columns.names[first_by_name(columns, rows)]
-            yield NoGpuToShare(nodes=len(rows), example=example, wanted=str(share.share))
+            repeated = np.array(
+                [getattr(columns.facts[row], "gpus_repeated", False) for row in rows.tolist()], np.bool_
+            )
+            for alike, why in ((rows[~repeated], ""), (rows[repeated], _REPEATED)):
+                if len(alike):
+                    example = columns.names[first_by_name(columns, alike)]
+                    yield NoGpuToShare(nodes=len(alike), example=example, wanted=f"{share.share}{why}")
             return
         largest = np.array([share.largest(row) for row in rows.tolist()], np.int64)
         most = rows[largest == largest.max()]

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaicore.rules.model.gpu_share import GPU, WHOLE
+from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, WHOLE
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
@@ -203,6 +203,11 @@ class GpuSupply:
         if group not in self._rows:
             return None
         return self._opened.get(group) or self.reservation_of(group)
+
+    def is_reservation(self, pod: Pod) -> bool:
+        """Tell whether a pod holds a GPU that is opened for sharing: it goes with the last pod that shares it."""
+        held = self.reservation_of(pod.labels.get(GPU_GROUP_LABEL, "")) if pod.gpu_share is None else None
+        return held is not None and held.uid == pod.uid
 
     def is_offered(self, group: str) -> bool:
         """Tell whether parts of a GPU are to be had."""

@@ -78,7 +78,7 @@ class ShareFit:
         columns, share = self._columns, self.share
         parts = np.full(len(columns.present), share.milli if not share.mib else WHOLE + 1)
         for row, node in enumerate(columns.facts):
-            if node is not None and has_mig_devices(node.labels):
+            if node is not None and (node.gpus_repeated or has_mig_devices(node.labels)):
                 parts[row] = WHOLE + 1
             elif node is not None and share.mib:
                 parts[row] = min(share.part_of(gpu_memory(node.labels)), WHOLE + 1)
