@@ -49,7 +49,7 @@ app.command(
     help="Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.",
 )
 app.command(
-    "kai_cli.running.preflight:fleet",
+    "kai_cli.running.fleet:fleet",
     name="fleet",
     group=_RUN,
     help="Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.",

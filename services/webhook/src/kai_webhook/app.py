@@ -97,7 +97,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Do
     for key in ("containers", "initContainers"):
         for number, container in enumerate(after["spec"].get(key) or ()):
             if container != before["spec"][key][number]:
-                yield {"op": "replace", "path": f"/spec/{field}/{number}", "value": container}
+                yield {"op": "replace", "path": f"/spec/{key}/{number}", "value": container}
     if annotations := after["metadata"]["annotations"]:
         yield {"op": "add", "path": "/metadata/annotations", "value": annotations}
 
