@@ -24,8 +24,7 @@ from kaicore.errors import InvalidObject, OverlappingDomains
 from kaicore.kube.gpu_shares import Document, sharing_patch
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
-from kaicore.kube.normalize.gpu_share import gpu_share
-from kaicore.kube.normalize.share_dialects import translated
+from kaicore.kube.normalize.share_dialects import gpu_share, translated
 from kaicore.kube.wire.objects import PodSpec
 from kaicore.rules.events.reasons.topology import TopologyConstraintInvalid
 from kaicore.rules.model import network_topology

@@ -9,7 +9,7 @@ import psycopg
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
-from kaicore.ledger.log.url_errors import check_ports, without_login
+from kaicore.ledger.log.postgres.connections import check_ports, without_login
 from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
