@@ -33,8 +33,7 @@ from kaicore.kube.api.client import STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.bus.port import Bus
-from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.feed.feed import FeedObserver
+from kaicore.ledger.feed import EventFeed, FeedObserver
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.engine.victims.eviction_cost import failures_text

@@ -169,17 +169,17 @@ audit.command(
     help="Set aside an event that cannot be decoded or folded: from then on it counts as if it said nothing.",
 )
 audit.command(
-    "kai_cli.history.audit_questions:audit_placements",
+    "kai_cli.history.audit:audit_placements",
     name="placements",
     help="Compare predicted placements with observed ones; exit 1 if an exporter is silent or a kubelet disagrees.",
 )
 audit.command(
-    "kai_cli.history.audit_questions:audit_node",
+    "kai_cli.history.audit:audit_node",
     name="node",
     help="List everything that held a node: when, how much of which zone, by which record, and by which decision.",
 )
 audit.command(
-    "kai_cli.history.audit_questions:audit_group",
+    "kai_cli.history.audit:audit_group",
     name="group",
     help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
 )

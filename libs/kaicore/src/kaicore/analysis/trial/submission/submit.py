@@ -19,9 +19,10 @@ from kaicore.analysis.trial.submission.answers import (
     SubmittedEviction,
     SubmittedGroup,
     SubmittedPod,
+    checked_group,
+    start_answer,
 )
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
-from kaicore.analysis.trial.submission.starts import checked_group, start_answer
 from kaicore.analysis.trial.submission.submitted_world import submit_objects
 from kaicore.errors import InvalidObject
 from kaicore.rules.deciding.decide import decide
