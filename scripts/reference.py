@@ -39,7 +39,7 @@ from kai_watcher.metrics import WatcherMetrics
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.kube.kinds.table import KINDS
 from kaicore.kube.wire.resources import Resource
-from kaicore.ledger.feed.feed import FeedMetrics
+from kaicore.ledger.feed import FeedMetrics
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec, payloads

@@ -12,7 +12,7 @@ from kai_fleet.main import FleetSettings
 from kai_gpu_reservation.main import GpuReservationSettings
 from kai_hub.main import HubSettings
 from kai_ingest.main import IngestSettings
-from kai_operator.operator import OperatorSettings
+from kai_operator.main import OperatorSettings
 from kai_projector.main import ProjectorSettings
 from kai_relay.main import RelaySettings
 from kai_scheduler.main import SchedulerSettings

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from kai_scheduler.scheduler import look_at_new
 from kaicore.rules.deciding.decide import Proposal, decide
-from kaicore.rules.deciding.remedies import StateRemedies
+from kaicore.rules.deciding.why import StateRemedies
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.session import cycle_record

@@ -12,12 +12,11 @@ from typing import Any
 import msgspec
 import yaml
 from kai_cli.running.load import Loader
-from kaicore.analysis.replay.audit import promises_of
 from kaicore.analysis.replay.log_states import events_of
-from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.replay.replay import promises_of, replay_log
 from kaicore.analysis.trial.history.reading import read_history
 from kaicore.analysis.trial.history.results import RunResult, places_of, result_of
-from kaicore.analysis.trial.shadow.report import ShadowReport
+from kaicore.analysis.trial.shadow import ShadowReport
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig

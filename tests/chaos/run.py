@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from kaicore.analysis.replay.audit import promises_of
-from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.replay.replay import promises_of, replay_log
 from kaicore.errors import BusUnavailable, ClusterError
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.postgres import PostgresLog

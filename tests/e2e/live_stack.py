@@ -14,8 +14,7 @@ import msgspec
 import psycopg
 from kai_cli.running.load import Loader
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
-from kaicore.analysis.replay.audit import promises_of
-from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.replay.replay import promises_of, replay_log
 from kaicore.errors import LogUnavailable
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient

@@ -14,8 +14,7 @@ from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import SpanAmount, ZoneAmount
-from kaicore.runtime.agent.logs import AgentLog
-from kaicore.runtime.agent.process import AgentContext
+from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
 from tests.factory import GI

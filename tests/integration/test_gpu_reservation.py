@@ -11,8 +11,7 @@ from kai_gpu_reservation.main import GpuReservationSettings, reserve
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api import service_account
 from kaicore.rules.objects.gpu_sharing import GPU_INDEX_ANNOTATION
-from kaicore.runtime.agent.logs import AgentLog
-from kaicore.runtime.agent.process import AgentContext
+from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
 from tests.kube import PODS, Api, Json

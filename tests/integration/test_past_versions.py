@@ -10,8 +10,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from kaicore.analysis.replay.audit import promises_of
-from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.replay.replay import promises_of, replay_log
 from kaicore.errors import NotMigrated
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import Filter

@@ -13,7 +13,7 @@ from kai_scheduler.shadowing import EVERY, Shadow
 from kaicore.analysis.ask.explanations import why_pod
 from kaicore.analysis.life.pod_history import PodEvidence
 from kaicore.analysis.replay.replay import replay_log
-from kaicore.analysis.trial.shadow.report import shadow_report
+from kaicore.analysis.trial.shadow import shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.feed import EventFeed

@@ -10,7 +10,7 @@ import pytest
 import yaml
 from kai_apiserver.controllers.running import ControllerOptions
 from kai_operator.carrying_out import Hands, OperatorMetrics
-from kai_operator.operator import API, Operator, OperatorSettings, watch, what_is_given
+from kai_operator.main import API, Operator, OperatorSettings, watch, what_is_given
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient

@@ -4,8 +4,7 @@ help makes the pod start."""
 import typing
 
 import pytest
-from kaicore.analysis.ask.counterfactuals.amendment import Amendment
-from kaicore.analysis.ask.counterfactuals.asked import Asked
+from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked
 from kaicore.analysis.ask.counterfactuals.checking import Rehearsal, amendments, check
 from kaicore.analysis.ask.counterfactuals.reason_details import details
 from kaicore.rules.engine.config import EngineConfig

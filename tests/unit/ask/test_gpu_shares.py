@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from kai_cli.asking.questions import print_changes
 from kai_cli.asking.why_page import why_text
-from kai_cli.history.audit_questions import node_text
-from kai_cli.output.tables import rows_text
+from kai_cli.history.audit import node_text
+from kai_cli.output import rows_text
 from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, RowSelection, Why
 from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.listing import list_rows

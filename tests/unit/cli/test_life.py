@@ -1,8 +1,7 @@
 """Arrivals in the living demonstration are decided by a seed and a number."""
 
 import pytest
-from kai_cli.demonstration.demo import demo
-from kai_cli.demonstration.life import arrival, shared_by_teams, team_work
+from kai_cli.demonstration.demo import arrival, demo, shared_by_teams, team_work
 from kaicore.errors import ConfigurationError
 
 WORK = team_work()

@@ -4,8 +4,8 @@ import io
 import sys
 
 import pytest
-from kai_cli.output import printing as module
-from kai_cli.output.printing import Progress
+from kai_cli import output as module
+from kai_cli.output import Progress
 
 
 class Terminal(io.StringIO):

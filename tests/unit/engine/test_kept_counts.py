@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 from kaicore.rules.engine.placement.placer import Placer
-from kaicore.rules.engine.topology.trial import KeptCounts
+from kaicore.rules.engine.topology.unit_trial import KeptCounts
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.pod import Container, QosClass
 from kaicore.rules.model.quantity import CPU

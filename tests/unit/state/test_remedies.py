@@ -1,6 +1,6 @@
 """The time when the pods of a state would become schedulable: worked out once for groups that are alike."""
 
-from kaicore.rules.deciding.remedies import MOST_SHAPES, StateRemedies
+from kaicore.rules.deciding.why import MOST_SHAPES, StateRemedies
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.factory import pod

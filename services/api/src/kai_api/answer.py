@@ -10,12 +10,11 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import msgspec
-from kaicore.analysis.replay.audit import audit_answer, audit_log, replay_answer
 from kaicore.analysis.replay.moments import Range
-from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.replay.replay import audit_answer, audit_log, replay_answer, replay_log
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.history.patch import HistoryQuestion
-from kaicore.analysis.trial.shadow.report import ShadowReport, shadow_report
+from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.analysis.trial.submission.calibrations import keep_calibration, measure_calibration
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownMoment

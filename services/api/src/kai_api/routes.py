@@ -25,17 +25,22 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.ask.projections.answers import DecisionSeries, OccupancySeries, PodRecords, QueueSeries
-from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.projections.questions import (
+    DecisionSeries,
+    OccupancySeries,
+    PodRecords,
+    QueueSeries,
+    ReadModels,
+)
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.analysis.replay.replay import cycle_range
+from kaicore.analysis.trial import shadow
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.history.page import page
 from kaicore.analysis.trial.history.patch import HistoryQuestion
-from kaicore.analysis.trial.shadow import report as shadow
-from kaicore.analysis.trial.shadow.report import ShadowReport
+from kaicore.analysis.trial.shadow import ShadowReport
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.analysis.trial.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup

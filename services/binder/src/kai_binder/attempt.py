@@ -1,13 +1,12 @@
-"""Steps of one decision: the next request to the API server, and the meaning of its answers. No I/O, no clock.
+"""Steps of one decision: the next request to the API server, the meaning of its answers, and the event of the outcome.
 
-A request is repeated until there is an answer to go by. What an answer means differs between bindings, evictions and
-ProvisioningRequests in five points: these are the fields of `Policy`, one row each in `POLICIES`.
+No I/O, no clock. A request is repeated until there is an answer to go by. What an answer means differs between
+bindings, evictions and ProvisioningRequests in five points: these are the fields of `Policy`, one row each in
+`POLICIES`.
 
 If an answer leaves open whether a pod is bound, the binder looks at the pod. It does so as well when its patience
 ends: a request without an answer may have been carried out. A pod is only given back when it is certain that it is not
 bound. An eviction names the pod's uid, and a ProvisioningRequest's name is its decision's, so both are asked for again.
-
-Outcomes of decisions, as the events that record them.
 """
 
 from collections.abc import Callable

@@ -7,12 +7,10 @@ The log alone says which decisions are open. An outcome is recorded under an id 
 and a binding that was posted twice is refused the second time. So a binder may end anywhere, and there may be two of
 them: every decision is carried out once and has one outcome. `docs/explanation/binder.md` has all of it.
 
-Writes that need no decision: statuses of groups, queues and topologies, and reasons on waiting pods.
-
-Evictions: the requests, and the reason that is written on an evicted pod.
-
-The eviction names the pod's uid as a precondition, so that asking twice evicts one pod at most: a successor of the same
+An eviction names the pod's uid as a precondition, so that asking twice evicts one pod at most: a successor of the same
 name is left alone. A disruption budget that forbids it (429) is asked again as often as patience allows.
+
+Statuses of groups, queues and topologies and reasons on waiting pods need no decision: `side_writes` makes them.
 """
 
 import asyncio
@@ -35,8 +33,7 @@ from kaicore.kube.api.client import STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.bus.port import Bus
-from kaicore.ledger.feed import EventFeed
-from kaicore.ledger.feed.feed import FeedObserver
+from kaicore.ledger.feed import EventFeed, FeedObserver
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import newest
 from kaicore.rules.engine.victims.eviction_cost import failures_text

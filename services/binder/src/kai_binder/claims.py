@@ -1,22 +1,18 @@
-"""Claims of a pod that wait for it: allocated, bound to the volumes chosen for them or provisioned, before it is bound.
+"""Claims of a pod that wait for it: made ready one after the other, before it is bound.
 
 For a volume made beforehand, the binder writes the claim into the volume (`spec.claimRef`); the volume controller does
 the rest. For a claim that is to be provisioned, it writes the node into the annotation
 `volume.kubernetes.io/selected-node`. A provisioner that cannot provision there removes the annotation; then the pod is
 given back and may go elsewhere. A pod that was bound before its volume is there could not.
 
-The claim for a pod's extended resources that devices stand for: made, named in the pod's status, and taken away.
+Resource claims are allocated and reserved before the pod is bound, and released where it is not. As kube-scheduler does
+it: a finalizer keeps the claim while it has devices. Then its status names them and the pod that may use them. Every
+write names the version that was read. So nothing that is there is overwritten, and a write without an answer is found
+done.
 
-As kube-scheduler does it: the claim is the pod's own, and marked; the pod's status says which containers use which of
-its requests. Its name is the decision's, so that a request that was not answered is found done.
-
-Resource claims of a pod: allocated and reserved before the pod is bound, and released where it is not.
-
-As kube-scheduler does it: a finalizer keeps the claim while it has devices. Then its status names them and the pod
-that may use them. Every write names the version that was read. So nothing that is there is overwritten, and a write
-without an answer is found done.
-
-Steps that make the claims of a decision ready, one after the other.
+A pod's extended resources that devices stand for have a claim of their own, which is made and taken away here. As
+kube-scheduler does it, the claim is marked, and the pod's status says which containers use which of its requests. Its
+name is the decision's, so that a request that was not answered is found done.
 """
 
 import asyncio

@@ -3,9 +3,7 @@
 A status is written for PodGroups that have pods of ours: pods with a `schedulerName` that a scheduler of this cluster
 has recorded. Where an operator says so, PodGroups without pods are ours as well. The exception are PodGroups of a
 Volcano Job that will make pods of another scheduler. A status is computed when it is asked for, once for everything
-that happened since.
-
-Reasons in KAI's words, as its PodGroups' scheduling conditions have them.
+that happened since. Its reasons are in KAI's words, as scheduling conditions of its PodGroups have them.
 
 Source: KAI-Scheduler v0.17, `UnschedulableExplanation` in `pkg/apis/scheduling/v2alpha2/podgroup_types.go`.
 """

@@ -4,10 +4,10 @@
                           └──▶ terms to clear ──▶ API server ──▶ DispatchReturned
     a pod of a dispatch is to be bound ──▶ DispatchStarted, conditional ──▶ the bind
 
+Objects of a dispatch are made, looked at and deleted by the mark that they carry.
+
 The log accepts only one of `DispatchStarted` and the hub's `DispatchReleased`. So a pod is bound here, or the dispatch
 is another cluster's, whatever clocks say. The lease bounds how long the hub waits to know that.
-
-The objects of dispatches on a cluster's API server: made, looked at, and deleted, by the mark that they carry.
 """
 
 import asyncio

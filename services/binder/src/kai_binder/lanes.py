@@ -1,9 +1,9 @@
-"""Order of work: decisions of one node are carried out one after the other, those of different nodes side by side.
+"""Lanes: decisions of one node are carried out one after the other, those of different nodes side by side.
+
+A lane asks the API server until a decision has an outcome, records it, and goes on to the next.
 
 A kubelet admits pods in the order in which they are bound, and the NUMA zones that it gives to one depend on those that
 it gave before. The prediction assumed the order of the decisions, so that order is kept.
-
-Carries decisions out one after another: asks the API server until there is an outcome, and records it.
 """
 
 import asyncio

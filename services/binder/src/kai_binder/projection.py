@@ -1,8 +1,7 @@
-"""Fold of the work that is left: open bindings and evictions, and placements and statuses to be written.
+"""Fold of the work that is left: open bindings and evictions, dispatches, and placements and statuses to be written.
 
-It is folded from events and nothing else. So a binder that starts knows what the one before it had left to do.
-
-Dispatches of a cluster's pods, by the mark that the pods carry.
+It is folded from events and nothing else. So a binder that starts knows what the one before it had left to do. Pods
+belong to a dispatch by the mark that they carry.
 """
 
 from collections import Counter

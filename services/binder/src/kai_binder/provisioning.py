@@ -1,9 +1,8 @@
 """ProvisioningRequests made and deleted, as cycles decide it: tried until there is an outcome.
 
 A request's name is its decision's alone, so that what is there already was made by an answer that was lost, or by
-another binder. Templates come before the request and go after it: an autoscaler never sees one without the other.
-
-Objects that ask for nodes: PodTemplates, made from pods that wait, and a ProvisioningRequest. No I/O.
+another binder. Its PodTemplates are made from pods that wait. Templates come before the request and go after it: an
+autoscaler never sees one without the other.
 
 Source: kubernetes/autoscaler, cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go (1.34): the
 autoscaler simulates pods of the templates, so these have all that decides where the pods can go.

@@ -1,11 +1,8 @@
-"""Statuses of HyperNodes and ClusterNetworkTopologies, folded from the log.
+"""Statuses of HyperNodes, ClusterNetworkTopologies and KAI's Queues, folded from the log.
 
-They are computed when the nodes, their labels or the definitions have changed, once for everything that happened
-since.
-
-Statuses of KAI's Queues, as schedulers last reported them.
-
-The queues of Kueue have statuses of their own controllers, which are left to them.
+Those of topologies are computed when the nodes, their labels or the definitions have changed, once for everything that
+happened since. Those of queues are as schedulers last reported them. Kueue's controllers write the statuses of Kueue's
+queues themselves.
 """
 
 from collections.abc import Iterable, Iterator

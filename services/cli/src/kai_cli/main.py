@@ -49,7 +49,7 @@ app.command(
     help="Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.",
 )
 app.command(
-    "kai_cli.running.preflight:fleet",
+    "kai_cli.running.fleet:fleet",
     name="fleet",
     group=_RUN,
     help="Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.",
@@ -169,17 +169,17 @@ audit.command(
     help="Set aside an event that cannot be decoded or folded: from then on it counts as if it said nothing.",
 )
 audit.command(
-    "kai_cli.history.audit_questions:audit_placements",
+    "kai_cli.history.audit:audit_placements",
     name="placements",
     help="Compare predicted placements with observed ones; exit 1 if an exporter is silent or a kubelet disagrees.",
 )
 audit.command(
-    "kai_cli.history.audit_questions:audit_node",
+    "kai_cli.history.audit:audit_node",
     name="node",
     help="List everything that held a node: when, how much of which zone, by which record, and by which decision.",
 )
 audit.command(
-    "kai_cli.history.audit_questions:audit_group",
+    "kai_cli.history.audit:audit_group",
     name="group",
     help="List what was decided about a group: placements, evictions and why, by which cycle and which rules.",
 )

@@ -25,8 +25,7 @@ from zlib import crc32
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
-from kaicore.runtime.agent.logs import Log
-from kaicore.runtime.agent.process import jitter
+from kaicore.runtime.agent.process import Log, jitter
 from kaicore.runtime.process_context import Health
 
 from kai_exporter.checkpoints import Allocations, Checkpoints

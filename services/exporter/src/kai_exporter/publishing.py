@@ -31,8 +31,7 @@ import yaml
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ConfigurationError, InvalidObject, KaiError
 from kaicore.runtime.agent.api_server import ApiServer
-from kaicore.runtime.agent.logs import Log
-from kaicore.runtime.agent.process import jitter
+from kaicore.runtime.agent.process import Log, jitter
 from kaicore.yaml_text import load_yaml
 
 from kai_exporter.cpu_topology import read_cpu_topology

@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from kaicore.analysis.life.traces import as_trace, gang_spans, pod_spans
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.feed.feed import Retry
+from kaicore.ledger.feed import Retry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.tree import is_gang, min_pods

@@ -38,7 +38,7 @@ from kaicore.errors import (
 from kaicore.ledger.bus import Bus, Limits, StreamState
 from kaicore.ledger.bus.port import stream_bytes
 from kaicore.ledger.bus.wire import from_message, message_hash, to_message
-from kaicore.ledger.feed.feed import Cursor, Retry, find_cursor
+from kaicore.ledger.feed import Cursor, Retry, find_cursor
 from kaicore.ledger.log.chain import mark_of
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.codec import decode_payload

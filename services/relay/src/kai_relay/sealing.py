@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import NoReturn
 
 from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
-from kaicore.ledger.feed.feed import Retry
+from kaicore.ledger.feed import Retry
 from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres import PostgresLog

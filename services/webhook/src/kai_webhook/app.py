@@ -24,8 +24,7 @@ from kaicore.errors import InvalidObject, OverlappingDomains
 from kaicore.kube.gpu_shares import Document, sharing_patch
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
-from kaicore.kube.normalize.gpu_share import gpu_share
-from kaicore.kube.normalize.share_dialects import translated
+from kaicore.kube.normalize.share_dialects import gpu_share, translated
 from kaicore.kube.wire.objects import PodSpec
 from kaicore.rules.events.reasons.topology import TopologyConstraintInvalid
 from kaicore.rules.model import network_topology
@@ -97,7 +96,7 @@ def _changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Do
     for key in ("containers", "initContainers"):
         for number, container in enumerate(after["spec"].get(key) or ()):
             if container != before["spec"][key][number]:
-                yield {"op": "replace", "path": f"/spec/{field}/{number}", "value": container}
+                yield {"op": "replace", "path": f"/spec/{key}/{number}", "value": container}
     if annotations := after["metadata"]["annotations"]:
         yield {"op": "add", "path": "/metadata/annotations", "value": annotations}
 

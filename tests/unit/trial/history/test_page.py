@@ -12,8 +12,8 @@ from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.history.page import axis, page
 from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
-from kaicore.analysis.trial.shadow.report import Predictions, QueueReport, RejectedPod, Rejections, ShadowReport
-from kaicore.analysis.trial.shadow.report import page as shadow_page
+from kaicore.analysis.trial.shadow import Predictions, QueueReport, RejectedPod, Rejections, ShadowReport
+from kaicore.analysis.trial.shadow import page as shadow_page
 
 from tests.dashboard_fleet import MARKUP
 from tests.recorded_history import log_of, saturated

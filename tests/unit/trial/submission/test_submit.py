@@ -5,8 +5,7 @@ from typing import Any
 import pytest
 from kaicore.analysis.trial.simulation import read_world
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
-from kaicore.analysis.trial.submission.answers import Prospect, SubmitAnswer, SubmittedGroup
-from kaicore.analysis.trial.submission.starts import duration_text
+from kaicore.analysis.trial.submission.answers import Prospect, SubmitAnswer, SubmittedGroup, duration_text
 from kaicore.analysis.trial.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.normalize.gpu_share import CONTAINER_NAME, GPU_FRACTION, GPU_MEMORY, NUM_DEVICES
+from kaicore.kube.normalize.share_dialects import CONTAINER_NAME, GPU_FRACTION, GPU_MEMORY, NUM_DEVICES
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GpuPart, group_labels
 from kaicore.rules.model.placement import PREDICTED_ANNOTATION, encode_annotation

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.explanations import why_node
 from kaicore.analysis.ask.listing import is_there, pod_status
-from kaicore.analysis.life.gpu_parts import shared_gpus_on
+from kaicore.analysis.life.placements import shared_gpus_on
 from kaicore.analysis.life.why_answers import SharedGpuAnswer
 from kaicore.errors import UnknownSubject
 from kaicore.rules.model.gpu_share import GPU, WHOLE, gpus_text

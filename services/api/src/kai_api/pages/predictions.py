@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kaicore.analysis.ask.projections.answers import Decisions
+from kaicore.analysis.ask.projections.questions import Decisions
 from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.state.pods.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.views import FleetView, PodsView

@@ -9,8 +9,7 @@ from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
 from kaicore.analysis.ask.listing import list_cycles
-from kaicore.analysis.ask.projections.answers import Decisions
-from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.projections.questions import Decisions, ReadModels
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts

@@ -12,8 +12,7 @@ from kaicore.spelling import did_you_mean
 
 from kai_cli.asking.questions import WORDS, Kind, NamespaceFlag, get
 from kai_cli.asking.subjects import check_subjects
-from kai_cli.output.printing import OutputFlag, print_answers
-from kai_cli.output.tables import as_of
+from kai_cli.output import OutputFlag, as_of, print_answers
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.topology.show import show

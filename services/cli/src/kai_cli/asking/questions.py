@@ -26,8 +26,17 @@ from kaicore.spelling import did_you_mean
 
 from kai_cli.asking.subjects import Subject, check_subjects, read_subject
 from kai_cli.asking.why_page import why_text
-from kai_cli.output.printing import Output, OutputFlag, print_answers, print_data
-from kai_cli.output.tables import as_of, dispatch_lines, dispatches_text, listing_text, rows_text
+from kai_cli.output import (
+    Output,
+    OutputFlag,
+    as_of,
+    dispatch_lines,
+    dispatches_text,
+    listing_text,
+    print_answers,
+    print_data,
+    rows_text,
+)
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 

@@ -12,8 +12,7 @@ from collections import Counter
 from kaicore.analysis.ask.answers import Answer, ClusterRow
 from kaicore.errors import ConfigurationError, KaiError
 
-from kai_cli.output.printing import OutputFlag, print_data, table
-from kai_cli.output.tables import rows_text
+from kai_cli.output import OutputFlag, print_data, rows_text, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.paths import RunningStack, data_directory
 from kai_cli.sources.source import AnswerSource, SourceFlags

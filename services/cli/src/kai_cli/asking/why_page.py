@@ -15,8 +15,7 @@ from kaicore.analysis.life.why_answers import (
 )
 from kaicore.rules.model.quantity import readable_amount
 
-from kai_cli.output.printing import table
-from kai_cli.output.tables import offer_lines, rows_text, shared_gpu_text, use_text
+from kai_cli.output import offer_lines, rows_text, shared_gpu_text, table, use_text
 
 #: Changes of reasons, pods that would be evicted and domains that are printed; -o json has more.
 _MOST_CHANGES, _MOST_EVICTED, _MOST_DOMAINS = 5, 3, 6

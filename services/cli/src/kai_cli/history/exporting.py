@@ -11,7 +11,7 @@ from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.rules.hub.hub_state import HUB, without_hub
 
-from kai_cli.output.printing import Output, OutputFlag, Progress, print_data
+from kai_cli.output import Output, OutputFlag, Progress, print_data
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag

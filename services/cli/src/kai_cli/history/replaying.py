@@ -14,9 +14,8 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.analysis.replay.audit import replay_answer
 from kaicore.analysis.replay.moments import Moment, Range, range_of
-from kaicore.analysis.replay.replay import cycle_range, halves, replay_log
+from kaicore.analysis.replay.replay import cycle_range, halves, replay_answer, replay_log
 from kaicore.analysis.trial.dispatching.hub_log import ChoiceReplay, replay_choices
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
@@ -25,7 +24,7 @@ from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.hub.hub_state import HUB, without_hub
 
 from kai_cli.history.exporting import moments_of
-from kai_cli.output.printing import Output, OutputFlag, Progress, print_answers, print_data, table
+from kai_cli.output import Output, OutputFlag, Progress, print_answers, print_data, table
 from kai_cli.sources.current_cluster import look_in, one_cluster
 from kai_cli.sources.log_access import open_log, opened_source
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag

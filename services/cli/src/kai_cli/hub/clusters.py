@@ -30,7 +30,7 @@ from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.spelling import did_you_mean
 
 from kai_cli.hub.kubeconfigs import Kubeconfigs
-from kai_cli.output.printing import OutputFlag, print_data, table
+from kai_cli.output import OutputFlag, print_data, table
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.paths import data_directory

@@ -12,7 +12,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
 from kaicore.spelling import did_you_mean
 
-from kai_cli.output.printing import Progress
+from kai_cli.output import Progress
 from kai_cli.running.up import print_line
 from kai_cli.sources.current_cluster import current_cluster
 from kai_cli.sources.manifests import Manifest, read_manifests

@@ -1,46 +1,21 @@
-"""Checks of the arguments of `kai up`, before any server starts; and `kai fleet`, where the simulator is installed."""
+"""Checks of the arguments of `kai up`, before any server starts."""
 
 import asyncio
 import os
-import sys
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 from urllib.parse import urlsplit
 
 import psycopg
-from cyclopts import Parameter
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
-from kaicore.ledger.log.url_errors import check_ports, without_login
+from kaicore.ledger.log.postgres.connections import check_ports, without_login
 from kaicore.runtime.embedded.nats import greeting
 from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.hub.clusters import check_cluster_name
+from kai_cli.running.fleet import check_tool
 from kai_cli.running.stack import ClusterSpec
-
-
-def check_tool(package: str, *, purpose: str) -> None:
-    """Check that a tool is installed: production does without them.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
-    if find_spec(package) is None:
-        raise ConfigurationError(f"kai {purpose}, and {package} is not installed: pip install 'kai-ledger[demo]'")
-
-
-def fleet(*arguments: Annotated[str, Parameter(allow_leading_hyphen=True)]) -> int:
-    """Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`.
-
-    Args:
-        arguments: see `kai-fleet --help`; among them --kubeconfig FILE --profile NAME.
-    """
-    check_tool("kai_fleet", purpose="simulates kubelets")
-    # Another program, not an import: services know nothing of each other.
-    os.execv(sys.executable, [sys.executable, "-m", "kai_fleet.main", *arguments])  # noqa: S606
-
 
 #: How long a server may take to say who it is.
 _ANSWER_S = 5.0

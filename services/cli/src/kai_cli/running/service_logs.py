@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.spelling import did_you_mean
 
-from kai_cli.output.printing import Output, OutputFlag
+from kai_cli.output import Output, OutputFlag
 from kai_cli.sources.current_cluster import current_cluster
 from kai_cli.sources.paths import DataDirectory, data_directory
 

@@ -9,7 +9,7 @@ from kaicore.analysis.replay.kept_state import KeptState
 from kaicore.errors import KaiError
 from kaicore.ledger.log.snapshots import take_state
 
-from kai_cli.output.printing import Progress
+from kai_cli.output import Progress
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.source import AnswerSource
 

@@ -10,8 +10,7 @@ from cyclopts.validators import Number
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 
-from kai_cli.output.printing import print_data
-from kai_cli.output.tables import as_of
+from kai_cli.output import as_of, print_data
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.topology.svg import picture

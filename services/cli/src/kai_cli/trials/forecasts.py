@@ -12,8 +12,7 @@ from kaicore.errors import ConfigurationError, UnknownSubject
 
 from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.asking.subjects import Subject, read_subject
-from kai_cli.output.printing import OutputFlag, Progress, print_answers
-from kai_cli.output.tables import as_of
+from kai_cli.output import OutputFlag, Progress, as_of, print_answers
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import msgspec
-from kaicore.analysis.trial.shadow.report import ShadowReport, shadow_report
+from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output.printing import OutputFlag, Progress, print_data, table
+from kai_cli.output import OutputFlag, Progress, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
@@ -151,7 +151,7 @@ def _rejected(answer: ShadowReport) -> str:
 
 def _write(path: Path, answer: ShadowReport) -> None:
     # Templates take a while to load, and a table needs none.
-    from kaicore.analysis.trial.shadow.report import page  # noqa: PLC0415
+    from kaicore.analysis.trial.shadow import page  # noqa: PLC0415
 
     assert answer.trajectory is not None
     try:

@@ -23,7 +23,7 @@ from kaicore.rules.model.quantity import format_amount
 from kaicore.runtime.shard_settings import read_shard_settings
 from kaicore.spelling import did_you_mean
 
-from kai_cli.output.printing import Progress, print_data
+from kai_cli.output import Progress, print_data
 from kai_cli.sources.manifests import STDIN, read_files
 
 _HEADER: tuple[str, ...] = ("NAMESPACE", "POD", "PHASE", "NODE", "ZONES")

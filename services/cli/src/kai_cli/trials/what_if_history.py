@@ -17,7 +17,7 @@ from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output.printing import Output, OutputFlag, Progress, print_data, table
+from kai_cli.output import Output, OutputFlag, Progress, print_data, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag

@@ -9,12 +9,11 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.trial.simulation.identities import Located
+from kaicore.analysis.trial.simulation.manifest_text import Located
 from kaicore.analysis.trial.submission.answers import SubmitAnswer, SubmittedGroup, SubmittedPod
 from kaicore.errors import ConfigurationError
 
-from kai_cli.output.printing import OutputFlag, print_answers, table
-from kai_cli.output.tables import as_of
+from kai_cli.output import OutputFlag, as_of, print_answers, table
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
 from kai_cli.sources.manifests import STDIN, read_files
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags

@@ -16,7 +16,7 @@ from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.hub.hub_state import HUB, without_hub
 
-from kai_cli.output.printing import Progress
+from kai_cli.output import Progress
 from kai_cli.sources.log_access import open_log_as_owner, opened_source
 from kai_cli.sources.source import LogSource, LogSourceFlags
 

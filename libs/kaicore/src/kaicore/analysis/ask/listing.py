@@ -27,8 +27,7 @@ from kaicore.analysis.ask.answers import (
     ZoneRow,
 )
 from kaicore.analysis.json_spelling import spelled, time_text
-from kaicore.analysis.life.gpu_parts import part_answers, shared_gpus_on
-from kaicore.analysis.life.placements import kubelet_text
+from kaicore.analysis.life.placements import kubelet_text, part_answers, shared_gpus_on
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.why import pending_reasons

@@ -25,8 +25,7 @@ import msgspec
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
 from kaicore.kube.normalize.fields import amounts, label_requirements, node_term, node_terms, sorted_requirements
-from kaicore.kube.normalize.gpu_share import gpu_share
-from kaicore.kube.normalize.share_dialects import virtual_gpus
+from kaicore.kube.normalize.share_dialects import gpu_share, virtual_gpus
 from kaicore.kube.wire.objects import (
     Affinity,
     ContainerSpec,

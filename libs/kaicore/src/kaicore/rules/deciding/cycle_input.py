@@ -8,10 +8,10 @@ Groups with a topology constraint have requests that are resolved against the ex
 that have failed for them, with the pods there.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
+from functools import cache
 
 from kaicore.backoff import backoff
-from kaicore.rules.deciding.limits import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED
@@ -21,10 +21,18 @@ from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedP
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.groups.membership import display_key
-from kaicore.rules.model.group import Group
+from kaicore.rules.groups.labels import (
+    JOB,
+    KUEUE_LIMIT_LABEL,
+    VOLCANO_LIMIT_ANNOTATION,
+    declared_limit_s,
+    least_limit_s,
+)
+from kaicore.rules.groups.membership import POD, display_key, owner_kind
+from kaicore.rules.model.group import Group, source_key
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
@@ -32,10 +40,57 @@ from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.state.charges.early_release import LAG_US
 from kaicore.rules.state.indexes.repairs import why_not
+from kaicore.rules.state.indexes.run_times import run_keys
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import QueueRegistry
 from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
 from kaicore.rules.topology.resolve import Resolved, Resolver
+
+
+def limit_us(state: WorkView, member: Member) -> int:
+    """Return how long a pod may run, microseconds; -1 without a limit.
+
+    The least counts of what the pod says, its Job, and each object above it that says how its pods belong together.
+    What a Workload of Kueue says that stands for one of these, for the pod or for its pod group counts, too.
+    """
+    pod, table = member.pod, state.group_table
+    place = table.place_of(pod.uid)
+    keys = set(place.looked_at) if place is not None else set[str]()
+    if pod.owner is not None and owner_kind(pod.owner) == JOB:
+        keys.add(source_key(JOB, pod.namespace, pod.owner.name))
+    sources = [table.sources[key].active_deadline_s for key in keys if key in table.sources]
+    if place is not None:
+        keys |= {place.group, source_key(POD, pod.namespace, pod.name)}
+        sources += [one.active_deadline_s for key in keys for one in table.workloads_of(key)]
+    limit = least_limit_s(pod.active_deadline_s, declared_limit_s(pod.labels, pod.annotations), *sources)
+    return limit * 1_000_000 if limit else -1
+
+
+def limits_of(state: WorkView) -> Callable[[Member], int]:
+    """Return `limit_us` for a state that stays as it is; it costs little where no object above pods has a limit."""
+
+    @cache
+    def above() -> bool:
+        return any(source.active_deadline_s for source in state.group_table.sources.values())
+
+    def limit_of(member: Member) -> int:
+        pod = member.pod
+        if KUEUE_LIMIT_LABEL in pod.labels or VOLCANO_LIMIT_ANNOTATION in pod.annotations or above():
+            return limit_us(state, member)
+        return pod.active_deadline_s * 1_000_000 if pod.active_deadline_s > 0 else -1
+
+    return limit_of
+
+
+def expected_us(state: CycleView, config: EngineConfig, member: Member, *, age_us: int) -> int:
+    """Return how much longer a pod of some age runs, microseconds; -1 where runs like its own do not say.
+
+    See `EngineConfig.run_time_per_cent`.
+    """
+    if not config.run_time_per_cent:
+        return -1
+    return state.run_times.remaining_us(run_keys(member.pod), age_us=age_us, per_cent=config.run_time_per_cent)
+
 
 #: Pods that have run for longer are not taken to end in the very moment of a decision, microseconds.
 YOUNG_US = 60_000_000

@@ -1,17 +1,22 @@
-"""The story of a pod from the log alone: its events, its place, and the reasons for which it waits."""
+"""The story of a pod from the log alone: its events, its place, why it waits, and what would let it start."""
 
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.deciding.cycle_input import is_unobserved
+from kaicore.rules.deciding.cycle_run import input_to_explain
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.reasons.base import CodedReason, gpu_hours_text, named_amount
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import JOB, KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.model.gpu_share import gpus_text
@@ -396,3 +401,51 @@ def one_by_one(state: WorkView, entries: Sequence[PodEntry]) -> list[str]:
         f"it is no gang: its pods start one by one; {len(placed)} of {len(entries)} started, and hold {amounts}. "
         f"If they need each other, annotate the Job with {wanted}: they start together then, or not at all"
     ]
+
+
+#: For how many shapes of groups it is worked out at most.
+MOST_SHAPES = 50
+
+
+class StateRemedies:
+    """Answers about the pods of one state; groups of one shape share theirs."""
+
+    def __init__(self, state: CycleView, config: EngineConfig) -> None:
+        """Args:
+        state: not changed, and not to be changed while this is asked.
+        config: the shard's settings.
+        """
+        self.config = config
+        self._state = state
+        self._by_group: dict[str, Remedy] = {}
+        self._by_shape: dict[object, Remedy] = {}
+
+    def of(self, entry: PodEntry) -> tuple[Reason, ...]:
+        """Return when a pod would become schedulable, as part of what its group is to start next.
+
+        Returns:
+            nothing for a pod that does not wait, of which it is not known which pods it starts with, or that another
+            kind of pods of its group goes before, for one of a shape beyond the first `MOST_SHAPES`, and where nothing
+            was found.
+        """
+        if entry.pod.uid not in self._state.waiting or entry.group_problem is not None:
+            return ()
+        remedy = self._by_group.get(entry.group)
+        if remedy is None:
+            remedy = self._by_group[entry.group] = self._work_out(entry.group)
+        return remedy.reasons if self._state.class_of(entry).key in remedy.classes else ()
+
+    @cached_property
+    def _remedies(self) -> Remedies:
+        return Remedies(input_to_explain(self._state, self.config, now=self._state.recorded_at), self.config)
+
+    def _work_out(self, group: str) -> Remedy:
+        shape = self._remedies.shape(group)
+        if shape is None:
+            return Remedy()
+        cached = self._by_shape.get(shape)
+        if cached is None:
+            if len(self._by_shape) >= MOST_SHAPES:
+                return Remedy()
+            cached = self._by_shape[shape] = self._remedies.of(group)
+        return cached

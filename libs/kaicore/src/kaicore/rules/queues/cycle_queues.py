@@ -1,21 +1,18 @@
-"""Queues in a cycle, by group and by requests, with every charge put back on demand.
+"""Queues in a cycle: their accounts by group and by requests, their order, and their right to each other's room.
 
-The order of queues among their siblings, which decides the queue with the next work.
+Every charge of a cycle is put back on demand.
 
-At each level of the hierarchy the queues below one parent stand in an order; from the roots down, the first of each
+At each level of the hierarchy the queues below one parent stand in an order. From the roots down, the first of each
 level leads to the next work.
 
-Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/queue_order/queue_order.go`; between ClusterQueues Kueue
-ff69552e79, `pkg/scheduler/scheduler.go` (its entries: by how far up they borrow, by priority, by age).
+A queue may have work of another one evicted by a comparison where the two part: of the topmost ancestors that differ,
+or the queues themselves. The reclaimer's side must have a right to its requests, the victim's side must hold more than
+it may keep, and taking must not reverse the roles. A resource that the reclaimer does not ask for gives it no right.
 
-The right of a queue to have work of another queue evicted.
-
-The comparison is made where the two part: the topmost ancestors that differ (or the queues themselves). The reclaimer's
-side must have a right to its requests, the victim's side must hold more than it may keep, and taking must not reverse
-the roles. A resource that the reclaimer does not ask for gives it no right to anything.
-
-Source: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/reclaimable/reclaimable.go` and
-`reclaimable/strategies/strategies.go`. Decision 0080 lists the differences.
+Sources: KAI-Scheduler v0.17, `pkg/scheduler/plugins/proportion/`, of the order `queue_order/queue_order.go`, of the
+right `reclaimable/reclaimable.go` and `reclaimable/strategies/strategies.go` (decision 0080 lists the differences).
+Between ClusterQueues the order is that of Kueue ff69552e79, `pkg/scheduler/scheduler.go` (its entries: by how far up
+they borrow, by priority, by age).
 """
 
 from collections.abc import Iterable, Sequence

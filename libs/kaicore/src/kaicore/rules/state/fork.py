@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
+from kaicore.rules.numa.columns import RowMemory
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
-from kaicore.rules.numa.row_memory import RowMemory
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
-from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
+from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited
 from kaicore.analysis.ask.counterfactuals.room_amendments import end_of
 from kaicore.rules.engine.constraints.class_filters import CORDONED
 from kaicore.rules.engine.constraints.node_matching import tolerates

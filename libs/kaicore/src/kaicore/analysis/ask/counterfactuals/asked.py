@@ -1,13 +1,13 @@
-"""The pods of a question, the pods that start together with them, and the node rules that keep them waiting."""
+"""The pods of a question, what may be changed for them, and the node rules that keep them waiting."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cached_property
 
 import msgspec
 import numpy as np
 
-from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
 from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
@@ -19,7 +19,7 @@ from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import members_of
-from kaicore.rules.events.payloads import NodeObserved, PodObserved
+from kaicore.rules.events.payloads import NodeObserved, Payload, PodObserved
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Amounts, Pod
@@ -27,6 +27,47 @@ from kaicore.rules.numa.columns import Ints
 from kaicore.rules.queues.tree import counted, without_parts
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
+
+
+class Effort(IntEnum):
+    """The cost of a change for its maker; the cheapest changes are tried and shown first."""
+
+    WAIT = 0
+    EDIT_WORK = 1
+    EDIT_QUEUE = 2
+    TEND_NODE = 3
+    MAKE_OBJECT = 4
+    END_WORK = 5
+    ADD_NODES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Amendment:
+    """A change, as the facts that the watcher would report of it.
+
+    Attributes:
+        kind: what is done, in a word: `uncordon`, `raise-limit`, `request-less`, …
+        message: what is to be done, with its object, place and amount.
+        effort: what it costs.
+        facts: what the watcher would then report.
+        undo: the facts that take these back again; None where the rehearsal's state cannot be had back by facts.
+        resource: that it is about; empty for none.
+        amount: of the resource, or of pods or nodes, in the resource's unit; 0 where no amount is meant.
+        place: node, queue, domain or object where it is to be done.
+        evicts: whether it may start the pods by having others evicted.
+        until: for a change that is only to wait, when it is tried again, microseconds since the epoch; 0 otherwise.
+    """
+
+    kind: str
+    message: str
+    effort: Effort
+    facts: Sequence[Payload] = ()
+    undo: Sequence[Payload] | None = ()
+    resource: str = ""
+    amount: int = 0
+    place: str = ""
+    evicts: bool = False
+    until: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,13 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
 from kaicore.analysis.ask.counterfactuals.amendments import (
     node_amendments,
     pod_amendments,
     queue_amendments,
     volume_amendments,
 )
-from kaicore.analysis.ask.counterfactuals.asked import Asked
+from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort
 from kaicore.analysis.ask.counterfactuals.group_amendments import group_amendments
 from kaicore.analysis.ask.counterfactuals.room_amendments import room_amendments
 from kaicore.rules.deciding.cycle_run import run_on

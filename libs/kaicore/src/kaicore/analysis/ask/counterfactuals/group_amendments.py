@@ -5,8 +5,7 @@ topology level, or a preferred level in place of a required one.
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
-from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
+from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited
 from kaicore.rules.deciding.cycle_input import retry_at
 from kaicore.rules.events.payloads import (
     GroupSourceDeleted,

@@ -4,8 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kaicore.analysis.ask.counterfactuals.amendment import Amendment, Effort
-from kaicore.analysis.ask.counterfactuals.asked import Asked, edited
+from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited
 from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
 from kaicore.analysis.ask.counterfactuals.reason_details import frees
 from kaicore.rules.engine.explain.remedies import with_at_most

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from kaicore.rules.deciding.remedies import StateRemedies
-from kaicore.rules.deciding.why import one_by_one, pending_reasons
+from kaicore.rules.deciding.why import StateRemedies, one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced, RepairRequested

@@ -11,18 +11,13 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from kaicore.analysis.trial.simulation.gpu_groups import (
-    closed_groups,
-    is_reservation,
-    opened_for,
-    parts_of,
-    reservation_pod,
-)
 from kaicore.analysis.trial.simulation.kubelets import KubeletAnswer, Kubelets
 from kaicore.analysis.trial.simulation.outcome import Outcome, PodOutcome, evicted_pod, outcome_of
 from kaicore.analysis.trial.simulation.resource_claims import DisruptionController
 from kaicore.analysis.trial.simulation.world import World, WorldPod
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
+from kaicore.kube.gpu_shares import ReservationSettings
+from kaicore.kube.gpu_shares import reservation_pod as made_by_binder
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
@@ -51,7 +46,7 @@ from kaicore.rules.events.payloads import (
     PodPlaced,
     RepairRequested,
 )
-from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GpuPart
+from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GpuPart, gpu_memory, groups_of, reservation_name
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.placement import (
     DOMAINS_ANNOTATION,
@@ -62,11 +57,66 @@ from kaicore.rules.model.placement import (
     Placement,
     Provenance,
 )
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
 from kaicore.rules.objects.made import successor
-from kaicore.rules.objects.mappings import Object
-from kaicore.rules.objects.wire import seconds
+from kaicore.rules.objects.mappings import Object, derived_uid
+from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, seconds
 from kaicore.rules.state.cluster_state import ClusterState
+
+
+def parts_of(pod: Pod, state: ClusterState) -> tuple[GpuPart, ...]:
+    """Return the parts of GPUs that a running pod of the input has; none where it has no share or names no groups."""
+    node = state.columns.facts[state.columns.row(pod.node_name)] if pod.node_name else None
+    if pod.gpu_share is None or node is None:
+        return ()
+    part = pod.gpu_share.part_of(gpu_memory(node.labels))
+    return tuple(GpuPart(group, part, pod.gpu_share.mib) for group in groups_of(pod.labels))
+
+
+def opened_for(
+    parts: tuple[GpuPart, ...], pod: Pod, state: ClusterState, find: Callable[[str], Object | None], *, namespace: str
+) -> Iterator[GpuOpened]:
+    """Yield what opens the GPUs of a running pod that are not open yet.
+
+    Args:
+        parts: of the pod.
+        pod: with its node.
+        state: as it is now.
+        find: returns the reservation pod of a group that is in the input; None where there is none.
+        namespace: of reservation pods that are not in the input.
+    """
+    for part in parts:
+        if part.group not in state.shared_gpus.groups:
+            there = find(part.group)
+            name = reservation_name(pod.node_name, part.group)
+            meta = {"namespace": namespace, "name": name} if there is None else there["metadata"]
+            yield GpuOpened(pod.node_name, part.group, meta["namespace"], meta["name"], "")
+
+
+def is_reservation(pod: Object) -> bool:
+    """Tell whether a pod of the input holds a GPU for sharing, by its label and what it asks for."""
+    labels = pod["metadata"].get("labels") or {}
+    limits = [(one.get("resources") or {}).get("limits") or {} for one in pod["spec"].get("containers") or ()]
+    return GPU_GROUP_LABEL in labels and any(GPU in one for one in limits)
+
+
+def reservation_pod(opened: GpuOpened) -> Object:
+    """Return the reservation pod that the binder makes for a GPU, as it is once it runs."""
+    pod = made_by_binder(ReservationSettings(image=""), opened)
+    pod["metadata"]["uid"] = derived_uid("", "Pod", opened.namespace, opened.name)
+    pod["spec"]["schedulerName"] = DEFAULT_SCHEDULER
+    return pod | {"status": {"phase": "Running"}}
+
+
+def closed_groups(state: ClusterState) -> list[tuple[GpuClosed, str]]:
+    """Return what closes the GPUs of which no pod has a part any more, each with the uid of its reservation pod."""
+    return [
+        (GpuClosed(group.opened.node, name, "Unused"), group.uid)
+        for name, group in sorted(state.shared_gpus.groups.items())
+        if not group.parts and not group.closed
+    ]
+
 
 #: What a simulation's cluster and shard are called in its log.
 CLUSTER, SHARD = "simulated", "default"

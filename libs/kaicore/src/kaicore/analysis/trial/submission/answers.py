@@ -1,11 +1,20 @@
-"""Answers of `kai what-if submit` as data; see `kaicore.analysis.ask.answers` for their form."""
+"""Answers of `kai what-if submit` as data, and forecasts of starts, also in words.
 
+See `kaicore.analysis.ask.answers` for their form. The result of the scenarios is given as a forecast only where
+forecasts of the same log were right (`checked_start`).
+"""
+
+from collections.abc import Iterator
 from enum import StrEnum
+from typing import TypeVar
 
 import msgspec
 
 from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, ReasonAnswer, StartAnswer
+from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.why_answers import GpuPartAnswer
+from kaicore.rules.deciding.forecast.start import StartForecast
+from kaicore.rules.state.indexes.run_times import Basis
 
 
 class Prospect(StrEnum):
@@ -143,3 +152,145 @@ class StartsAnswer(Answer, frozen=True, kw_only=True):
     now: str
     groups: list[GroupStart]
     calibration: CalibrationAnswer | None = None
+
+
+_RUNS_OF = {
+    Basis.OWNER: "of their owners",
+    Basis.CLASS: "that request the same in their queue",
+    Basis.QUEUE: "of their queue",
+    Basis.CLUSTER: "of the whole cluster",
+}
+
+
+#: Shares of past forecasts within which they count as calibrated: of those that started before p50, and before p90.
+_LEAST_P50, _MOST_P50, _LEAST_P90 = 0.3, 0.7, 0.75
+
+
+def start_answer(forecast: StartForecast, *, now: int) -> StartAnswer:
+    """Return what the scenarios say as an answer; nothing is checked yet, so it is no forecast (`checked_start`).
+
+    Args:
+        forecast: of a group.
+        now: from when it looks ahead, microseconds since the epoch.
+    """
+    p50, p90, earliest, latest = map(
+        _seconds, (forecast.p50_us, forecast.p90_us, forecast.earliest_us, forecast.latest_us)
+    )
+    answer = StartAnswer(
+        p50=_time(now, p50),
+        p90=_time(now, p90),
+        p50_seconds=p50,
+        p90_seconds=p90,
+        earliest_seconds=earliest,
+        latest_seconds=latest,
+        horizon_seconds=forecast.horizon_us // 1_000_000,
+        within_horizon=round(forecast.within / forecast.scenarios, 3),
+        scenarios=forecast.scenarios,
+        asked_scenarios=forecast.asked_scenarios,
+        ahead=forecast.ahead,
+        runs=forecast.runs,
+        bases={basis.value: count for basis, count in forecast.bases.items()},
+        unknown=forecast.unknown,
+        deadlines=forecast.deadlines,
+        text="",
+    )
+    return checked_start(answer, None)
+
+
+def checked_start(start: StartAnswer, calibration: CalibrationAnswer | None) -> StartAnswer:
+    """Return an answer as a forecast where past forecasts came true; else as a range, with what is missing.
+
+    Args:
+        start: of a group.
+        calibration: how often forecasts of its cluster came true; None where nobody has measured it.
+    """
+    missing = list(_missing(start, calibration))
+    when = _range(start) if missing else _when(start)
+    because = f"; this is no forecast: {', and '.join(missing)}" if missing else ""
+    text = f"{when}{because} ({_rests_on(start)})"
+    if start.scenarios < start.asked_scenarios and start.within_horizon:
+        text += f"; {start.scenarios} of {start.asked_scenarios} scenarios were computed, which is what one may cost"
+    return msgspec.structs.replace(start, calibrated=not missing, missing=missing, text=text)
+
+
+_GroupT = TypeVar("_GroupT", GroupStart, SubmittedGroup)
+
+
+def checked_group(group: _GroupT, calibration: CalibrationAnswer | None) -> _GroupT:
+    """Return a group with its start as `checked_start` gives it; one without a start as it is."""
+    if group.start is None:
+        return group
+    return msgspec.structs.replace(group, start=checked_start(group.start, calibration))
+
+
+def _missing(start: StartAnswer, calibration: CalibrationAnswer | None) -> Iterator[str]:
+    """Yield what is missing for a forecast; nothing where the group starts at once in every scenario."""
+    if start.latest_seconds == 0:
+        return
+    running = start.unknown + sum(start.bases.values())
+    if 2 * start.unknown > running:
+        yield f"no run times are known of {start.unknown} of {running} running pods"
+    if calibration is None:
+        yield "no past forecast was checked yet (`kai what-if calibration` does that)"
+        return
+    before_p50, before_p90 = calibration.started_before_p50, calibration.started_before_p90
+    if before_p50 is None or before_p90 is None:
+        checked = f"{calibration.groups} past forecast{'' if calibration.groups == 1 else 's'}"
+        yield f"too little is known of how often they come true: {checked} could be checked"
+    elif not _LEAST_P50 <= before_p50 <= _MOST_P50 or before_p90 < _LEAST_P90:
+        yield f"past ones did not come true: {before_p50:.0%} started before p50, {before_p90:.0%} before p90"
+
+
+def _when(start: StartAnswer) -> str:
+    parts = []
+    if start.p50_seconds is not None:
+        within = "at once" if not start.p50_seconds else f"within {duration_text(start.p50_seconds)}"
+        parts.append(f"likely to start {within} (p50)")
+        if start.p90_seconds is not None:
+            parts.append(f"{duration_text(start.p90_seconds)} (p90)")
+    if start.within_horizon < 1:
+        share = round(100 * (1 - start.within_horizon))
+        parts.append(f"not within {duration_text(start.horizon_seconds)} in {share} % of scenarios")
+    return ", ".join(parts)
+
+
+def _range(start: StartAnswer) -> str:
+    """Say between what times it starts. Pods of which no run time is known may end any time."""
+    earliest, latest = 0 if start.unknown else start.earliest_seconds, start.latest_seconds
+    beyond = f"not within {duration_text(start.horizon_seconds)}"
+    if earliest is None:
+        return f"{beyond} in any of {start.scenarios} scenarios"
+    if latest is None:
+        return f"may start {f'after {duration_text(earliest)}' if earliest else 'at any time'}, or {beyond}"
+    if not earliest:
+        return f"may start at any time within {duration_text(latest)}"
+    first, last = duration_text(earliest), duration_text(latest)
+    return f"may start in about {first}" if first == last else f"may start in {first} to {last}"
+
+
+def _rests_on(start: StartAnswer) -> str:
+    runs = [f"{count} by runs {_RUNS_OF[Basis(basis)]}" for basis, count in start.bases.items()]
+    parts = [f"{start.runs} runs have ended"]
+    if runs:
+        parts.append(f"ends of pods that run: {', '.join(runs)}")
+    if start.deadlines:
+        parts.append(f"{start.deadlines} bounded by a deadline")
+    if start.unknown:
+        parts.append(f"{start.unknown} running pods assumed endless (no run-time data)")
+    return "; ".join(parts)
+
+
+def duration_text(seconds: int) -> str:
+    """Write a duration in its two largest units: `2 h 10 min`."""
+    units = [("d", seconds // 86_400), ("h", seconds // 3600 % 24), ("min", seconds // 60 % 60), ("s", seconds % 60)]
+    first = next((place for place, (_, count) in enumerate(units) if count), len(units) - 1)
+    shown = [f"{count} {unit}" for unit, count in units[first : first + 2] if count]
+    return " ".join(shown) or "0 s"
+
+
+def _seconds(time_us: int | None) -> int | None:
+    return None if time_us is None else -(-time_us // 1_000_000)
+
+
+def _time(now: int, seconds: int | None) -> str | None:
+    return None if seconds is None else time_text(now + seconds * 1_000_000)

@@ -10,7 +10,7 @@ import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import state_at
-from kaicore.analysis.trial.submission.starts import duration_text
+from kaicore.analysis.trial.submission.answers import duration_text
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
 from kaicore.rules.deciding.forecast.backtest import LEAST_GROUPS, WAIT_EVENTS, Backtest, Calibration, PastWaits, sample

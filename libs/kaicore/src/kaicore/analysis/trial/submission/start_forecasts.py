@@ -13,9 +13,8 @@ from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart, Why
 from kaicore.analysis.ask.listing import known_names
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.trial.submission.answers import StartsAnswer
+from kaicore.analysis.trial.submission.answers import StartsAnswer, checked_group, start_answer
 from kaicore.analysis.trial.submission.calibrations import RunHistories, kept_calibration
-from kaicore.analysis.trial.submission.starts import checked_group, start_answer
 from kaicore.errors import KaiError, TooManyQuestions, UnknownSubject
 from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts

@@ -10,7 +10,7 @@ import msgspec
 
 from kaicore.analysis.ask.listing import pod_status, pod_zones, reason_answer
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life.gpu_parts import part_answers
+from kaicore.analysis.life.placements import part_answers
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.answers import (
@@ -19,16 +19,16 @@ from kaicore.analysis.trial.submission.answers import (
     SubmittedEviction,
     SubmittedGroup,
     SubmittedPod,
+    checked_group,
+    start_answer,
 )
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
-from kaicore.analysis.trial.submission.starts import checked_group, start_answer
 from kaicore.analysis.trial.submission.submitted_world import submit_objects
 from kaicore.errors import InvalidObject
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
-from kaicore.rules.deciding.remedies import StateRemedies
-from kaicore.rules.deciding.why import one_by_one, pending_reasons
+from kaicore.rules.deciding.why import StateRemedies, one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced

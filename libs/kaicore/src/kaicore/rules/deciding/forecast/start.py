@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from kaicore.rules.deciding.cycle_input import limit_us
 from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.forecast.lifetimes import Lifetimes, PodRun
 from kaicore.rules.deciding.forecast.runs import RunHistory
-from kaicore.rules.deciding.limits import limit_us
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput

@@ -10,9 +10,8 @@ import numpy.typing as npt
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns, NodeMark
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.numa.columns import Ints
+from kaicore.rules.numa.columns import Ints, StateNumbers
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
-from kaicore.rules.numa.row_memory import StateNumbers
 
 #: Up to this many rows are looked at one by one.
 _FEW = 32

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.set_requests import OF_GROUP, CycleTopologies, GroupPart, HeldPod
-from kaicore.rules.engine.topology.trial import KeptCounts
-from kaicore.rules.engine.topology.unit_trial import UnitTrial
+from kaicore.rules.engine.topology.unit_trial import KeptCounts, UnitTrial
 from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload

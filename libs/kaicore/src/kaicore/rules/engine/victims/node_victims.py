@@ -25,8 +25,7 @@ from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.eviction_cost import POD
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.numa.columns import Flags
-from kaicore.rules.numa.row_memory import HeldOfRow
+from kaicore.rules.numa.columns import Flags, HeldOfRow
 
 #: By the numbers of the pods that are gone, whether the row takes a pod.
 Taken = dict[tuple[int, ...], bool]

@@ -29,8 +29,7 @@ import numpy as np
 from kaicore.rules.engine.placement.placer import Assignment, in_placement_order
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.topology.step_placer import waiting_of
-from kaicore.rules.engine.topology.trial import PlacerRoom
-from kaicore.rules.engine.topology.unit_trial import UnitTrial
+from kaicore.rules.engine.topology.unit_trial import PlacerRoom, UnitTrial
 from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.node_victims import NodeVictims
 from kaicore.rules.engine.victims.victim_set import Choice, VictimSet, name_of

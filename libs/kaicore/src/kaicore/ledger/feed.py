@@ -112,7 +112,7 @@ class FeedMetrics:
 
 
 class ClusterFeedMetrics:
-    """The metrics of one cluster's feed; see `kaicore.ledger.feed.feed.FeedObserver`."""
+    """The metrics of one cluster's feed; see `kaicore.ledger.feed.FeedObserver`."""
 
     def __init__(self, metrics: FeedMetrics, cluster: str) -> None:
         self._metrics = metrics

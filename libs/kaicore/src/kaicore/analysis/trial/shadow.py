@@ -529,4 +529,4 @@ def page(report: ShadowReport, trajectory: HistoryComparison) -> str:
 @cache
 def _template() -> Template:
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    return environment.from_string((files(__package__) / "report.html.j2").read_text())
+    return environment.from_string((files(__package__) / "shadow.html.j2").read_text())

@@ -1,1 +1,0 @@
-"""Comparison of a shadow's decisions with those of the other scheduler and their outcome."""

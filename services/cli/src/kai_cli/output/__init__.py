@@ -1,1 +1,0 @@
-"""Printed answers: tables, JSON, progress."""
