@@ -148,7 +148,7 @@ class Story:
         for number, (name, group) in enumerate(list(self.state.shared_gpus.groups.items())):
             gone = not group.uid and bool(group.parts)
             silent = bool(group.uid) and not group.found
-            if (gone or silent) and not group.closed:
+            if ((gone and self._has_free_gpu(group.opened.node)) or silent) and not group.closed:
                 self.reserved += gone or group.planned
                 opened = group.opened
                 seen: dict[str, Any] = {"namespace": opened.namespace, "node_name": opened.node, "phase": "Running"}
@@ -158,6 +158,12 @@ class Story:
                 if pick % 4:
                     seen["annotations"] = {GPU_INDEX_ANNOTATION: str((pick + number) % 3 // 2)}
                 self.cluster.add_pod(pod(opened.name, container("resource-reservation", gpu=1), **seen))
+
+    def _has_free_gpu(self, node: str) -> bool:
+        """Whether its kubelet admits one more pod that asks for a GPU."""
+        columns = self.state.columns
+        row, gpu = columns.row(node), columns.resources[GPU]
+        return bool(columns.used[row, gpu] < columns.allocatable[row, gpu])
 
     def lose(self, pick: int) -> None:
         """A reservation pod is deleted by someone."""
