@@ -95,10 +95,12 @@ def _compared_gpus(state: ClusterState, again: PodIndexes) -> Iterator[Compared]
 
 
 def _compared_entries(state: ClusterState) -> Iterator[Compared]:
+    groups = [group for group in state.shared_gpus.groups.values() if group.parts]
+    ending = {group.uid for group in groups if all(state.pods[uid].leaving for uid in group.parts)}
     for uid, entry in state.pods.items():
         yield f"{uid}: stage", entry.stage in _STAGES, True
         yield f"{uid}: node", bool(entry.node) or not entry.charged, True
-        yield f"{uid}: releasing", entry.releasing, entry.charged and entry.leaving
+        yield f"{uid}: releasing", entry.releasing, entry.charged and (entry.leaving or uid in ending)
         yield f"{uid}: queue charge", entry.queue_charge, state.queue_charge_of(entry)
         yield f"{uid}: requests", entry.requests, state.classes[entry.class_key].requests
         if not entry.charged:

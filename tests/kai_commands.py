@@ -242,13 +242,13 @@ def _serve(control: int, listening: int) -> None:
     import pkgutil
 
     import kai_cli
-    from kai_cli.running.stack import PROGRAMS
+    from kai_cli.running.stack import IMPORTED
 
     # A shell that runs the tests in the background has them ignore it, and what is forked here is interrupted by tests.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     commands = [module.name for module in pkgutil.walk_packages(kai_cli.__path__, "kai_cli.")]
     with socket.socket(fileno=control) as ours, socket.socket(fileno=listening) as asked:
-        serve(ours, [*commands, *PROGRAMS, *_PROGRAMS], asked)
+        serve(ours, [*commands, *IMPORTED, *_PROGRAMS], asked)
 
 
 if __name__ == "__main__":

@@ -70,6 +70,9 @@ MEANINGS = (
     (r"(?<=submit )(FILE…|train\.yaml|team\.yaml…)", "submitted.yaml"),
     (r"(?<=export )FILE|(?<=import log )FILE|(?<=--file )FILE", "prod.log.gz"),
     (r"(?<=--html )FILE", "report.html"),
+    # They decide anew all that was decided since.
+    (r"(?<=what-if policies )--from -168h", "--from 1 --to 400"),
+    (r"(?<=what-if history )--from -10m", "--from 1 --to 400"),
     (r"--from A --to B", "--from 1 --to 200"),
     (r"MOMENT MOMENT", "100 200"),
     (r"02:50Z 02:55Z", "100 200"),
@@ -83,6 +86,7 @@ MEANINGS = (
     (r"NAMESPACE/NAME", "default/never-fits"),
     (r"KIND/NAME", "job/full-node"),
     (r"(?<=pod/)NAME", "never-fits"),
+    (r"NODE --gpu GPU", "gpu-3 --gpu 0"),
     (r"(?<=node/)NAME", "gpu-3"),
     (r"NAMESPACE\b", "default"),
     (r"SERVICE\b", "relay"),
@@ -209,7 +213,7 @@ def commands() -> list[tuple[str, str]]:
 def _words(line: str) -> set[str]:
     """The words of a line without moments and profiles, and the first cluster's name: one is as good as another."""
     line = line.replace("kai fleet", "kai-fleet").removeprefix(".venv/bin/")
-    line = re.sub(r"--from (-\d+[mhd]|1 --to 200)", "--from MOMENT", line)
+    line = re.sub(r"--from (-\d+[mhd]|1 --to [24]00)", "--from MOMENT", line)
     profiles = " --profile [^/ ]+" if line.startswith(("kai up", "kai-fleet")) else " --cluster demo"
     return set(re.sub(rf"{profiles}(?= |$)", "", line).split())
 

@@ -57,6 +57,8 @@ def test_row_by_itself_is_ranked_as_many_at_once_are(
     for number, policy in enumerate(["restricted", "none", "best-effort", "single-numa-node"]):
         zone = amounts(cpu=16, memory=64, gpu=2)
         cluster.add_node(f"n{number}", zone, zone, policy=policy)
+    # Most CPUs are away from most GPUs.
+    cluster.add_node("lopsided", amounts(cpu=4, memory=64, gpu=3), amounts(cpu=24, memory=64, gpu=1))
     cluster.add_node("plain", cpu=32, memory=128)
     cluster.add_node("unzoned", cpu=32, memory=128, gpu=4)
     names = sorted(cluster.state.columns.rows)
@@ -71,7 +73,7 @@ def test_row_by_itself_is_ranked_as_many_at_once_are(
             share = GpuShare(milli=100 + 170 * number, devices=1 + number % 2)
             cluster.add_pod(pod(f"open-{number}", cpu=1, memory=4, gpu_share=share, qos=qos))
         cluster.cycle(config)
-        cluster.add_pod(pod("asks", cpu=2, memory=4, gpu_share=GpuShare(milli=gpu), qos=qos))
+        cluster.add_pod(pod("asks", cpu=6, memory=4, gpu_share=GpuShare(milli=gpu), qos=qos))
     cluster.add_pod(pod("asks-whole", cpu=2, memory=4, gpu=min(gpu, 1) or None, qos=qos))
 
     compared = []

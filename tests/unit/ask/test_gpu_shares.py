@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from kai_cli.asking.questions import print_changes
 from kai_cli.asking.why_page import why_text
 from kai_cli.history.audit import node_text
 from kai_cli.output import rows_text
@@ -117,6 +118,17 @@ def test_rows_say_nothing_of_gpus_where_none_is_shared() -> None:
         assert "GPUS" not in rows_text(kind, rows(made, kind))
 
 
+def test_watched_list_has_a_new_head_with_the_first_row_that_has_gpus(
+    shared: SharingCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    by_name = {row.name: row for row in rows(shared, "pods")}
+    columns: list[str] = []
+    for name in ("whole", "a", "b", "whole"):
+        columns = print_changes("pods", [by_name[name]], [], output="table", columns=columns)
+    heads = ["GPUS" in line for line in capsys.readouterr().out.splitlines() if line.startswith("NAMESPACE")]
+    assert heads == [False, True, False]
+
+
 async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it_whole(shared: SharingCluster) -> None:
     gone, began = shared.state.pods["uid-a"].pod, shared.events[-1].position
     shared.delete_pod(gone)
@@ -134,6 +146,8 @@ async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it
         "whole": ("1 of a GPU, not known which", ""),
     }
     assert "default/b" in node_text(audit)
+    assert node_text(audit).startswith("GPU 2 of node n0, ")
+    assert "4 pods held it or may have" in node_text(audit)
     # What was opened before the part of the log that is asked about is known from the state at its beginning.
     later = await inquiry.audit_node("c", "n0", Span(since=str(began + 1)), gpu="2")
     assert {one.pod: one.gpus for one in later.holdings} == {one.pod: one.gpus for one in audit.holdings}

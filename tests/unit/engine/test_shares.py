@@ -108,6 +108,20 @@ def test_memory_is_a_part_of_the_nodes_gpu_and_no_part_where_the_node_does_not_s
     assert made.reasons(result) == ["2 nodes without GPUs for 50000 MiB of a GPU's memory (such as n0)"]
 
 
+def test_no_gpu_is_opened_where_a_device_plugin_offers_each_several_times() -> None:
+    made = Sharing()
+    made.nodes(1)
+    node = made.state.columns.facts[0]
+    assert node is not None
+    made.record("node/n0", payloads.NodeObserved(msgspec.structs.replace(node, gpus_repeated=True)))
+    made.share("a", 500)
+    result = made.cycle()
+    assert not result.placements
+    assert made.reasons(result) == [
+        "1 node without GPUs for 0.5 of a GPU, as a device plugin (HAMi) offers each GPU several times (such as n0)"
+    ]
+
+
 def test_reason_names_the_largest_free_part() -> None:
     made = Sharing()
     made.nodes(2, gpu=1)
@@ -243,6 +257,16 @@ def test_queues_count_parts_exactly() -> None:
     assert accounts.used[accounts.tree.find("a")][0] == 1000
     made.delete_pod(made.state.pods["uid-p1"].pod)
     assert made.placed(made.cycle()) == {"p4": "n0"}
+
+
+@pytest.mark.parametrize("sharing", [True, False])
+def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> None:
+    made = Sharing()
+    made.record("queue/q", payloads.QueueObserved(queue("q", quota=1, quota_milli=500, limit=2, limit_milli=250)))
+    tree = made.state.queue_registry.tree_of(EngineConfig(gpu_sharing=sharing))
+    number = tree.find("q")
+    assert number is not None
+    assert (tree.quotas[number], tree.limits[number]) == (([1500], [2250]) if sharing else ([1], [2]))
 
 
 def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:

@@ -2,8 +2,9 @@
 
 import pytest
 from kaicore.rules.deciding.decide import Proposal, decide
-from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.promise import RoomPromised
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuShare
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Pod
@@ -144,5 +145,23 @@ def test_pod_on_a_gpu_that_nothing_holds_is_placed_anew_where_it_asks_for_repair
     made.full(gang)
     made.delete_pod(reserve(made))
     config = EngineConfig(gpu_sharing=True, repair=True, repair_after_us=0)
-    healed = [one.uid for one in made.cycle(config).decisions if isinstance(one, payloads.HealRequested)]
+    healed = [one.uid for one in made.cycle(config).decisions if isinstance(one, payloads.RepairRequested)]
     assert healed == ([gang[0].uid] if repair else [])
+
+
+def test_start_is_promised_for_the_end_of_the_last_pod_that_shares_a_gpu() -> None:
+    made = Sharing()
+    made.nodes(1)
+    config = EngineConfig(gpu_sharing=True, actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
+    deadlines = {f"p{hours}": hours * 3600 for hours in (2, 4)}
+    for name, seconds in deadlines.items():
+        made.share(name, 500, active_deadline_s=seconds)
+    made.add_pod(pod("whole", cpu=1, gpu=1, active_deadline_s=3600))
+    began = made.now
+    made.cycle(config)
+    made.run(*(one.pod for one in list(made.state.pods.values()) if one.pod.name in {*deadlines, "whole"}))
+    made.gang("gang", 2, gpu=1, cpu=1)
+    result = made.cycle(config)
+    (promise,) = [one for item in result.groups for one in item.reasons if isinstance(one, RoomPromised)]
+    assert promise.unlimited == 0
+    assert abs(promise.starts_at - began - 4 * 3_600_000_000) < 1_000_000

@@ -45,6 +45,13 @@ def test_node_in_full_is_normalized() -> None:
     )
 
 
+@pytest.mark.parametrize(("annotations", "repeated"), [({}, False), ({"hami.io/node-nvidia-register": "[{}]"}, True)])
+def test_node_of_hamis_device_plugin_offers_each_gpu_several_times(annotations: dict[str, str], repeated: bool) -> None:
+    document = wire.node()
+    document["metadata"]["annotations"] = annotations
+    assert normalized(document).gpus_repeated is repeated
+
+
 @pytest.mark.parametrize("status", ["False", "Unknown"])
 def test_only_true_is_ready(status: str) -> None:
     document = wire.node()

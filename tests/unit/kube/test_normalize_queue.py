@@ -39,7 +39,7 @@ def test_queue_of_kai_is_normalized() -> None:
           resources:
             cpu: {quota: 32000, limit: -1, overQuotaWeight: 1}
             memory: {quota: 1000, limit: 2000, overQuotaWeight: 2.5}
-            gpu: {quota: -1, limit: 16}
+            gpu: {quota: 0.29, limit: 16.5}
     """)
     assert queue == Queue(
         name="team-a",
@@ -49,7 +49,7 @@ def test_queue_of_kai_is_normalized() -> None:
         shares={
             "cpu": QueueShare(quota=32000, limit=None),
             "memory": QueueShare(quota=10**9, limit=2 * 10**9, weight=2500),
-            "gpu": QueueShare(quota=None, limit=16, weight=0),
+            "gpu": QueueShare(quota=0, limit=16, weight=0, quota_milli=290, limit_milli=500),
         },
         priority=200,
         created_at=1767225600,

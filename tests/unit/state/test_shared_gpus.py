@@ -178,6 +178,24 @@ def test_part_is_free_again_once_its_pod_has_ended_or_was_not_bound() -> None:
     assert made.free == [1000]
 
 
+def test_reservation_leaves_with_the_last_of_its_pods_and_stays_with_a_new_one() -> None:
+    made = Sharing()
+    made.open()
+    first, second = made.share("a", HALF), made.share("b", GpuPart(GROUP, 300))
+    uid = made.reservation().uid
+    for one, ends in ((first, False), (second, True)):
+        made.add_pod(msgspec.structs.replace(one, node_name="n1", phase="Running", deletion_at=1))
+        assert (made.state.pods[uid].releasing, made.free) == (ends, [] if ends else [200])
+    restored = decode_state(encode_state(made.state))
+    assert encode_state(restored) == encode_state(made.state)
+    assert restored.columns.gpus.free(restored.columns.row("n1")) == []
+    made.share("c", GpuPart(GROUP, 200))
+    assert (made.state.pods[uid].releasing, made.free) == (False, [0])
+    for name in "abc":
+        made.delete_pod(made.state.pods[f"uid-{name}"].pod)
+    assert (made.state.pods[uid].releasing, made.free) == (False, [1000])
+
+
 def test_reservation_pods_count_for_no_queue() -> None:
     made = Sharing()
     made.open()

@@ -6,8 +6,10 @@ import pytest
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns, use_per_gpu
 from kaicore.analysis.trial.history.reading import Sampler
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.queues.tree import gpus_of
 
 from tests.factory import GI, amounts
+from tests.sharing_cluster import SharingCluster
 from tests.workloads import Workloads
 
 _ZONE = amounts(cpu=32, memory=256, gpu=4)
@@ -46,6 +48,15 @@ def test_a_free_gpu_is_stranded_where_too_little_is_left_beside_it(
     sampler = Sampler(made.state, begin=0, end=1)
     sampler.take(at=0)
     assert sampler.samples[0].stranded == stranded, "what-if over history counts the same"
+
+
+def test_pods_that_share_a_gpu_use_for_each_gpu_what_their_parts_are_of_it() -> None:
+    made = SharingCluster()
+    for name in "ab":
+        made.share(name, 250)
+    made.turn()
+    assert gpus_of(made.state.pods["uid-a"].requests) == 0
+    assert use_per_gpu(made.state) == {"cpu": 4000, "memory": GI}
 
 
 def test_gpus_of_nodes_that_take_no_pods_are_out_of_service_and_not_stranded() -> None:

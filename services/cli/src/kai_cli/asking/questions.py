@@ -61,6 +61,7 @@ async def _watch(
     answers: Answers, cluster: str, kind: str, wanted: RowSelection, *, output: Output, several: bool
 ) -> None:
     before: dict[str, Row] = {}
+    columns: list[str] = []
     while True:
         listing = await answers.listing(cluster, kind, wanted)
         now = {_key(row): row for row in listing.rows}
@@ -68,27 +69,42 @@ async def _watch(
         gone = [row for key, row in before.items() if key not in now]
         if several and output == "table" and (changed or gone):
             print(f"cluster {cluster}:")
-        _print_changes(listing, changed, gone, output=output, first=not before)
+        columns = print_changes(kind, changed, gone, output=output, columns=columns)
         before = now
         while await answers.wait_beyond(cluster, listing.position, timeout_s=_WAIT_S) <= listing.position:
             pass
 
 
-def _print_changes(
-    listing: Listing, changed: Sequence[Row], gone: Sequence[Row], *, output: Output, first: bool
-) -> None:
+def print_changes(
+    kind: str, changed: Sequence[Row], gone: Sequence[Row], *, output: Output, columns: list[str]
+) -> list[str]:
+    """Print rows that are new or have changed, and those that are gone.
+
+    Args:
+        kind: of the list.
+        changed: rows as they are now; a table has a head where its columns are others than before.
+        gone: rows as they were.
+        output: table, json or yaml.
+        columns: words of the head that was printed last.
+
+    Returns:
+        the words of the head that is the last one now.
+    """
     if output != "table":
         for row in changed:
             print_data(row, output)
         for row in gone:
             print_data({**msgspec.to_builtins(row), "gone": True}, output)
         sys.stdout.flush()
-        return
+        return columns
     if changed:
-        text = rows_text(listing.kind, changed)
-        print(text if first else text.partition("\n")[2], flush=True)
+        text = rows_text(kind, changed)
+        head, _, lines = text.partition("\n")
+        print(lines if head.split() == columns else text, flush=True)
+        columns = head.split()
     for row in gone:
         print(f"{_key(row)} is gone from this list", flush=True)
+    return columns
 
 
 def _key(row: Row) -> str:

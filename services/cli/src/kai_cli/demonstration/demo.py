@@ -55,7 +55,7 @@ from kai_cli.demonstration.report import (
 from kai_cli.running.hints import how_to_ask, kai
 from kai_cli.running.load import Loader
 from kai_cli.running.registered_clusters import RegisteredClusters
-from kai_cli.running.stack import PROGRAMS, ClusterSpec, Stack
+from kai_cli.running.stack import IMPORTED, ClusterSpec, Stack
 from kai_cli.running.up import interruption, print_line
 from kai_cli.sources.manifests import Manifest, read_manifests
 from kai_cli.sources.paths import ONCE, DataDirectory, RunningCluster, data_directory
@@ -358,7 +358,7 @@ def demo(
     with directory.lock() as held:
         if once or fresh:
             directory.clear(named_by_us=own)
-        with forking(PROGRAMS) as forks:
+        with forking(IMPORTED) as forks:
             stack = Stack(directory, lock=held, report=print_line, forks=forks)
             showing = _compare(stack, workload) if once else _show(stack, workload, clusters, life_s=life_s, seed=seed)
             return asyncio.run(_demo(stack, showing, once=once))

@@ -273,12 +273,13 @@ def node_text(audit: NodeAudit) -> str:
     """Write everything that held a node."""
     head: tuple[str, ...] = ("POD", "FROM", "TO", "ENDED", "DECIDED BY", "ZONES")
     rows = [_holding_row(one) for one in audit.holdings]
+    asked, unsure = (f"GPU {audit.gpu} of ", " or may have") if audit.gpu else ("", "")
     if any(one.gpus for one in audit.holdings):
         head = (*head[:-1], "GPUS", head[-1])
         gpus = [", ".join(part.text for part in one.gpus) for one in audit.holdings]
         rows = [[*row[:-1], text, row[-1]] for row, text in zip(rows, gpus, strict=True)]
     parts = [
-        f"node {audit.node}, {_span_text(audit.span)}: {len(audit.holdings)} pods held it, "
+        f"{asked}node {audit.node}, {_span_text(audit.span)}: {len(audit.holdings)} pods held it{unsure}, "
         f"{len(audit.rejections)} rejected, {len(audit.gaps)} times not known what of its zones",
         "",
         table(head, rows),

@@ -18,7 +18,7 @@ from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.running.hints import how_to_ask
 from kai_cli.running.preflight import check_cluster, check_database, check_nats
 from kai_cli.running.registered_clusters import RegisteredClusters
-from kai_cli.running.stack import PROGRAMS, ClusterSpec, Stack
+from kai_cli.running.stack import IMPORTED, ClusterSpec, Stack
 from kai_cli.sources.paths import data_directory
 
 
@@ -84,7 +84,7 @@ def up(  # long: one parameter a line, and one line for each
     database_url = database_url or os.environ.get("KAI_DATABASE_URL")
     if database_url:
         check_database(database_url)
-    with directory.lock() as held, forking(PROGRAMS) as forks:
+    with directory.lock() as held, forking(IMPORTED) as forks:
         stack = Stack(
             directory,
             lock=held,

@@ -38,6 +38,7 @@ from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
+from kaicore.rules.model.gpu_share import WHOLE, gpus_text
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
@@ -334,8 +335,10 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
         amount = amounts.get(resource, 0)
         return "unlimited" if amount >= UNLIMITED else exact_amount(resource, amount)
 
-    def bound(resource: str, amount: int | None, otherwise: str) -> str:
-        return otherwise if amount is None else exact_amount(resource, amount)
+    def bound(resource: str, amount: int | None, otherwise: str, *, milli: int) -> str:
+        if amount is None:
+            return otherwise
+        return gpus_text(amount * WHOLE + milli) if milli else exact_amount(resource, amount)
 
     return QueueRow(
         name=queue.name,
@@ -348,13 +351,14 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
         resources=[
             QueueResource(
                 resource=resource,
-                quota=bound(resource, queue.shares.get(resource, QueueShare()).quota, "unlimited"),
-                limit=bound(resource, queue.shares.get(resource, QueueShare()).limit, ""),
+                quota=bound(resource, share.quota, "unlimited", milli=share.quota_milli),
+                limit=bound(resource, share.limit, "", milli=share.limit_milli),
                 fair_share=text(resource, figure.fair_share),
                 allocated=text(resource, figure.allocated),
                 requested=text(resource, figure.requested),
             )
             for resource in resources
+            for share in (queue.shares.get(resource, QueueShare()),)
         ],
     )
 

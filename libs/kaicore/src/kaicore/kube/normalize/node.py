@@ -61,6 +61,7 @@ def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
         ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ()),
         kubelet_version=status.node_info.kubelet_version if status.node_info is not None else "",
         declared_features=tuple(sorted(set(status.declared_features or ()))),
+        gpus_repeated=bool((metadata.annotations or {}).get(_HAMI_DEVICES)),
     )
 
 
@@ -100,6 +101,8 @@ _CPU_OPTION = "cpuManagerOption"
 _GATE = "kubeletFeatureGate"
 _FINGERPRINT = "nodeTopologyPodsFingerprint"
 _FINGERPRINT_METHOD = "nodeTopologyPodsFingerprintMethod"
+#: The GPUs of a node, as HAMi's device plugin writes them; it offers each of them several times.
+_HAMI_DEVICES = "hami.io/node-nvidia-register"
 _FINGERPRINT_ANNOTATION = "topology.node.k8s.io/fingerprint"
 _FINGERPRINT_METHODS = ("all", "with-exclusive-resources")
 

@@ -4,6 +4,7 @@ Decision 0080 defines the mapping.
 """
 
 from collections.abc import Iterable
+from decimal import Decimal
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import amount
@@ -71,7 +72,8 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
         (GPU, given.gpu if given else None, 1),
     ):
         field = f"spec.resources.{name}"
-        shares[name] = _kai_share(resource or KaiQueueResource(), unit, subject=subject, field=field, lost=lost)
+        own = resource or KaiQueueResource()
+        shares[name] = _kai_share(own, unit, subject=subject, field=field, lost=lost, parts=name == GPU)
     return Queue(
         name=metadata.name,
         uid=metadata.uid,
@@ -213,7 +215,7 @@ def _runtime(text: str | None, *, subject: str, field: str, lost: Lost) -> int |
     return time
 
 
-def _kai_share(given: KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost) -> QueueShare:
+def _kai_share(given: KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost, parts: bool) -> QueueShare:
     weight = given.over_quota_weight or 0
     if not 0 <= weight <= _MOST_WEIGHT:
         lost(InvalidObject(subject, f"{field}.overQuotaWeight", weight, f"is no weight of 0 to {_MOST_WEIGHT}"))
@@ -222,7 +224,16 @@ def _kai_share(given: KaiQueueResource, unit: int, *, subject: str, field: str, 
         quota=_kai_bound(given.quota, unit, subject=subject, field=f"{field}.quota", lost=lost),
         limit=_kai_bound(given.limit, unit, subject=subject, field=f"{field}.limit", lost=lost),
         weight=int(weight * 1000),
+        quota_milli=_milli(given.quota) if parts else 0,
+        limit_milli=_milli(given.limit) if parts else 0,
     )
+
+
+def _milli(value: float | None) -> int:
+    """Return the thousandths of a GPU that a bound has beyond whole ones."""
+    if value is None or not 0 < value < most_amount(MEMORY):
+        return 0
+    return int(Decimal(str(value)) % 1 * 1000)
 
 
 def _kai_bound(value: float | None, unit: int, *, subject: str, field: str, lost: Lost) -> int | None:

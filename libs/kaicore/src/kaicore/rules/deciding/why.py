@@ -29,7 +29,7 @@ from kaicore.rules.state.indexes.repairs import why_not
 from kaicore.rules.state.pods.agreement import Agreement, MissCause, compare
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.pod_life import PodLife
-from kaicore.rules.state.views import CycleView, LogView, QueuesView, WorkView
+from kaicore.rules.state.views import CycleView, LogView, PodsView, QueuesView, WorkView
 
 _COMPARED = {
     Agreement.EXACT: "as predicted",
@@ -237,6 +237,7 @@ def notes(entry: PodEntry, state: CycleView) -> list[str]:
             lines.append("it will be evicted and placed again once another node would keep its policy")
     unsure = f"{entry.node} turned out to hold other zones after the decision; both count until it is observed"
     lines += [f"it may be on{zones_text(other)} as well: {unsure}" for other in entry.alternatives]
+    lines += far_gpus(entry, state)
     if entry.implausible:
         lines.append(f"its last observation is not believed: {entry.implausible}")
     silent = state.recorded_at - entry.started_at
@@ -245,6 +246,28 @@ def notes(entry: PodEntry, state: CycleView) -> list[str]:
             f"runs for {silent // 1_000_000} s and no exporter observed its zones: check the exporter on {entry.node}"
         )
     return lines
+
+
+def far_gpus(entry: PodEntry, state: PodsView) -> list[str]:
+    """Name the zones of the GPUs that a pod shares, where its own CPUs and memory are of others."""
+    own = entry.observed or entry.predicted
+    near, lines = _zones_of(own) if own is not None and entry.charged else frozenset(), []
+    for part in entry.gpus:
+        group = state.shared_gpus.groups.get(part.group)
+        holder = None if group is None else state.pods.get(group.uid)
+        held = None if holder is None else holder.observed or holder.predicted
+        zones = _zones_of(held) if held is not None else frozenset()
+        if holder is not None and near and not zones <= near:
+            how = "predicted" if holder.observed is None else "observed"
+            where = f"its own CPUs and memory are of {'+'.join(sorted(near))}"
+            lines.append(f"it shares a GPU of {'+'.join(sorted(zones))} ({how}), and {where}")
+    return lines
+
+
+def _zones_of(placement: Placement) -> frozenset[str]:
+    containers = placement.lasting
+    named = [zone.zone for one in containers for zone in one.zones]
+    return frozenset([*named, *(zone for one in containers for span in one.spans for zone in span.zones)])
 
 
 def without_queue(entry: PodEntry, state: QueuesView) -> str:

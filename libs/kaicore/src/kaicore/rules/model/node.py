@@ -21,6 +21,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         kubelet_version: as its kubelet reports it, such as `v1.36.2`; empty where it reports none.
         declared_features: names of features that its kubelet declares to have switched on, sorted (since 1.35).
+        gpus_repeated: its device plugin offers each GPU several times (HAMi), so what it offers are no whole GPUs.
     """
 
     uid: str
@@ -34,6 +35,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     ready: bool = False
     kubelet_version: str = ""
     declared_features: tuple[str, ...] = ()
+    gpus_repeated: bool = False
 
 
 class TopologyPolicy(StrEnum):

@@ -37,6 +37,8 @@ class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
         borrowing: how much beyond the quota may be used; None for as much as the other bounds leave.
         lendable: how much of the quota others may use while it is idle; None for all of it (Kueue's lending limit).
         weight: share of what is beyond the quotas, in thousandths; 0 for none.
+        quota_milli: thousandths of a GPU that come to a quota in whole GPUs; they count where parts of GPUs do.
+        limit_milli: the same of a limit.
     """
 
     quota: int | None = 0
@@ -44,6 +46,8 @@ class QueueShare(msgspec.Struct, frozen=True, omit_defaults=True):
     borrowing: int | None = None
     lendable: int | None = None
     weight: int = 1000
+    quota_milli: int = 0
+    limit_milli: int = 0
 
 
 class FlavorQuota(msgspec.Struct, frozen=True, omit_defaults=True):

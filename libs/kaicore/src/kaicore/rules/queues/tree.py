@@ -372,9 +372,12 @@ def _is_gpu(resource: str) -> bool:
 
 
 def _in_units(share: QueueShare, unit: int) -> QueueShare:
-    """Return a queue's share of a resource in smaller units."""
+    """Return a queue's share of a resource in smaller units: as it is, or in thousandths of GPUs."""
     if unit == 1:
         return share
     bounds = {name: getattr(share, name) for name in ("quota", "limit", "borrowing", "lendable")}
-    changed = {name: min(bound * unit, UNLIMITED) for name, bound in bounds.items() if bound is not None}
+    beyond = {"quota": share.quota_milli, "limit": share.limit_milli}
+    changed = {
+        name: min(bound * unit + beyond.get(name, 0), UNLIMITED) for name, bound in bounds.items() if bound is not None
+    }
     return msgspec.structs.replace(share, **changed)

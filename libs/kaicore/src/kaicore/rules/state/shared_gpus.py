@@ -7,6 +7,9 @@ as long as the reservation holds the GPU and the group is not closed (`GpuClosed
 A GPU is *exposed* when pods share it and no reservation pod holds it: that pod was deleted, evicted or has failed, or
 its successor got another GPU. The kubelet may give such a GPU away. Until it is held again, or its pods are over, its
 parts and the whole GPUs of its node are not to be had, and its pods count as misplaced.
+
+A GPU *ends* when all pods that share it are on their way out. So is its reservation pod then: it counts as being
+released, and no more parts are to be had.
 """
 
 from collections.abc import Mapping
@@ -19,6 +22,7 @@ from kaicore.rules.engine.placement.reservation_pod import PLANNED, planned_pod
 from kaicore.rules.events.payloads import GpuClosed, GpuOpened
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.state.charges.node_charges import NodeCharges
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
 
@@ -70,14 +74,16 @@ class SharedGpus:
         groups: by the group's name.
     """
 
-    def __init__(self, columns: NodeColumns, pods: Mapping[str, PodEntry]) -> None:
+    def __init__(self, columns: NodeColumns, pods: Mapping[str, PodEntry], charges: NodeCharges) -> None:
         """Args:
         columns: of the state; their opened GPUs are written by this class only.
         pods: of the state, by uid.
+        charges: of the state, for reservation pods that end.
         """
         self.groups: dict[str, GpuGroup] = {}
         self._columns = columns
         self._pods = pods
+        self._charges = charges
         #: By uid of pods that wait for or hold a reservation.
         self._by_uid: dict[str, str] = {}
         #: Groups that are exposed, and why; and those of which that has changed since `take_turned`.
@@ -166,9 +172,12 @@ class SharedGpus:
         """
         uid = after.pod.uid
         for part in before.gpus if held else ():
-            self._hold(uid, part, sign=-1)
+            self._hold(uid, part, sign=-1, leaving=before.leaving)
         for part in after.gpus if holds else ():
-            self._hold(uid, part, sign=1)
+            self._hold(uid, part, sign=1, leaving=after.leaving)
+        if held or holds:
+            for group in sorted({part.group for part in (*before.gpus, *after.gpus)}):
+                self._settle(group)
         name = self._by_uid.get(uid)
         if name is not None:
             self._offer(name, after, held=bool(holds))
@@ -180,6 +189,8 @@ class SharedGpus:
         for entry in self._pods.values():
             for part in entry.gpus if entry.charged else ():
                 self._supply.hold(part.group, part.milli)
+                if entry.leaving:
+                    self._supply.leave(part.group)
         for name, group in self.groups.items():
             holder = self._pods.get(group.uid)
             if holder is not None:
@@ -193,10 +204,12 @@ class SharedGpus:
         entry = None if group is None else self._pods.get(group.uid)
         if entry is None or not entry.charged:
             return None
-        return Reservation(entry.pod.uid, entry.requests, entry.zone_charge)
+        return Reservation(entry.pod.uid, entry.requests, entry.zone_charge, releasing=entry.releasing)
 
-    def _hold(self, uid: str, part: GpuPart, *, sign: int) -> None:
+    def _hold(self, uid: str, part: GpuPart, *, sign: int, leaving: bool) -> None:
         self._supply.hold(part.group, part.milli, sign=sign)
+        if leaving:
+            self._supply.leave(part.group, sign=sign)
         group = self.groups.get(part.group)
         if group is None:
             return
@@ -223,7 +236,8 @@ class SharedGpus:
     def _offer(self, name: str, entry: PodEntry, *, held: bool) -> None:
         group = self.groups[name]
         if held and not entry.leaving and not group.closed and not group.astray:
-            self._supply.open(name, self._columns.row(entry.node))
+            self._supply.open(name, self._columns.row(entry.node), offered=False)
+            self._settle(name)
             return
         self._supply.close(name)
         if not held:
@@ -231,6 +245,19 @@ class SharedGpus:
             group.uid = group.found = ""
             self._look(group)
             self._forget_if_over(group)
+
+    def _settle(self, name: str) -> None:
+        """Let the reservation pod of a GPU go with the last pods that share it, or stay."""
+        group = self.groups.get(name)
+        holder = None if group is None else self._pods.get(group.uid)
+        if holder is None:
+            return
+        ends = self._supply.is_ending(name)
+        self._charges.set_releasing(holder, ends=ends)
+        if ends:
+            self._supply.withhold(name)
+        else:
+            self._supply.offer(name)
 
     def _forget_if_over(self, group: GpuGroup) -> None:
         if group.closed and not group.uid and not group.parts:

@@ -238,10 +238,12 @@ class NodeAudit(Answer, frozen=True, kw_only=True):
     Attributes:
         holdings: in the order in which pods came.
         gaps: what was not known of them.
+        gpu: the GPU that was asked about, as in the question; empty for all of the node.
     """
 
     cluster: str
     node: str
+    gpu: str = ""
     span: SpanAnswer
     holdings: list[HoldingAnswer]
     rejections: list[RejectionAnswer]

@@ -221,6 +221,7 @@ async def audit_node(
     return NodeAudit(
         cluster=cluster,
         node=node,
+        gpu=gpu,
         span=span,
         holdings=[
             _holding(story, holding, cycles, gpus.held(story, holding, whole=bool(gpu))) for story, holding in holdings

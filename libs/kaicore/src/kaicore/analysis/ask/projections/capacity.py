@@ -13,11 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import gpus_of, gpus_per_unit
-from kaicore.rules.state.views import FleetView, PodsView
+from kaicore.rules.state.views import FleetView
 
 #: What a pod is supposed to use for a GPU where none runs: one CPU, 1 GiB.
 _LEAST: Amounts = {CPU: 1000, MEMORY: 1 << 30}
@@ -104,13 +105,18 @@ def gpu_columns(state: FleetView) -> GpuColumns:
     )
 
 
-def use_per_gpu(state: PodsView) -> Amounts:
-    """Return what pods that hold GPUs use of CPU and memory for each, their medians; at least one CPU and 1 GiB."""
+def use_per_gpu(state: FleetView) -> Amounts:
+    """Return what pods that hold GPUs use of CPU and memory for each, their medians; at least one CPU and 1 GiB.
+
+    Parts of GPUs count as what they are, and the reservation pods that hold shared ones as nothing.
+    """
     weights: dict[tuple[int, int], int] = {}
     for entry in state.pods.values():
-        if entry.charged and (gpus := gpus_of(entry.requests)):
-            each = (entry.requests.get(CPU, 0) // gpus, entry.requests.get(MEMORY, 0) // gpus)
-            weights[each] = weights.get(each, 0) + gpus
+        if not entry.charged or state.shared_gpus.is_reservation(entry.pod.uid):
+            continue
+        if milli := gpus_of(entry.requests) * WHOLE + sum(part.milli for part in entry.gpus):
+            each = (entry.requests.get(CPU, 0) * WHOLE // milli, entry.requests.get(MEMORY, 0) * WHOLE // milli)
+            weights[each] = weights.get(each, 0) + milli
     if not weights:
         return dict(_LEAST)
     return {

@@ -150,9 +150,9 @@ def _queue(queue: Queue, patch: QueuePatch, where: str) -> Queue:
         share = shares.get(resource, QueueShare())
         field = f"queues[{queue.name}].resources[{resource}]"
         if given.quota is not None:
-            share = _replace(share, quota=_bound(given.quota, resource, where, f"{field}.quota"))
+            share = _replace(share, quota=_bound(given.quota, resource, where, f"{field}.quota"), quota_milli=0)
         if given.limit is not None:
-            share = _replace(share, limit=_bound(given.limit, resource, where, f"{field}.limit"))
+            share = _replace(share, limit=_bound(given.limit, resource, where, f"{field}.limit"), limit_milli=0)
         if given.weight is not None:
             share = _replace(share, weight=given.weight * 1000)
         shares[resource] = share

@@ -46,6 +46,8 @@ from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.node import Taint
 from kaicore.rules.numa.columns import Flags, Ints
 
+_REPEATED = ", as a device plugin (HAMi) offers each GPU several times"
+
 
 class ShareFilter:
     """Nodes where a class with a share of a GPU finds none."""
@@ -71,11 +73,15 @@ class ShareFilter:
         return failing
 
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
-        """Yield one reason; its example has the largest free part."""
+        """Yield one reason, with the largest free part as its example; of GPUs in all, one for each cause."""
         columns, share = self._columns, self._share
         if self._in_all:
-            example = columns.names[first_by_name(columns, rows)]
-            yield NoGpuToShare(nodes=len(rows), example=example, wanted=str(share.share))
+            nodes = [columns.facts[row] for row in rows.tolist()]
+            repeated = np.array([node is not None and node.gpus_repeated for node in nodes], np.bool_)
+            for alike, why in ((rows[~repeated], ""), (rows[repeated], _REPEATED)):
+                if len(alike):
+                    example = columns.names[first_by_name(columns, alike)]
+                    yield NoGpuToShare(nodes=len(alike), example=example, wanted=f"{share.share}{why}")
             return
         largest = np.array([share.largest(row) for row in rows.tolist()], np.int64)
         most = rows[largest == largest.max()]
@@ -123,7 +129,7 @@ class ClassFilters:
         self.room = RoomFilter(columns, pod_class.requests)
         self.numa = NumaVerdicts(columns, pod_class, config, states, doubts)
         share = pod_class.gpu_share
-        self.share = None if share is None else ShareFit(share, columns, config, states)
+        self.share = None if share is None else ShareFit(share, columns, config, states, self.numa)
         #: Rows that admit a pod as they are accounted, but not for certain.
         self._uncertain: set[int] = set()
         matching = self._matching()

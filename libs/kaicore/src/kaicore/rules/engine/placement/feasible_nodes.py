@@ -104,10 +104,10 @@ class RowParts:
         if not self:
             return 0
         if self._room is not None and self._counts is None:
-            added = -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
-            return (
-                added if self._share is None else added + int(self._of_opened(self._share, row, self._share.cost(row)))
-            )
+            added, share = -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN), self._share
+            if share is None:
+                return added
+            return added + ZONES * share.alignment(row) + int(self._of_opened(share, row, share.cost(row)))
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
@@ -132,7 +132,7 @@ class RowParts:
         added -= TAKEN * np.minimum(idle, MOST_IDLE)
         costs = None if self._share is None else self._share.costs(rows)
         if self._share is not None and costs is not None:
-            added += self._of_opened(self._share, rows, costs)
+            added += self._of_opened(self._share, rows, costs) + ZONES * self._share.alignments(rows)
         if self._room is not None:
             added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
         elif costs is not None:

@@ -10,13 +10,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaicore.rules.model.gpu_share import WHOLE
+from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, WHOLE
 from kaicore.rules.model.placement import Placement
-from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
+#: Attributes of which each copy has its own.
+_KEPT_APART = ("_rows", "_of_row", "_used", "_pods", "_leaving", "_opened", "_zones", "_largest", "_kind", "_exposed")
 #: Of so many kinds of rows, numbers begin anew.
 _MOST_KINDS = 1 << 16
 
@@ -29,12 +31,14 @@ class Reservation(NamedTuple):
         requests: what it takes of the node as a whole.
         charge: what it takes of the node's zones.
         arrival: see `PodCharge.arrival`.
+        releasing: it goes with the pods that share the GPU, and all of them leave.
     """
 
     uid: str
     requests: Amounts
     charge: ZoneCharge
     arrival: Arrival | None = None
+    releasing: bool = False
 
 
 class GivenPart(NamedTuple):
@@ -66,14 +70,20 @@ class GpuSupply:
         #: Thousandths, and pods, of each group, also of those that are not open.
         self._used: dict[str, int] = {}
         self._pods: dict[str, int] = {}
+        #: How many of these pods are on their way out.
+        self._leaving: dict[str, int] = {}
         #: Reservations of the GPUs that this copy has opened.
         self._opened: dict[str, Reservation] = {}
         #: By row: the largest free part, and the number of what is free of its GPUs; 0 is the number of nothing.
         self._largest: Ints = np.zeros(0, np.int64)
         self._kind: Ints = np.zeros(0, np.int64)
-        #: What is free of each GPU of a row, the least first, by number; and the numbers. All copies share them.
+        #: Zones of the open GPUs' devices as masks, by group.
+        self._zones: dict[str, int] = {}
+        #: What is free of each GPU of a row, the least first, and their zones, by number; and the numbers. All copies
+        #: share them.
         self._parts: list[tuple[int, ...]] = [()]
-        self._numbers: dict[tuple[int, ...], int] = {(): 0}
+        self._masks: list[tuple[int, ...]] = [()]
+        self._numbers: dict[tuple[tuple[int, int], ...], int] = {(): 0}
         #: Rows by the GPU groups that pods share although nothing holds their GPUs.
         self._exposed: dict[str, int] = {}
         #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
@@ -82,11 +92,17 @@ class GpuSupply:
     def copy(self) -> "GpuSupply":
         """Return a supply that a cycle can give out."""
         if len(self._parts) > _MOST_KINDS:
-            self._parts, self._numbers = [()], {(): 0}
+            self._parts, self._masks, self._numbers = [()], [()], {(): 0}
             for row in self._of_row:
                 self._look_at(row)
+        # Reservation pods may have been observed since, and nodes may have got other zones.
+        for group, row in self._rows.items():
+            zones = self._zones_held(group)
+            if zones != self._zones[group]:
+                self._zones[group] = zones
+                self._look_at(row)
         other = copy(self)
-        for name in ("_rows", "_of_row", "_used", "_pods", "_opened", "_largest", "_kind", "_exposed"):
+        for name in _KEPT_APART:
             setattr(other, name, getattr(self, name).copy())
         return other
 
@@ -106,15 +122,21 @@ class GpuSupply:
         if group in self._rows:
             return
         self._rows[group] = row
+        self._zones[group] = self._zones_held(group)
         if offered:
+            self.offer(group)
+
+    def offer(self, group: str) -> None:
+        """Parts of an open GPU are to be had; harmless where they are already, or the GPU is not open."""
+        row = self._rows.get(group)
+        if row is not None and not self.is_offered(group):
             self._of_row[row] = (*self._of_row.get(row, ()), group)
             self._look_at(row)
 
-    def close(self, group: str) -> None:
-        """A GPU is held for sharing no more; harmless where it is not."""
-        self._opened.pop(group, None)
-        row = self._rows.pop(group, None)
-        if row is None or group not in self._of_row.get(row, ()):
+    def withhold(self, group: str) -> None:
+        """Parts of an open GPU are to be had no more; harmless where they are not."""
+        row = self._rows.get(group)
+        if row is None or not self.is_offered(group):
             return
         left = tuple(one for one in self._of_row[row] if one != group)
         if left:
@@ -122,6 +144,13 @@ class GpuSupply:
         else:
             del self._of_row[row]
         self._look_at(row)
+
+    def close(self, group: str) -> None:
+        """A GPU is held for sharing no more; harmless where it is not."""
+        self._opened.pop(group, None)
+        self.withhold(group)
+        self._rows.pop(group, None)
+        self._zones.pop(group, None)
 
     def expose(self, group: str, row: int) -> None:
         """Pods share a GPU that nothing holds: its kubelet may give it to others, so no GPU of the row is to be had."""
@@ -152,15 +181,33 @@ class GpuSupply:
         else:
             self._used.pop(group, None)
             self._pods.pop(group, None)
+            self._leaving.pop(group, None)
         row = self._rows.get(group)
         if row is not None:
             self._look_at(row)
+
+    def leave(self, group: str, *, sign: int = 1) -> None:
+        """A pod that holds a part of a GPU is on its way out, or is it no more with `sign=-1`."""
+        leaving = self._leaving.get(group, 0) + sign
+        if leaving > 0:
+            self._leaving[group] = leaving
+        else:
+            self._leaving.pop(group, None)
+
+    def is_ending(self, group: str) -> bool:
+        """Tell whether pods share a GPU, and all of them are on their way out: then so is its reservation."""
+        return 0 < self.pods(group) <= self._leaving.get(group, 0)
 
     def reservation(self, group: str) -> Reservation | None:
         """Return what holds an open GPU now; None where the group is not open."""
         if group not in self._rows:
             return None
         return self._opened.get(group) or self.reservation_of(group)
+
+    def is_reservation(self, pod: Pod) -> bool:
+        """Tell whether a pod holds a GPU that is opened for sharing: it goes with the last pod that shares it."""
+        held = self.reservation_of(pod.labels.get(GPU_GROUP_LABEL, "")) if pod.gpu_share is None else None
+        return held is not None and held.uid == pod.uid
 
     def is_offered(self, group: str) -> bool:
         """Tell whether parts of a GPU are to be had."""
@@ -204,7 +251,7 @@ class GpuSupply:
         return self._largest[:rows]
 
     def kinds(self, rows: int) -> Ints:
-        """Return by row a number of what is free of each of its GPUs; equal for rows that are alike in this.
+        """Return by row a number of what is free of each of its GPUs and of their zones; equal for rows alike in this.
 
         Args: rows: how many rows there are.
         """
@@ -219,6 +266,14 @@ class GpuSupply:
         """Return what is free of each GPU of a kind of rows, in thousandths, the least first."""
         return self._parts[kind]
 
+    def masks(self, kind: int) -> tuple[int, ...]:
+        """Return the zones of each GPU of a kind of rows as `charged_gpus` does, in the order of `parts`."""
+        return self._masks[kind]
+
+    def zones(self, group: str) -> int:
+        """Return the zones of an open GPU as `charged_gpus` does."""
+        return self._zones[group]
+
     def free_parts(self, rows: Ints) -> Ints:
         """Return what is free of each open GPU of rows, in thousandths; shape (rows, GPUs), 0 where a row has fewer."""
         if not self._of_row:
@@ -230,18 +285,34 @@ class GpuSupply:
 
     def _look_at(self, row: int) -> None:
         self._reserve(row + 1)
-        used = self._used
-        parts = tuple(sorted([WHOLE - used.get(group, 0) for group in self._of_row.get(row, ())]))
-        kind = self._numbers.setdefault(parts, len(self._parts))
+        used, zones = self._used, self._zones
+        gpus = tuple(sorted([(WHOLE - used.get(group, 0), zones[group]) for group in self._of_row.get(row, ())]))
+        parts = tuple([free for free, _ in gpus])
+        kind = self._numbers.setdefault(gpus, len(self._parts))
         if kind == len(self._parts):
             self._parts.append(parts)
+            self._masks.append(tuple([mask for _, mask in gpus]))
         self._kind[row], self._largest[row] = kind, parts[-1] if parts else 0
+
+    def _zones_held(self, group: str) -> int:
+        reservation = self.reservation(group)
+        return 0 if reservation is None else charged_gpus(reservation.charge)
 
     def _reserve(self, rows: int) -> None:
         if rows > len(self._largest):
             more = np.zeros(max(rows, 2 * len(self._largest)) - len(self._largest), np.int64)
             self._largest = np.concatenate([self._largest, more])
             self._kind = np.concatenate([self._kind, more])
+
+
+def charged_gpus(charge: ZoneCharge) -> int:
+    """Return the zones of the GPUs of a charge, as a mask; 0 where they are not known, or the kubelet may choose."""
+    if GPU in charge.uncertain:
+        return 0
+    mask = 0
+    for zone, resource, amount in charge.amounts:
+        mask |= 1 << zone if resource == GPU and amount else 0
+    return mask
 
 
 def padded(parts: Sequence[Sequence[int]]) -> Ints:

@@ -1,10 +1,12 @@
 """Shares of a GPU on the nodes of a cycle: which nodes take one, what it costs there, and which GPUs it gets.
 
-A pod takes parts of GPUs that are open before others are opened: of the open ones those with the least free, or with
-the most where pods are spread. A GPU is opened where the kubelet would give its reservation pod one.
+A pod takes parts of GPUs that are open before others are opened: of the open ones those in the zones that its CPUs and
+memory come from, then those with the least free, or with the most where pods are spread. A GPU is opened where the
+kubelet would give its reservation pod one. The zones of its GPUs count in a row's score as if the kubelet gave them to
+the pod itself.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import cache, cached_property
 from typing import TypeVar
 
@@ -12,7 +14,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
-from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation, padded
+from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation, charged_gpus, padded
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_uid
@@ -44,25 +46,31 @@ def reservation_class() -> PodClass:
 class ShareFit:
     """One class with a share on the rows of a statement; charges are seen as they happen."""
 
-    def __init__(self, share: GpuShare, columns: NodeColumns, config: EngineConfig, states: RowStates) -> None:
+    def __init__(
+        self, share: GpuShare, columns: NodeColumns, config: EngineConfig, states: RowStates, pods: NumaVerdicts
+    ) -> None:
         """Args:
         share: what each pod of the class gets.
         columns: the cycle's own copy.
         config: the shard's settings.
         states: of the rows.
+        pods: what kubelets make of the class itself.
         """
         self.share = share
         self._spread = config.strategy(devices=True) is PlacementStrategy.SPREAD
         self._columns = columns
         self._reservation = reservation_class()
         columns.vector(self._reservation.requests)
-        #: Costs by part, kind of row (`GpuSupply.kinds`), and GPUs that can be opened.
-        self._costs: dict[tuple[int, int, int], int] = {}
-        #: The same by state of a row, kind, part, and whether none of the row's whole GPUs is to be had.
+        #: Costs by part, kind of row (`GpuSupply.kinds`), GPUs that can be opened, and zones of the pod.
+        self._costs: dict[tuple[int, int, int, int], int] = {}
+        #: The same, and alignments, by state of a row, kind, part, and whether none of its whole GPUs is to be had.
         self._of_states: dict[tuple[int, int, int, bool], int] = {}
+        self._alignments: dict[tuple[int, int, int, bool], int] = {}
         self._states = states
         self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
         self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
+        #: None where nothing of the class is ever bound to zones.
+        self._pods_numa = pods if config.numa and not pods.asks_nothing else None
 
     @cached_property
     def parts(self) -> Ints:
@@ -70,7 +78,7 @@ class ShareFit:
         columns, share = self._columns, self.share
         parts = np.full(len(columns.present), share.milli if not share.mib else WHOLE + 1)
         for row, node in enumerate(columns.facts):
-            if node is not None and has_mig_devices(node.labels):
+            if node is not None and (node.gpus_repeated or has_mig_devices(node.labels)):
                 parts[row] = WHOLE + 1
             elif node is not None and share.mib:
                 parts[row] = min(share.part_of(gpu_memory(node.labels)), WHOLE + 1)
@@ -83,12 +91,15 @@ class ShareFit:
 
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
-        key = self._states.state(row), self._columns.gpus.kind(row), self._part(row), bool(self._exposed[row])
+        key = self._likeness(row)
         cost = self._of_states.get(key)
         if cost is None:
             openable = min(max(min(self._closed(row), self._slots(row) - 1), 0), self.share.devices)
-            cost = self._of_states[key] = self._cost(key[2], key[1], openable)
+            cost = self._of_states[key] = self._cost(key[2], key[1], openable, self._zones(row))
         return cost
+
+    def _likeness(self, row: int) -> tuple[int, int, int, bool]:
+        return self._states.state(row), self._columns.gpus.kind(row), self._part(row), bool(self._exposed[row])
 
     def costs(self, rows: Ints) -> Ints:
         """Return the costs of rows as `cost` does; shape (rows,)."""
@@ -97,12 +108,36 @@ class ShareFit:
         slots = columns.allocatable[rows, self._pods] - columns.used[rows, self._pods]
         openable = np.where(self._exposed[rows], 0, np.clip(np.minimum(closed, slots - 1), 0, most))
         kinds, parts = columns.gpus.kinds(len(columns.present))[rows], self.parts[rows]
-        _, first, which = np.unique(
-            (kinds * (most + 1) + openable) * (WHOLE + 2) + parts, return_index=True, return_inverse=True
-        )
-        alike = zip(parts[first].tolist(), kinds[first].tolist(), openable[first].tolist(), strict=True)
+        figures = (kinds * (most + 1) + openable) * (WHOLE + 2) + parts
+        zones = np.zeros(1, np.int64)
+        if self._pods_numa is not None:
+            zones, numbers = np.unique(self._zones_of(rows), return_inverse=True)
+            figures = figures * len(zones) + numbers
+        _, first, which = np.unique(figures, return_index=True, return_inverse=True)
+        pods_zones = zones[figures[first] % len(zones)]
+        alike = zip(*(one.tolist() for one in (parts[first], kinds[first], openable[first], pods_zones)), strict=True)
         costs: Ints = np.array([self._cost(*one) for one in alike], np.int64)[which]
         return costs
+
+    def alignment(self, row: int) -> int:
+        """Return what the zones of the GPUs that a pod gets on a row add to the row's score of zones, or take off."""
+        if self._pods_numa is None:
+            return 0
+        key = self._likeness(row)
+        alignment = self._alignments.get(key)
+        if alignment is None:
+            alignment = self._alignments[key] = self._pods_numa.gain_with(row, self._gpus_zones(row))
+        return alignment
+
+    def alignments(self, rows: Ints) -> Ints:
+        """Return `alignment` of rows; shape (rows,)."""
+        if self._pods_numa is None:
+            return np.zeros(len(rows), np.int64)
+        kinds, states = self._columns.gpus.kinds(len(self._columns.present))[rows], self._states.states(rows)
+        figures = ((states * (kinds.max(initial=0) + 1) + kinds) * (WHOLE + 2) + self.parts[rows]) * 2
+        _, first, which = np.unique(figures + self._exposed[rows], return_index=True, return_inverse=True)
+        found: Ints = np.array([self.alignment(row) for row in rows[first].tolist()], np.int64)[which]
+        return found
 
     @staticmethod
     def openings(costs: Numbers) -> Numbers:
@@ -119,8 +154,8 @@ class ShareFit:
         opened: list[int] = []
         left: list[list[int]] = []
         for row in rows.tolist():
-            part, parts = self._part(row), list(gpus.parts(gpus.kind(row)))
-            taken = [number for number, free in self._in_order(parts) if free >= part][:devices]
+            part, kind = self._part(row), gpus.kind(row)
+            parts, taken = list(gpus.parts(kind)), self._taken(part, kind, self._zones(row))
             for number in taken:
                 parts[number] -= part
             opened.append(devices - len(taken))
@@ -155,8 +190,10 @@ class ShareFit:
             name: returns the group of the first, second, … GPU that is opened.
             created_at: when the pod was created, seconds since the epoch; None where nothing is in doubt.
         """
-        part, share = self._part(row), self.share
-        fitting = [group for free, group in self._open(row) if free >= part][: share.devices]
+        part, share, gpus = self._part(row), self.share, self._columns.gpus
+        # The order of kinds (`GpuSupply.parts`), with the group to decide between GPUs that are alike.
+        groups = sorted([(free, gpus.zones(group), group) for free, group in gpus.free(row)])
+        fitting = [groups[place][2] for place in self._taken(part, gpus.kind(row), self._zones(row))]
         given = [GivenPart(group, part, share.mib) for group in fitting]
         for number in range(share.devices - len(given)):
             group = name(number)
@@ -171,34 +208,62 @@ class ShareFit:
             statement.open(row, group, opening)
         return tuple(given)
 
-    def _cost(self, part: int, kind: int, openable: int) -> int:
-        key = part, kind, openable
+    def _cost(self, part: int, kind: int, openable: int, zones: int) -> int:
+        key = part, kind, openable, zones
         cost = self._costs.get(key)
         if cost is None:
-            cost = self._costs[key] = self._work_out(part, self._columns.gpus.parts(kind), openable)
+            cost = self._costs[key] = self._work_out(*key)
         return cost
 
-    def _work_out(self, part: int, parts: tuple[int, ...], openable: int) -> int:
+    def _work_out(self, part: int, kind: int, openable: int, zones: int) -> int:
         if part > WHOLE:
             return NONE
-        taken = [free for _, free in self._in_order(parts) if free >= part][: self.share.devices]
+        parts = self._columns.gpus.parts(kind)
+        taken = [parts[number] for number in self._taken(part, kind, zones)]
         wanted, waste = self.share.devices - len(taken), min(sum(taken) - part * len(taken), _OPENING - 1)
         if wanted > openable:
             return NONE
         return min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 - waste if self._spread else waste)
 
-    def _in_order(self, parts: Sequence[int]) -> list[tuple[int, int]]:
-        """Return places and what is free of open GPUs in the order in which they are taken."""
-        places = list(enumerate(parts))
-        return places[::-1] if self._spread else places
+    def _taken(self, part: int, kind: int, zones: int) -> list[int]:
+        """Return the places of the open GPUs that a pod takes a part of, in order.
+
+        Args:
+            part: of each, in thousandths.
+            kind: of the row (`GpuSupply.kinds`).
+            zones: of the pod, as a mask.
+        """
+        parts, masks = self._columns.gpus.parts(kind), self._columns.gpus.masks(kind)
+        places = [place for place, free in enumerate(parts) if free >= part]
+        if self._spread:
+            places.reverse()
+        return sorted(places, key=lambda place: not _is_inside(masks[place], zones))[: self.share.devices]
+
+    def _zones(self, row: int) -> int:
+        return 0 if self._pods_numa is None else self._pods_numa.zones(row)
+
+    def _zones_of(self, rows: Ints) -> Ints:
+        _, first, which = np.unique(self._states.kinds(rows), return_index=True, return_inverse=True)
+        zones: Ints = np.array([self._zones(row) for row in rows[first].tolist()], np.int64)[which]
+        return zones
+
+    def _gpus_zones(self, row: int) -> tuple[int, ...]:
+        """Return the zones of the GPUs that a pod gets on a row, as masks, each once; none where no zone has GPUs."""
+        gpus, zones = self._columns.gpus, self._columns.zones
+        kind = gpus.kind(row)
+        taken = self._taken(self._part(row), kind, self._zones(row))
+        masks = {gpus.masks(kind)[place] for place in taken}
+        if len(taken) < self.share.devices:
+            predicted = self._numa.predict(row) if self._numa is not None else None
+            masks.add(0 if predicted is None else charged_gpus(predicted.charge))
+        if 0 in masks and GPU in zones.resources:
+            # It may be any of them.
+            hosting = zones.capacity[row, : int(zones.zone_count[row]), zones.resources[GPU]].tolist()
+            masks.add(sum(1 << zone for zone, amount in enumerate(hosting) if amount))
+        return tuple(sorted(masks - {0}))
 
     def _part(self, row: int) -> int:
         return int(self.parts[row])
-
-    def _open(self, row: int) -> list[tuple[int, str]]:
-        """Return what is free of each open GPU of a row, in the order in which they are taken."""
-        free = self._columns.gpus.free(row)
-        return sorted(free, reverse=True) if self._spread else free
 
     def _closed(self, row: int) -> int:
         """Return how many whole GPUs of a row are to be had."""
@@ -222,6 +287,10 @@ class ShareFit:
         while most and sum(min(one, most) for one in takes) < most * devices:
             most -= 1
         return max(min(most, slots - closed), 1 if most and slots > 1 else 0)
+
+
+def _is_inside(mask: int, zones: int) -> bool:
+    return bool(mask) and not mask & ~zones
 
 
 def opened_gpus(parts: tuple[GivenPart, ...], *, node: str, cycle: str, namespace: str) -> list[GpuOpened]:

@@ -114,7 +114,9 @@ class Statement:
         for operation in reversed(undone):
             row = operation.pod_charge.row
             self.states.restore(row, operation.before)
-            if operation.kind is not _OperationKind.LET_GO:
+            if operation.kind is _OperationKind.LET_GO:
+                self._note_let_go(operation.pod_charge, sign=-1)
+            else:
                 self.leave(operation.pod_charge, sign=1 if operation.kind is _OperationKind.EVICT else -1)
             self._of_row[row].pop()
             self.touched.append(row)
@@ -139,17 +141,14 @@ class Statement:
 
     def open(self, row: int, group: str, opening: Reservation, *, hidden: bool = False) -> None:
         """Open a GPU for sharing: charge its reservation pod to a node."""
-        uid, requests, charge, arrival = opening
-        self.place(PodCharge(uid, row, requests, charge, arrival=arrival, reserves=group, hidden=hidden))
+        uid, requests, charge, arrival, releasing = opening
+        self.place(PodCharge(uid, row, requests, charge, releasing, arrival=arrival, reserves=group, hidden=hidden))
 
     def close(self, group: str) -> None:
         """Take the reservation pod of an open GPU off its node."""
-        gpus = self._columns.gpus
-        reservation = gpus.reservation(group)
+        reservation = self._columns.gpus.reservation(group)
         if reservation is not None:
-            uid, requests, charge, _ = reservation
-            hidden = not gpus.is_offered(group)
-            self.evict(PodCharge(uid, gpus.row(group), requests, charge, reserves=group, hidden=hidden))
+            self.evict(self._reserving(group, reservation))
 
     def evict(self, pod_charge: PodCharge) -> None:
         """Take a pod off its node, as if it were gone, or had never come where this cycle put it over other groups.
@@ -168,9 +167,18 @@ class Statement:
                 self.close(part.group)
 
     def let_go(self, pod_charge: PodCharge) -> None:
-        """Count a pod among those that are being released; it holds what it holds until it is gone."""
+        """Count a pod among those that are being released; it holds what it holds until it is gone.
+
+        So do GPUs of which all pods are being released.
+        """
         self._take(_Operation(_OperationKind.LET_GO, pod_charge, self.states.before(pod_charge.row)))
         self._count_releasing(pod_charge)
+        self._note_let_go(pod_charge)
+        gpus = self._columns.gpus
+        for part in pod_charge.gpus:
+            reservation = gpus.reservation(part.group) if gpus.is_ending(part.group) else None
+            if reservation is not None and not reservation.releasing:
+                self.let_go(self._reserving(part.group, reservation))
 
     def leave(self, pod_charge: PodCharge, *, sign: int = 1) -> None:
         """Leave for the rules of others what a pod leaves where it is, amounts aside; `sign=-1` takes it off again."""
@@ -185,8 +193,12 @@ class Statement:
         gpus = self._columns.gpus
         for part in pod_charge.gpus:
             gpus.hold(part.group, part.milli, sign=sign)
+            if pod_charge.releasing:
+                gpus.leave(part.group, sign=sign)
         if pod_charge.reserves and sign > 0:
-            reservation = Reservation(pod_charge.uid, pod_charge.requests, pod_charge.charge, pod_charge.arrival)
+            reservation = Reservation(
+                pod_charge.uid, pod_charge.requests, pod_charge.charge, pod_charge.arrival, pod_charge.releasing
+            )
             gpus.open(pod_charge.reserves, pod_charge.row, reservation, offered=not pod_charge.hidden)
         elif pod_charge.reserves:
             gpus.close(pod_charge.reserves)
@@ -250,10 +262,25 @@ class Statement:
                 return False
             held = gpus.reservation_of(part.group) if gpus.reservation(part.group) is None else None
             if held is not None and self._is_evicted(held.uid, pod_charge.row):
-                reserves = PodCharge(held.uid, pod_charge.row, held.requests, held.charge, reserves=part.group)
-                if not self.stays_put(reserves):
+                charges = held.uid, pod_charge.row, held.requests, held.charge, held.releasing
+                if not self.stays_put(PodCharge(*charges, reserves=part.group, hidden=held.releasing)):
                     return False
         return True
+
+    def _reserving(self, group: str, reservation: Reservation) -> PodCharge:
+        """Return what the reservation pod of an open GPU is charged with."""
+        gpus = self._columns.gpus
+        uid, requests, charge, _, releasing = reservation
+        hidden = not gpus.is_offered(group)
+        return PodCharge(uid, gpus.row(group), requests, charge, releasing, reserves=group, hidden=hidden)
+
+    def _note_let_go(self, pod_charge: PodCharge, *, sign: int = 1) -> None:
+        """Count a pod among those that leave their GPUs, or no more with `sign=-1`; a GPU that goes gives no parts."""
+        gpus = self._columns.gpus
+        for part in pod_charge.gpus:
+            gpus.leave(part.group, sign=sign)
+        if pod_charge.reserves and not pod_charge.hidden:
+            (gpus.withhold if sign > 0 else gpus.offer)(pod_charge.reserves)
 
     def _count_releasing(self, pod_charge: PodCharge) -> None:
         for sign, releasing in ((-1, False), (1, True)):

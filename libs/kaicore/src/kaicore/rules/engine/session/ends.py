@@ -1,7 +1,8 @@
 """The ends of running pods, in the order in which they come, as vectors: what nodes and queues are rid of by them.
 
 A pod ends by its declared limit, else by the runs of pods like it. One without both is assumed to go on for as long as
-it has run: that only orders those pods.
+it has run: that only orders those pods. A reservation pod has no end of its own: it goes with the last pod that shares
+its GPU.
 """
 
 from collections.abc import Collection, Iterator
@@ -194,6 +195,7 @@ class RunningEnds:
 def _running(session: Session, nodes: Collection[str] | None) -> Iterator[End]:
     given, evicted = session.cycle_input, session.record.evicted
     rows, now, own = given.columns.rows, given.now, session.config.scheduler_name
+    reserves = given.columns.gpus.is_reservation
     for workload in given.workloads.values():
         for member in workload.leaving.values():
             if nodes is None or member.node in nodes:
@@ -202,6 +204,8 @@ def _running(session: Session, nodes: Collection[str] | None) -> Iterator[End]:
             if nodes is not None and member.node not in nodes:
                 continue
             pod = member.pod
+            if reserves(pod):
+                continue
             if member.releasing or uid in evicted:
                 yield End(now, "", member, rows[member.node], known=True, expected=False)
             elif pod.owner is None or pod.owner.kind not in STAYING:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.workload import Workload
-from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL
 
 #: Owners of pods that do not end to make room: one that is gone comes back at once, on the same node.
 STAYING = frozenset({"DaemonSet", "Node"})
@@ -19,7 +20,9 @@ class EndingGroups:
     def __init__(self, session: Session) -> None:
         columns = session.nodes.columns
         workloads = [
-            workload for workload in session.cycle_input.workloads.values() if workload.active and _may_end(workload)
+            workload
+            for workload in session.cycle_input.workloads.values()
+            if workload.active and _may_end(workload, columns)
         ]
         self._workloads = sorted(workloads, key=_preference)
         self._session = session
@@ -32,6 +35,9 @@ class EndingGroups:
                         vectors[member.class_key] = columns.vector(member.requests)
                     key = number, columns.rows[member.node]
                     amounts = vectors[member.class_key]
+                    if member.gpus:
+                        # What holds its GPUs goes, too, if no others share these.
+                        amounts = amounts + len(member.gpus) * columns.vector(reservation_class().requests)
                     held[key] = held[key] + amounts if key in held else amounts
         self._groups = np.array([number for number, _ in held], np.int64)
         self._rows = np.array([row for _, row in held], np.int64)
@@ -64,11 +70,10 @@ class EndingGroups:
         return [self._workloads[number] for number in np.flatnonzero(possible).tolist()]
 
 
-def _may_end(workload: Workload) -> bool:
+def _may_end(workload: Workload, columns: NodeColumns) -> bool:
     pod = next(iter(workload.active.values())).pod
     # The end of a reservation pod makes no room: others share its GPU.
-    reserves = pod.gpu_share is None and GPU_GROUP_LABEL in pod.labels
-    return not reserves and (pod.owner is None or pod.owner.kind not in STAYING)
+    return not columns.gpus.is_reservation(pod) and (pod.owner is None or pod.owner.kind not in STAYING)
 
 
 def _preference(workload: Workload) -> tuple[int, int, str, str, str]:

@@ -250,9 +250,14 @@ class NodeCharges:
         if apart:
             self._charge_again(node)
 
-    def set_releasing(self, entry: PodEntry) -> None:
-        """A terminating pod holds what it holds until it is gone, but is known to let go of it."""
-        releasing = entry.charged and entry.leaving
+    def set_releasing(self, entry: PodEntry, *, ends: bool = False) -> None:
+        """A terminating pod holds what it holds until it is gone, but is known to let go of it.
+
+        Args:
+            entry: the pod.
+            ends: it ends with others that terminate.
+        """
+        releasing = entry.charged and (entry.leaving or ends)
         if entry.releasing == releasing:
             return
         row = self._columns.row(entry.node)

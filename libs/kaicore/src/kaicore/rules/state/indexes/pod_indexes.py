@@ -127,7 +127,7 @@ class PodIndexes:
         self.constraints = ClusterConstraints(self.columns, self.pods)
         self.class_registry = ClassRegistry(self.constraints)
         self.charges = NodeCharges(self.columns, self.pods, self.class_registry.classes)
-        self.shared_gpus = SharedGpus(self.columns, self.pods)
+        self.shared_gpus = SharedGpus(self.columns, self.pods, self.charges)
         self.counters = Counters()
         self.early_releases = EarlyReleases(self.columns, self.class_registry.classes, self.charges, self.counters)
         self.misses = PredictionMisses(self.pods, self.early_releases, self.counters)

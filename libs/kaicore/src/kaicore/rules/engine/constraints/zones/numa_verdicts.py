@@ -2,6 +2,8 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import reduce
+from operator import or_
 
 import numpy as np
 
@@ -100,6 +102,9 @@ class NumaVerdicts:
         self._own = pod_class.numa_policy
         self._scoring = config.numa_scoring
         self._fits: dict[int, tuple[bool, bool, int]] = {}
+        #: By kind, the zones of such a pod; and with the zones of other devices, what these add to the score.
+        self._zones_of: dict[int, int] = {}
+        self._gains_with: dict[tuple[int, tuple[int, ...]], int] = {}
         self._columns = columns
         self._counting = config.evaluator is Evaluator.COUNTING
         self._reconstruct = config.reconstruct_available
@@ -166,16 +171,47 @@ class NumaVerdicts:
             return False, False, 0
         value = UNKNOWN if self._scored else 0
         if self._gains:
-            value = score(
-                zones,
-                row,
-                spans(zones, row, verdict),
-                self._request,
-                scoring=self._scoring,
-                reconstruct=self._reconstruct,
-                most_zones=self._most_zones,
-            )
+            value = self._score(row, spans(zones, row, verdict))
         return True, self.stray(row) is None, value
+
+    def _score(self, row: int, masks: tuple[int, ...]) -> int:
+        return score(
+            self._columns.zones,
+            row,
+            masks,
+            self._request,
+            scoring=self._scoring,
+            reconstruct=self._reconstruct,
+            most_zones=self._most_zones,
+        )
+
+    def zones(self, row: int) -> int:
+        """Return the zones that anything of such a pod may come from, as a mask; 0 where nothing is bound to zones."""
+        kind = self._states.kind(row)
+        mask = self._zones_of.get(kind)
+        if mask is None:
+            mask = self._zones_of[kind] = reduce(or_, self._spans(row), 0)
+        return mask
+
+    def gain_with(self, row: int, others: tuple[int, ...]) -> int:
+        """Return what a row's score changes by if devices of other pods count as the pod's own.
+
+        Args:
+            row: the row.
+            others: the zones of each of those devices, as masks.
+        """
+        if not self._scored or not others:
+            return 0
+        key = self._states.kind(row), others
+        gain = self._gains_with.get(key)
+        if gain is None:
+            own = self._spans(row)
+            gain = self._gains_with[key] = self._score(row, (*own, *others)) - self.fit(row)[2] if own else 0
+        return gain
+
+    def _spans(self, row: int) -> tuple[int, ...]:
+        verdict = self.verdict(row)
+        return () if isinstance(verdict, Rejected) else spans(self._columns.zones, row, verdict)
 
     def stray(self, row: int, *, empty: bool = False) -> Stray | None:
         """Say what a node that admits such a pod would do otherwise than its own policy asks.

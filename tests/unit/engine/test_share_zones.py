@@ -1,0 +1,123 @@
+"""Shares of a GPU by zone: the GPU of a share is one of the zone that the kubelet gives the pod's CPUs from."""
+
+from typing import Any
+
+import pytest
+from kaicore.rules.deciding.why import notes
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events import payloads
+from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuShare
+from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
+
+from tests.factory import GPU, amounts, container, pod
+from tests.workloads import Workloads
+
+ON = EngineConfig(gpu_sharing=True)
+SPREAD = EngineConfig(gpu_sharing=True, placement_strategy=PlacementStrategy.SPREAD)
+UNSCORED = EngineConfig(gpu_sharing=True, numa_scoring=NumaScoring(strategy=ScoringStrategy.OFF))
+#: A zone with few CPUs, and one with many.
+NARROW, WIDE = amounts(cpu=4, memory=32, gpu=1), amounts(cpu=16, memory=32, gpu=1)
+#: The same without a GPU.
+BARE = amounts(cpu=16, memory=32, gpu=0)
+
+
+class Sharing(Workloads):
+    compares_indexes = True
+
+    def share(self, name: str, milli: int, cpu: int = 1, **fields: Any) -> Pod:
+        return self.add_pod(pod(name, cpu=cpu, gpu_share=GpuShare(milli=milli), **fields))
+
+    def zones(self, result: CycleResult) -> dict[str, str]:
+        """By name of placed pods: the node and zone of the GPU that it shares, as it is charged now."""
+        columns, zones = self.state.columns, {}
+        for one in result.placements:
+            mask = columns.gpus.copy().zones(one.gpus[0].group)
+            zones[one.name] = f"{one.node}/{mask.bit_length() - 1}"
+        return zones
+
+    def observe(self, group: str, zone: str) -> None:
+        """The reservation pod of a group is there, and is observed with the GPU of a zone."""
+        opened = self.state.shared_gpus.groups[group].opened
+        fields: dict[str, Any] = {"namespace": opened.namespace, "scheduler_name": "default"}
+        fields |= {"node_name": opened.node, "phase": "Running", "labels": {GPU_GROUP_LABEL: group}}
+        fields["annotations"] = {GPU_INDEX_ANNOTATION: "0"}
+        one = self.add_pod(pod(opened.name, container("resource-reservation", gpu=1), **fields))
+        held = (ContainerPlacement("resource-reservation", zones=(ZoneAmount(zone, {GPU: 1}),)),)
+        seen = payloads.PlacementObserved(
+            one.uid, one.namespace, one.name, opened.node, Placement(Provenance.OBSERVED, held, init=())
+        )
+        self.record(f"pod/{one.uid}", seen)
+
+
+def open_both(config: EngineConfig = ON) -> Sharing:
+    """Of a node's GPUs that of zone 0 has 0.3 free, and that of zone 1 0.5; zone 0 has 2 CPUs, zone 1 has 16."""
+    made = Sharing()
+    made.add_node("n0", NARROW, WIDE)
+    made.share("first", 700)
+    made.share("second", 500, created_at=1)
+    opened = made.cycle(config)
+    assert made.zones(opened) == {"first": "n0/0", "second": "n0/1"}
+    return made
+
+
+@pytest.mark.parametrize("config", [ON, UNSCORED], ids=["scored", "unscored"])
+def test_share_gets_the_open_gpu_of_the_zone_that_its_cpus_fit_in(config: EngineConfig) -> None:
+    made = open_both(config)
+    made.share("wide", 300, cpu=6, created_at=2)
+    assert made.zones(made.cycle(config)) == {"wide": "n0/1"}
+
+
+def test_share_without_exclusive_cpus_gets_the_open_gpu_with_the_least_left() -> None:
+    made = open_both()
+    made.share("any", 300, cpu=6, created_at=2, qos="Burstable")
+    assert made.zones(made.cycle(ON)) == {"any": "n0/0"}
+
+
+def test_spread_share_gets_the_gpu_of_its_zone_before_the_one_with_the_most_left() -> None:
+    made = open_both(SPREAD)
+    made.share("narrow", 200, cpu=1, created_at=2)
+    assert made.zones(made.cycle(SPREAD)) == {"narrow": "n0/0"}
+
+
+def test_share_gets_the_gpu_of_another_zone_where_its_own_has_none_left() -> None:
+    made = open_both()
+    made.share("most", 500, cpu=1, created_at=2)
+    made.share("wide", 300, cpu=6, created_at=3)
+    assert made.zones(made.cycle(ON)) == {"most": "n0/1", "wide": "n0/0"}
+
+
+@pytest.mark.parametrize("strategy", list(PlacementStrategy))
+def test_share_goes_to_the_node_where_its_cpus_and_its_gpu_are_of_one_zone(strategy: PlacementStrategy) -> None:
+    made = Sharing()
+    made.add_node("a-apart", NARROW, BARE)
+    made.add_node("b-aligned", amounts(cpu=4, memory=32, gpu=0), WIDE)
+    made.add_node("c-apart", NARROW, BARE)
+    config = EngineConfig(gpu_sharing=True, placement_strategy=strategy)
+    made.share("one", 300, cpu=6, created_at=1)
+    made.share("two", 300, cpu=6, created_at=2)
+    assert made.placed(made.cycle(config)) == {"one": "b-aligned", "two": "b-aligned"}
+
+
+def test_gpu_counts_where_its_reservation_pod_was_observed() -> None:
+    made = open_both()
+    first, second = made.state.shared_gpus.groups
+    made.observe(first, "node-1")
+    made.observe(second, "node-0")
+    made.share("wide", 200, cpu=6, created_at=2)
+    placed = made.cycle(ON)
+    assert [part.group for one in placed.placements for part in one.gpus] == [first]
+
+
+def test_pod_away_from_its_gpu_says_so() -> None:
+    made = Sharing()
+    made.add_node("n0", NARROW, BARE)
+    made.share("near", 300)
+    made.share("far", 300, cpu=6, created_at=1)
+    made.cycle(ON)
+    near, far = (notes(made.state.pods[f"uid-{name}"], made.state) for name in ("near", "far"))
+    assert not [line for line in near if "GPU" in line]
+    (line,) = [line for line in far if "GPU" in line]
+    assert line == "it shares a GPU of node-0 (predicted), and its own CPUs and memory are of node-1"
