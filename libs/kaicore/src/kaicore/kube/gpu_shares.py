@@ -37,9 +37,6 @@ RECEIVED_FRACTION = "Fraction"
 
 #: The part of each GPU; the second name is an older one of the same value.
 PORTION, _OLD_PORTION = "GPU_PORTION", "RUNAI_NUM_OF_GPUS"
-#: Key of ConfigMaps that older versions made.
-_OLD_DEVICES = "RUNAI-VISIBLE-DEVICES"
-
 #: By which a GPU is named where the device plugin uses CDI.
 _CDI_NAME = "k8s.device-plugin.nvidia.com/gpu={}"
 

@@ -69,7 +69,6 @@ from kaicore.rules.events.reasons.queue import (
     QueueStopped,
     QueueUnsupported,
     ResourceNotCovered,
-    VictimWithinShare,
 )
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.kueue import TOTAL_COUNT
@@ -361,9 +360,6 @@ def _with_skew(pod: Pod, reason: TopologySpread) -> Pod:
 
 def _with_rules(pod: Pod, **fields: object) -> Pod:
     return edited(pod, rules=edited(pod.rules or PodRules(), **fields))
-
-
-_SHARING = (VictimWithinShare, QueueMayNotPreempt, QueueMayNotReclaim)
 
 
 def queue_amendments(asked: Asked) -> Iterator[Amendment]:

@@ -50,8 +50,6 @@ from kaicore.rules.model.pod import Pod, WorkloadRef
 #: Names, of levels, topologies or sub-groups, that are tried instead of one that is not there.
 _MOST_NAMES = 8
 
-_Constraint = TopologyConstraint | None
-
 
 def group_amendments(asked: Asked) -> Iterator[Amendment]:
     """Yield changes of the pods' group and of what it names."""

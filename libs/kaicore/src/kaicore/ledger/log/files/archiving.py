@@ -117,13 +117,6 @@ def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]
             raise CorruptLog(f"{file}: cluster {seal.cluster}: ends at {positions[seal.cluster]}, not at its seal")
 
 
-#: What reading comes to in a file that is no month, or is cut off.
-_NO_MONTH = (
-    *(EOFError, gzip.BadGzipFile, zlib.error, csv.Error),
-    *(AttributeError, LookupError, TypeError, ValueError),
-)
-
-
 def read_month(file: Path) -> Iterator[Event]:
     """Yield the events of a month's file, of which nothing has been checked; those of each cluster in order.
 

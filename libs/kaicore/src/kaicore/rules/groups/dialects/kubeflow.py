@@ -28,7 +28,6 @@ from kaicore.rules.objects.made import Made, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, is_finished, name_of, spec_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire
 
-MPI_JOB = "MPIJob.kubeflow.org"
 REPLICA_TYPE_LABELS = ("training.kubeflow.org/replica-type", "replica-type")
 MPI_ROLE_LABELS = ("training.kubeflow.org/job-role", "mpi-job-role")
 _TRAINING = "training.kubeflow.org"
