@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
@@ -200,8 +200,19 @@ class Story:
         assert encode_state(replay.state) == encode_state(self.state)
 
 
+#: A reservation pod is lost, and made anew, while the last pod that shares its GPU is evicted.
+LOST_ON_THE_WAY_OUT = (
+    [([amounts(cpu=4, memory=32, gpu=1)], "single-numa-node", 0)],
+    [
+        ([(1, 0, {"cpu": 1, "priority": 0}, GpuShare(milli=100))], [("reserve", 1)]),
+        ([(1, 0, {"cpu": 1, "priority": 1}, None)], [("lose", 0), ("reserve", 0)]),
+    ],
+)
+
+
 @settings(max_examples=examples(120), deadline=None)
 @given(NODES, ROUNDS)
+@example(*LOST_ON_THE_WAY_OUT)
 def test_no_gpu_is_opened_and_no_part_is_promised_twice(layout: Any, rounds: Any) -> None:
     story = Story(layout)
     for groups, steps in rounds:

@@ -240,7 +240,9 @@ class SharedGpus:
             self._settle(name)
             return
         self._supply.close(name)
-        if not held:
+        if held:
+            self._charges.set_releasing(entry, ends=self._supply.is_ending(name))
+        else:
             self._by_uid.pop(group.uid, None)
             group.uid = group.found = ""
             self._look(group)
