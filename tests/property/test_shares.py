@@ -205,7 +205,7 @@ LOST_ON_THE_WAY_OUT = (
     [([amounts(cpu=4, memory=32, gpu=1)], "single-numa-node", 0)],
     [
         ([(1, 0, {"cpu": 1, "priority": 0}, GpuShare(milli=100))], [("reserve", 1)]),
-        ([(1, 0, {"cpu": 1, "priority": 1}, None)], [("lose", 0), ("reserve", 0)]),
+        ([(1, 0, {"cpu": 1, "priority": priority}, None) for priority in (0, 0, 1)], [("lose", 0), ("reserve", 0)]),
     ],
 )
 
