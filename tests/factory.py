@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
@@ -98,7 +99,13 @@ def topology(
 
 
 class Cluster(Ledger):
-    """A ledger with words for what happens in a cluster."""
+    """A ledger with words for what happens in a cluster.
+
+    Attributes:
+        may_raise: whether cycles are to raise, and to go on without what they raise with.
+    """
+
+    may_raise = False
 
     def add_node(self, name: str, *zones: Amounts, policy: str = "single-numa-node", **kwargs: Any) -> None:
         """Add a node with the sums of its zones as totals, or `kwargs` where there are none."""
@@ -129,4 +136,5 @@ class Cluster(Ledger):
         used = config or EngineConfig()
         proposal = decide(self.state, used, shard="default", now=self.now, actor="scheduler")
         self.append(proposal.units)
+        assert self.may_raise or proposal.left_out == NOTHING_LEFT_OUT, "a cycle with them raises"
         return proposal.result

@@ -25,6 +25,7 @@ def cluster(*pods: str, nodes: int = 3) -> Cluster:
         made.add_node(f"n{number}", ZONE)
     for name in pods:
         made.add_pod(pod(name, cpu=1, gpu=1))
+    made.may_raise = True
     return made
 
 

@@ -58,6 +58,15 @@ def test_fullness_decides_where_too_little_is_known_or_nothing_wanted(seen: int,
     assert _node_for(cluster, config, cpu=1, gpu=1) == "a-scarce"
 
 
+def test_recent_work_may_have_asked_for_devices_that_no_node_has() -> None:
+    cluster = _models()
+    _saw(cluster, LEAST_PODS, models=("scarce",))
+    cluster.delete_pod(cluster.add_pod(_one("seen-nic", cpu=1, gpu=1, nic=1)))
+    cluster.add_pod(_one("asks", cpu=1, gpu=1))
+    result = cluster.cycle()
+    assert [placed.node for placed in result.placements] == ["b-plain"], result.groups
+
+
 def test_pod_goes_where_it_leaves_no_gpu_without_the_cpus_that_recent_work_asks_for() -> None:
     cluster = Cluster()
     cluster.add_node("a", cpu=16, memory=64, gpu=4)

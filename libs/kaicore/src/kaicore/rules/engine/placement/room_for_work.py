@@ -76,12 +76,16 @@ class RoomForWork:
         mix: at least one class.
         columns: the cycle's own copy, before its first charge.
         """
-        needs = np.stack([columns.vector(one.pod_class.requests) for one in mix])
         shares = [one.pod_class.gpu_share for one in mix]
         #: Places of the classes with a share of a GPU, and of how many GPUs.
         self._shares: Ints = np.flatnonzero([share is not None for share in shares])
         self._shared: Ints = np.array([share.devices for share in shares if share is not None], np.int64)
-        gpus = columns.vector({GPU: len(self._shares)})
+        amounts = [*(one.pod_class.requests for one in mix), {GPU: 1} if len(self._shares) else {}]
+        for one in amounts:
+            columns.vector(one)
+        # All their resources are known now, so vectors have one length.
+        vectors = np.stack([columns.vector(one) for one in amounts])
+        needs, gpus = vectors[:-1], vectors[-1]
         #: Columns of resources that any of the classes asks for.
         self._asked: Ints = np.flatnonzero(needs.any(axis=0) | gpus.astype(bool))
         #: The place of GPUs among them, if any class shares one.
