@@ -16,6 +16,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 from tests.examples import examples
 from tests.factory import amounts, container, pod
 from tests.groups import job
+from tests.invariants import differences
 from tests.workloads import Workloads
 
 ON = EngineConfig(gpu_sharing=True)
@@ -223,6 +224,7 @@ def test_no_gpu_is_opened_and_no_part_is_promised_twice(layout: Any, rounds: Any
             story.start(result)
         for what, pick in steps:
             getattr(story, what)(pick)
+    assert differences(story.state) == []
     story.check_replay()
 
 
