@@ -66,6 +66,18 @@ async def test_gpu_is_closed_and_given_back_when_the_last_of_its_pods_is_over(sc
     assert await node.recorded("GpuClosed") == [GpuClosed("n1", "aaaaaaaa", "Unused")]
 
 
+async def test_reservation_pod_is_deleted_although_another_write_came_between(scene: Scene, node: SharedNode) -> None:
+    a = await node.shared_pod("a")
+    node.start()
+    await node.place(a)
+    await scene.outcomes(1)
+    name = reservation_name("n1", "aaaaaaaa")
+    scene.api.faults(verb="delete", resource="pods", name=name, kind="conflict", times=2)
+    await node.end("a")
+    await node.until_empty()
+    assert await node.recorded("GpuClosed") == [GpuClosed("n1", "aaaaaaaa", "Unused")]
+
+
 async def test_pod_with_parts_of_several_gpus_has_a_label_for_each(scene: Scene, node: SharedNode) -> None:
     pod = await node.shared_pod("a", **{"gpu-fraction-num-devices": "2"})
     node.start(gpu_cdi=True)

@@ -400,8 +400,10 @@ class GpuCloser:
         try:
             await self._client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})
         except ApiStatus as error:
-            # Gone, or another one of its name.
-            if error.code not in (_NOT_FOUND, _CONFLICT):
+            if error.code == _CONFLICT:
+                # Another write came between; or another pod has its name, and the log will say that it is gone.
+                return False
+            if error.code != _NOT_FOUND:
                 self._logger.warning("reservation pod not deleted", pod=pod.name, error=str(error))
                 return False
         except ClusterUnavailable:
