@@ -28,6 +28,7 @@ from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory
+from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
 
@@ -80,12 +81,8 @@ class RoomForWork:
         #: Places of the classes with a share of a GPU, and of how many GPUs.
         self._shares: Ints = np.flatnonzero([share is not None for share in shares])
         self._shared: Ints = np.array([share.devices for share in shares if share is not None], np.int64)
-        amounts = [*(one.pod_class.requests for one in mix), {GPU: 1} if len(self._shares) else {}]
-        for one in amounts:
-            columns.vector(one)
-        # All their resources are known now, so vectors have one length.
-        vectors = np.stack([columns.vector(one) for one in amounts])
-        needs, gpus = vectors[:-1], vectors[-1]
+        *vectors, gpus = _vectors(columns, mix, {GPU: 1} if len(self._shares) else {})
+        needs = np.stack(vectors)
         #: Columns of resources that any of the classes asks for.
         self._asked: Ints = np.flatnonzero(needs.any(axis=0) | gpus.astype(bool))
         #: The place of GPUs among them, if any class shares one.
@@ -187,6 +184,14 @@ class RoomForWork:
             usable, count = usable + fits * of_one, count + fits
         found: Ints = np.where((count >= self._shared) & (needed <= WHOLE), usable * (_DEVICE // WHOLE), 0)
         return found
+
+
+def _vectors(columns: NodeColumns, mix: Sequence[RecentClass], more: Amounts) -> list[Ints]:
+    """Return what classes request, and more amounts, as vectors of one length: each may make resources known."""
+    amounts = [*(one.pod_class.requests for one in mix), more]
+    for one in amounts:
+        columns.vector(one)
+    return [columns.vector(one) for one in amounts]
 
 
 def _memories(columns: NodeColumns, shares: Sequence[GpuShare | None]) -> Ints:
