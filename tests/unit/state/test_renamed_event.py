@@ -53,7 +53,7 @@ def test_readers_take_the_former_name_as_the_present_one(events: list[Event]) ->
     (asked,) = (event for event in events if event.type == FORMER)
     payload = decode_payload(asked)
     assert isinstance(payload, RepairRequested)
-    assert (state.counters.repair_requests, state.counters.evictions) == (1, 1)
+    assert (state.counters.evictions_decided, state.counters.evictions) == ({"Repaired": 1}, 1)
     task = tasks[asked.position - 1]
     assert task is not None
     assert (task.event_id, task.decision) == (asked.id, payload)

@@ -109,7 +109,12 @@ class GpuKeeper:
             self._due.clear()
             lost = self._lost()
             for gpu in lost:
-                await (self._make(gpu) if gpu.gone else self._delete(gpu))
+                if gpu.gone:
+                    await self._make(gpu)
+                else:
+                    # It has ended, and its successor has its name.
+                    pod = ReservationPod(gpu.uid, gpu.opened.namespace, gpu.opened.name, gpu.node)
+                    await _delete(self._client, pod, self._logger)
             tries = tries + 1 if lost else 0
             await asyncio.sleep(backoff(tries, first=_FIRST_REMAKE_S, most=_LAST_REMAKE_S) if tries else 0)
             if self._lost():
@@ -128,17 +133,6 @@ class GpuKeeper:
             pass
         else:
             self._logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
-
-    async def _delete(self, gpu: OpenedGpu) -> None:
-        """Delete a reservation pod that has ended: its successor has its name."""
-        path = pod_path(gpu.opened.namespace, gpu.opened.name)
-        try:
-            await self._client.delete(path, {"preconditions": {"uid": gpu.uid}})
-        except ApiStatus as error:
-            if error.code not in (_NOT_FOUND, _CONFLICT):
-                self._logger.warning("reservation pod not deleted", pod=gpu.opened.name, error=str(error))
-        except ClusterUnavailable:
-            pass
 
 
 #: Seconds between two looks or tries: at first, and at most.
@@ -396,17 +390,23 @@ class GpuCloser:
         return True
 
     async def _delete(self, pod: ReservationPod) -> bool:
-        """Delete a reservation pod; False where the API server does not answer."""
-        try:
-            await self._client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})
-        except ApiStatus as error:
-            if error.code == _CONFLICT:
-                # Another write came between; or another pod has its name, and the log will say that it is gone.
-                return False
-            if error.code != _NOT_FOUND:
-                self._logger.warning("reservation pod not deleted", pod=pod.name, error=str(error))
-                return False
-        except ClusterUnavailable:
+        if not await _delete(self._client, pod, self._logger):
             return False
         self._asked.add(pod.uid)
         return True
+
+
+async def _delete(client: KubeClient, pod: ReservationPod, logger: Logger) -> bool:
+    """Delete a reservation pod; False where the API server did not take that."""
+    try:
+        await client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})
+    except ApiStatus as error:
+        if error.code == _NOT_FOUND:
+            return True
+        # A conflict: another write came between; or another pod has its name, and the log will say that it is gone.
+        if error.code != _CONFLICT:
+            logger.warning("reservation pod not deleted", pod=pod.name, error=str(error))
+        return False
+    except ClusterUnavailable:
+        return False
+    return True

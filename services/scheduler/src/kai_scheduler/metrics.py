@@ -236,10 +236,13 @@ class _StateCollector(Collector):
             "GPUs that pods share and no reservation pod holds",
             len(state.shared_gpus.exposed),
         )
-        yield CounterMetricFamily("kai_repair_requests", "Decisions to evict such a pod", tally.repair_requests)
-        yield CounterMetricFamily(
-            "kai_repair_evictions", "Of those, the ones that the API server took", tally.evictions
+        decided = CounterMetricFamily(
+            "kai_evictions_decided", "Decisions to evict a pod; Repaired: such a pod", labels=["reason"]
         )
+        for reason, count in sorted(tally.evictions_decided.items()):
+            decided.add_metric([reason], count)
+        yield decided
+        yield CounterMetricFamily("kai_evictions", "Of those, the ones that the API server took", tally.evictions)
         yield CounterMetricFamily("kai_decisions", "Pods placed, since the log's first event", tally.placed)
         yield CounterMetricFamily("kai_bound", "Decisions that the API server took", tally.bound)
         failures = CounterMetricFamily("kai_bind_failures", "Failed binds", labels=["reason"])

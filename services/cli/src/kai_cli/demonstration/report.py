@@ -316,8 +316,7 @@ def _misses(state: LogView) -> dict[str, int]:
 
 
 def _evicted(state: LogView) -> dict[str, int]:
-    decided = {**state.counters.evictions_decided, "Repaired": state.counters.repair_requests}
-    return {reason: count for reason, count in sorted(decided.items()) if count}
+    return dict(sorted(state.counters.evictions_decided.items()))
 
 
 @dataclass(frozen=True, slots=True)

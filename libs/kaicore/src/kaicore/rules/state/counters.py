@@ -33,8 +33,8 @@ class Counters(msgspec.Struct):
         disbelieved: observations of more than the pod or the zone can hold, by node.
         cycles: recorded cycles.
         missed: pods that were observed on other zones than their own NUMA policy asks for.
-        repair_requests: decisions to evict one of them.
-        evictions_decided: decisions to evict a pod for another group, by reason.
+        evictions_decided: decisions to evict a pod for another group, by reason; `Repaired` to place it anew where it
+            is on other zones than it asks for, or on a GPU that nothing holds.
         evictions: of all those, the ones that the API server took.
         eviction_failures: the ones that it did not, by reason.
         promises: reserved starts: how many were `made`; how many groups started by the time that was promised first
@@ -55,7 +55,6 @@ class Counters(msgspec.Struct):
     disbelieved: dict[str, int] = {}
     cycles: int = 0
     missed: int = 0
-    repair_requests: int = 0
     evictions_decided: dict[str, int] = {}
     evictions: int = 0
     eviction_failures: dict[str, int] = {}
@@ -85,7 +84,7 @@ class Counters(msgspec.Struct):
         add(self.evictions_decided, payload.reason)
 
     def _count_repair(self, payload: payloads.RepairRequested) -> None:
-        self.repair_requests += 1
+        add(self.evictions_decided, "Repaired")
 
     def _count_eviction(self, payload: payloads.PodEvicted) -> None:
         self.evictions += 1

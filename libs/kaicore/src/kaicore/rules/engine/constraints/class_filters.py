@@ -46,7 +46,7 @@ from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.node import Taint
 from kaicore.rules.numa.columns import Flags, Ints
 
-_REPEATED = ", as a device plugin (HAMi) offers each GPU several times"
+_REPEATED = "a device plugin (HAMi) offers each GPU several times"
 
 
 class ShareFilter:
@@ -78,10 +78,10 @@ class ShareFilter:
         if self._in_all:
             nodes = [columns.facts[row] for row in rows.tolist()]
             repeated = np.array([node is not None and node.gpus_repeated for node in nodes], np.bool_)
-            for alike, why in ((rows[~repeated], ""), (rows[repeated], _REPEATED)):
+            for alike, problem in ((rows[~repeated], ""), (rows[repeated], _REPEATED)):
                 if len(alike):
                     example = columns.names[first_by_name(columns, alike)]
-                    yield NoGpuToShare(nodes=len(alike), example=example, wanted=f"{share.share}{why}")
+                    yield NoGpuToShare(nodes=len(alike), example=example, wanted=str(share.share), problem=problem)
             return
         largest = np.array([share.largest(row) for row in rows.tolist()], np.int64)
         most = rows[largest == largest.max()]

@@ -13,13 +13,15 @@ class NoGpuToShare(NodeReason, frozen=True, kw_only=True):
 
     Attributes:
         wanted: what the pod asks for.
+        problem: why GPUs that the nodes offer are none for it; empty where they offer none, or too small ones.
     """
 
     lasting: ClassVar[bool] = True
     wanted: str = field(name="detail")
+    problem: str = ""
 
     def __str__(self) -> str:
-        return self._nodes(f"without GPUs for {self.wanted}")
+        return self._nodes(f"without GPUs for {self.wanted}{', as ' * bool(self.problem)}{self.problem}")
 
 
 class NoPartOfGpu(NodeReason, frozen=True, kw_only=True):
