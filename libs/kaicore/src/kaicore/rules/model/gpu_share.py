@@ -24,6 +24,7 @@ __all__ = [
     "GPU_GROUP_LABEL_PREFIX",
     "GPU_INDEX_ANNOTATION",
     "GPU_MEMORY_LABEL",
+    "NOT_SHARED",
     "RESERVATION_NAMESPACE",
     "SHARED_GPU",
     "SHARED_IN",
@@ -49,6 +50,8 @@ SHARED_IN = frozenset({"gpu", GPU})
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 #: On a node: the model of its GPUs; with the profile where MIG devices stand for them, as `A100-SXM4-40GB-MIG-1g.5gb`.
 _GPU_PRODUCT_LABEL, _MIG = "nvidia.com/gpu.product", "-MIG-"
+#: In the place of the memory of a node's GPUs: no pod has a part of them.
+NOT_SHARED = -1
 _MIB = 1 << 20
 _ROUNDED_TO_MIB = 100
 #: A name has at most so many characters.
@@ -73,8 +76,10 @@ class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     def part_of(self, memory: int) -> int:
         """Return the part of each GPU on a node, in thousandths; more than `WHOLE` where a GPU is too small.
 
-        Args: memory: of each GPU of the node, in MiB (`gpu_memory`); 0 where that is not known.
+        Args: memory: of each GPU of the node, in MiB (`gpu_memory`); 0 where that is not known, or `NOT_SHARED`.
         """
+        if memory == NOT_SHARED:
+            return WHOLE + 1
         if not self.mib:
             return self.milli
         return max(-(-self.mib * WHOLE // memory), self.milli) if memory else WHOLE + 1

@@ -18,6 +18,7 @@ from kaicore.rules.devices.pools import DeviceId, PoolId
 from kaicore.rules.engine.constraints.claims.supplies import DeviceSupply, VolumeSupply
 from kaicore.rules.engine.constraints.pod_marks import PodMarks
 from kaicore.rules.engine.placement.gpu_supply import GpuSupply
+from kaicore.rules.model.gpu_share import NOT_SHARED, gpu_memory, has_mig_devices
 from kaicore.rules.model.node import Node, NodeTopology, Taint
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
@@ -49,6 +50,8 @@ class NodeColumns:
         self.present: Flags = np.zeros(0, np.bool_)
         self.ready: Flags = np.zeros(0, np.bool_)
         self.unschedulable: Flags = np.zeros(0, np.bool_)
+        #: Memory of each GPU, in MiB; 0 where that is not known, `NOT_SHARED` where no pod may have a part of one.
+        self.gpu_memory: Ints = np.zeros(0, np.int64)
         self.allocatable: Ints = np.zeros((0, 0), np.int64)
         self.used: Ints = np.zeros((0, 0), np.int64)
         self.releasing: Ints = np.zeros((0, 0), np.int64)
@@ -95,6 +98,7 @@ class NodeColumns:
             self.zones.set_kubelet(row, infer_settings(topology, node))
         self.present[row] = node is not None
         self.allocatable[row] = 0
+        self.gpu_memory[row] = 0 if node is None else _gpu_memory(node)
         self._label_values.clear()
         self.offers.pop(row, None)
         if node is None:
@@ -263,11 +267,15 @@ class NodeColumns:
         new_columns = max(old_columns, len(self.resources))
         if (new_rows, new_columns) == (old_rows, old_columns):
             return
-        for name in ("present", "ready", "unschedulable", "taint_set"):
+        for name in ("present", "ready", "unschedulable", "gpu_memory", "taint_set"):
             setattr(self, name, _padded(getattr(self, name), (new_rows,)))
         for name in ("allocatable", "used", "releasing"):
             setattr(self, name, _padded(getattr(self, name), (new_rows, new_columns)))
         self._order = None
+
+
+def _gpu_memory(node: Node) -> int:
+    return NOT_SHARED if node.gpus_repeated or has_mig_devices(node.labels) else gpu_memory(node.labels)
 
 
 def _offers_nothing(_: Node) -> Amounts:

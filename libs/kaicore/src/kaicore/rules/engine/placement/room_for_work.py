@@ -27,7 +27,7 @@ from kaicore.rules.engine.constraints.node_matching import affine, selected
 from kaicore.rules.engine.constraints.taint_tolerance import tolerated_rows
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory
+from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
@@ -106,7 +106,7 @@ class RoomForWork:
         self._none: Ints = np.where(needs.T > 0, 0, _MOST_DEVICES * 1000)
         allowed = np.stack([_allowed(one.pod_class, columns) for one in mix], axis=1)
         # Rows are sorted by the bits of a pattern as one value: by columns it took a third of a cycle on 10,000 nodes.
-        memories = _memories(columns, shares)
+        memories = columns.gpu_memory if len(self._shares) else np.zeros(len(columns.present), np.int64)
         bits = np.concatenate([np.packbits(allowed, axis=1), memories[:, None].view(np.uint8)], axis=1)
         _, first, patterns = np.unique(
             bits.view(np.dtype((np.void, bits.shape[1]))).reshape(-1), return_index=True, return_inverse=True
@@ -192,15 +192,6 @@ def _vectors(columns: NodeColumns, mix: Sequence[RecentClass], more: Amounts) ->
     for one in amounts:
         columns.vector(one)
     return [columns.vector(one) for one in amounts]
-
-
-def _memories(columns: NodeColumns, shares: Sequence[GpuShare | None]) -> Ints:
-    """Return the memory of each GPU by row, in MiB; 0 where no class asks for memory."""
-    memories = np.zeros(len(columns.present), np.int64)
-    if any(share is not None and share.mib for share in shares):
-        for row, node in enumerate(columns.facts):
-            memories[row] = 0 if node is None else gpu_memory(node.labels)
-    return memories
 
 
 def _allowed(pod_class: PodClass, columns: NodeColumns) -> Flags:

@@ -21,7 +21,7 @@ from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.events.payloads import GpuOpened
-from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, gpu_memory, has_mig_devices, reservation_name
+from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, reservation_name
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
@@ -75,14 +75,9 @@ class ShareFit:
     @cached_property
     def parts(self) -> Ints:
         """The part of each GPU that a pod takes, by row, in thousandths; more than `WHOLE` where a GPU is too small."""
-        columns, share = self._columns, self.share
-        parts = np.full(len(columns.present), share.milli if not share.mib else WHOLE + 1)
-        for row, node in enumerate(columns.facts):
-            if node is not None and (node.gpus_repeated or has_mig_devices(node.labels)):
-                parts[row] = WHOLE + 1
-            elif node is not None and share.mib:
-                parts[row] = min(share.part_of(gpu_memory(node.labels)), WHOLE + 1)
-        return parts
+        memories, which = np.unique(self._columns.gpu_memory, return_inverse=True)
+        parts: Ints = np.array([min(self.share.part_of(memory), WHOLE + 1) for memory in memories.tolist()], np.int64)
+        return parts[which]
 
     @cached_property
     def _exposed(self) -> Flags:

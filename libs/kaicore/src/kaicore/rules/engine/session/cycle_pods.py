@@ -10,7 +10,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE, gpu_memory
+from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
 from kaicore.rules.model.pod import Amounts
 
 
@@ -84,8 +84,8 @@ class CyclePods:
 
     @cached_property
     def _least_memory(self) -> int:
-        memories = (gpu_memory(node.labels) for node in self._input.columns.facts if node is not None)
-        return min(filter(None, memories), default=0)
+        memories = self._input.columns.gpu_memory
+        return min(memories[memories > 0].tolist(), default=0)
 
     def charge_of(self, member: Member) -> PodCharge:
         """Return what a running pod is charged with on its node."""
