@@ -46,7 +46,7 @@ docs: $(INSTALLED)  ## the documentation as a site in site/, read without a serv
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 reference: $(INSTALLED)  ## write the pages of docs/reference and the boards of deploy/grafana that are made from the code
-	@$(BIN)/python scripts/reference.py
+	@$(BIN)/python scripts/docs/reference.py
 	@$(BIN)/python scripts/boards.py
 
 image: $(INSTALLED)  ## the image of all services as an OCI layout in build/image, without a container engine; ARGS=--lock, ARGS=--test

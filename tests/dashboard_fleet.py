@@ -9,7 +9,7 @@ from kaicore.rules.deciding.shadow import decide_in_shadow, shadow_config
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Unit
-from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.pods.pod_entry import Stage

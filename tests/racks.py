@@ -9,8 +9,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
-from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
-from kaicore.rules.model.node import Node
+from kaicore.rules.model.node import HOSTNAME, KAI_TOPOLOGY, Node, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import pod

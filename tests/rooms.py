@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from kaicore.rules.model.network_topology import TopologyLevel
+from kaicore.rules.model.node import TopologyLevel
 from kaicore.rules.topology.placing.request import PodsByRow
 from kaicore.rules.topology.tree import TopologyColumns
 from numpy.typing import NDArray

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 import msgspec
-from kai_binder.claims import allocation_document
+from kai_binder.writes.claims import allocation_document
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig, PlacementStrategy

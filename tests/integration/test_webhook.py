@@ -21,7 +21,7 @@ from kai_webhook.main import WebhookSettings, serve
 from kaicore.errors import ApiStatus, ConfigurationError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.runtime.service.http_server import listening_socket
 from kaicore.runtime.service.log_access import LOG

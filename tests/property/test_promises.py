@@ -10,7 +10,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.payloads import TopologyDefinitionObserved
 from kaicore.rules.events.reasons.promise import RoomPromised
 from kaicore.rules.model.group import TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cluster_state import ClusterState
 from msgspec.structs import replace

@@ -11,7 +11,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.topology.placing.request import NO_LEVEL
 
 from tests.examples import examples

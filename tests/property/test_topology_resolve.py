@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HOSTNAME,
     HYPER_NODE,

@@ -6,9 +6,10 @@ from contextlib import contextmanager, nullcontext
 from typing import Any
 from unittest.mock import patch
 
-from kai_binder import binder, lanes
-from kai_binder.attempt import Attempt, outcome_unit
+from kai_binder import binder
 from kai_binder.hub_side import HubSide
+from kai_binder.writes import lanes
+from kai_binder.writes.attempt import Attempt, outcome_unit
 from kai_hub import main as hub_routes
 from kai_scheduler.scheduler import Scheduler
 from kai_webhook.main import KnownTopologies

@@ -4,7 +4,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons import topology as reasons
 from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.model.group import TopologyConstraint
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     HYPER_NODE,
     KAI_TOPOLOGY,
     HyperNode,

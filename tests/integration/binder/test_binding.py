@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_binder.attempt import outcome_unit
-from kai_binder.projection import SNAPSHOT_SCHEMA, BinderProjection, PodTerms
+from kai_binder.projection.open_work import SNAPSHOT_SCHEMA, BinderProjection, PodTerms
+from kai_binder.writes.attempt import outcome_unit
 from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog

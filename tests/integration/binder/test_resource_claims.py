@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from kai_binder.claims import FINALIZER
+from kai_binder.writes.claims import FINALIZER
 from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.device import AllocatedDevice, Allocation, DeviceRequest, ExtendedClaim, ExtendedMapping
 from kaicore.rules.model.selector import Requirement

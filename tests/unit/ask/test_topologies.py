@@ -8,15 +8,15 @@ from kaicore.analysis.ask.topologies import topologies_of
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyQuestion
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     HOSTNAME,
     KUEUE_TOPOLOGY,
     HyperNode,
     HyperNodeMember,
+    Taint,
     TopologyDefinition,
     TopologyLevel,
 )
-from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Owner
 
 from tests.factory import amounts, pod

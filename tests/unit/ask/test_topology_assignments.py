@@ -6,7 +6,7 @@ from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_POD_GROUP
 from kaicore.rules.model.group import PodSet, TopologyConstraint
-from kaicore.rules.model.network_topology import HOSTNAME, KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import HOSTNAME, KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
 
 from tests.factory import amounts
 from tests.workloads import Workloads

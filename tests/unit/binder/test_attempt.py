@@ -4,8 +4,8 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
-from kai_binder.attempt import Ask, Attempt, binding_document, binding_path
-from kai_binder.projection import PodBinding, Task
+from kai_binder.projection.open_work import PodBinding, Task
+from kai_binder.writes.attempt import Ask, Attempt, binding_document, binding_path
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS

@@ -3,7 +3,7 @@
 from typing import Any
 
 import pytest
-from kai_binder.projection import BinderProjection
+from kai_binder.projection.open_work import BinderProjection
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.queues.tree import UNLIMITED

@@ -4,8 +4,8 @@ from uuid import UUID
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kai_binder.lanes import Lanes
-from kai_binder.projection import PodBinding
+from kai_binder.projection.open_work import PodBinding
+from kai_binder.writes.lanes import Lanes
 from kaicore.rules.events.payloads import PodPlaced
 
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from kai_binder.binder import reason_on_pod
-from kai_binder.projection import (
+from kai_binder.projection.open_work import (
     SNAPSHOT_SCHEMA,
     BinderProjection,
     Decision,

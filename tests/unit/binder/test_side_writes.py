@@ -6,9 +6,9 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from kai_binder import side_writes
-from kai_binder.projection import NominatedNode
-from kai_binder.side_writes import SideWrite, SideWrites, nominated_node
+from kai_binder.projection.open_work import NominatedNode
+from kai_binder.writes import side_writes
+from kai_binder.writes.side_writes import SideWrite, SideWrites, nominated_node
 from kaicore.errors import ClusterUnavailable
 
 from tests.virtual_time import run_virtually

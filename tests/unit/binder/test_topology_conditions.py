@@ -4,9 +4,9 @@ from typing import Any
 
 import msgspec
 import pytest
-from kai_binder.projection import BinderProjection
+from kai_binder.projection.open_work import BinderProjection
 from kaicore.rules.events import payloads
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     KAI_TOPOLOGY,
     HyperNode,

@@ -1,11 +1,11 @@
 """Statuses of topologies are folded from the log, and written when they change."""
 
 import msgspec
-from kai_binder.projection import BinderProjection
-from kai_binder.topology_statuses import TopologyStatus
+from kai_binder.projection.open_work import BinderProjection
+from kai_binder.projection.topology_statuses import TopologyStatus
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HyperNode,
     HyperNodeMember,

@@ -1,7 +1,7 @@
 """The binder's work after cycles that leave pods waiting."""
 
 import pytest
-from kai_binder.projection import BinderProjection
+from kai_binder.projection.open_work import BinderProjection
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.explain.waiting_reasons import (
     SingleStartKind,

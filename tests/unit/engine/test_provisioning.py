@@ -13,7 +13,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.group import GroupTemplate, PodSet, TopologyConstraint
-from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.provisioning import (
     ACCEPTED,
     BOOKING_EXPIRED,

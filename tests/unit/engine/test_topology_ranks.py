@@ -10,7 +10,7 @@ from kaicore.rules.engine.topology.unit_trial import keeps
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.group import RankSource
-from kaicore.rules.model.network_topology import TopologyLevel
+from kaicore.rules.model.node import TopologyLevel
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.topology.placing.request import LevelConstraint, SetRequest, Slices
 from kaicore.rules.topology.tree import TopologyColumns

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.model.group import PodSet, SliceLayer
-from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import HOSTNAME
 
 from tests.racks import INDEX, Racks, asks
 

@@ -5,7 +5,7 @@ import json
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.group import TopologyConstraint
-from kaicore.rules.model.network_topology import HYPER_NODE
+from kaicore.rules.model.node import HYPER_NODE
 
 from tests.groups import World, shape, source
 

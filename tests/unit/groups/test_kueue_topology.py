@@ -5,7 +5,7 @@ import json
 import pytest
 from kaicore.rules.groups.labels import NO_RANK, own_rank
 from kaicore.rules.model.group import PodSet, RankSource, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
+from kaicore.rules.model.node import KUEUE_TOPOLOGY
 
 from tests.groups import World, documents, read_pod, shape, source
 

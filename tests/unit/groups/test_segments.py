@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import pytest
 from kaicore.rules.model.group import PodSet, RankSource, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.node import KAI_TOPOLOGY
 
 from tests.groups import World, shape, source
 

@@ -3,7 +3,7 @@
 import pytest
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.node import KAI_TOPOLOGY
 
 from tests.groups import shape, source
 

@@ -2,7 +2,7 @@
 
 import pytest
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import CLUSTER_NETWORK_TOPOLOGY, KAI_TOPOLOGY
+from kaicore.rules.model.node import CLUSTER_NETWORK_TOPOLOGY, KAI_TOPOLOGY
 
 from tests.groups import World, source
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
-from kaicore.rules.model.network_topology import HYPER_NODE
+from kaicore.rules.model.node import HYPER_NODE
 
 from tests.groups import World, shape, source
 

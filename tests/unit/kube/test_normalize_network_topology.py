@@ -14,7 +14,7 @@ from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import TOPOLOGY_KINDS, subject_of_fact, topology_kind
-from kaicore.rules.model.network_topology import HyperNodeMember, TopologyLevel
+from kaicore.rules.model.node import HyperNodeMember, TopologyLevel
 from kaicore.rules.model.selector import Requirement
 from kaicore.yaml_text import load_yaml
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from kai_binder.projection import BinderProjection
+from kai_binder.projection.open_work import BinderProjection
 from kai_ingest.projection import IngestProjection
 from kai_watcher.watcher import snapshot_of
 from kaicore.kube.kinds.facts import Facts

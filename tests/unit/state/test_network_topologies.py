@@ -1,15 +1,15 @@
 """Network topologies in the folded state: they follow definitions and nodes, and a snapshot keeps them."""
 
 from kaicore.rules.events import payloads
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     HYPER_NODE,
     KUEUE_TOPOLOGY,
     HyperNode,
     HyperNodeMember,
+    Node,
     TopologyDefinition,
     TopologyLevel,
 )
-from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.rules.topology.book import TopologyBook, TopologyKey

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kai_binder.projection import BinderProjection
+from kai_binder.projection.open_work import BinderProjection
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.port import Filter

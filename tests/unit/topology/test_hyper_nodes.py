@@ -6,7 +6,7 @@ pkg/webhooks/admission/hypernodes).
 
 import pytest
 from kaicore.errors import InvalidPattern, OverlappingDomains
-from kaicore.rules.model.network_topology import HyperNode, HyperNodeMember
+from kaicore.rules.model.node import HyperNode, HyperNodeMember
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.topology.paths import HyperNodePaths, compile_pattern
 

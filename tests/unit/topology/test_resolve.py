@@ -10,7 +10,7 @@ from kaicore.rules.events.reasons.topology import (
     TopologyNotFound,
 )
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HOSTNAME,
     HYPER_NODE,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HyperNode,
     HyperNodeMember,

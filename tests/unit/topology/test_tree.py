@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     KAI_TOPOLOGY,
     HyperNode,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kai_webhook.app import Judgement, denials_and_warnings, judge
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     KAI_TOPOLOGY,
     HyperNode,
     HyperNodeMember,

@@ -44,13 +44,9 @@ from kaicore.rules.hub.cluster_side import Term
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
-from kai_binder.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
-from kai_binder.claims import Claims, uses_devices
-from kai_binder.gpu_shares import GpuCloser, GpuKeeper, GpuShares
 from kai_binder.hub_side import HubSide, HubSideOptions, NotPermitted
-from kai_binder.lanes import Carrier, Lanes, bring_about
 from kai_binder.metrics import BinderMetrics
-from kai_binder.projection import (
+from kai_binder.projection.open_work import (
     EVENT_TYPES,
     SNAPSHOT_NAME,
     SNAPSHOT_SCHEMA,
@@ -65,9 +61,14 @@ from kai_binder.projection import (
     is_eviction,
     is_provisioning,
 )
-from kai_binder.provisioning import ProvisioningWriter
 from kai_binder.settings import BinderOptions
-from kai_binder.side_writes import (
+from kai_binder.work_share import Work, WorkShare
+from kai_binder.writes.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
+from kai_binder.writes.claims import Claims, uses_devices
+from kai_binder.writes.gpu_shares import GpuCloser, GpuKeeper, GpuShares
+from kai_binder.writes.lanes import Carrier, Lanes, bring_about
+from kai_binder.writes.provisioning import ProvisioningWriter
+from kai_binder.writes.side_writes import (
     SideWrites,
     failed_scheduling_event,
     group_status,
@@ -78,7 +79,6 @@ from kai_binder.side_writes import (
     scheduled_event,
     topology_status,
 )
-from kai_binder.work_share import Work, WorkShare
 
 
 def condition_path(eviction: PodEviction) -> str:

@@ -42,7 +42,7 @@ from kaicore.rules.objects.dispatched import Manifest, ending_of, mark_of, marke
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.process import run_together
 
-from kai_binder.attempt import ACTOR
+from kai_binder.writes.attempt import ACTOR
 
 _NOT_FOUND, _CONFLICT, _UNAUTHORIZED = 404, 409, 401
 

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from kaicore.ledger.bus.leases import Members
 from kaicore.rules.model.replicas import owner
 
-from kai_binder.projection import Decision, NominatedNode, Observation, Task, is_binding, is_eviction
+from kai_binder.projection.open_work import Decision, NominatedNode, Observation, Task, is_binding, is_eviction
 
 #: How often the bus is asked who is live before this binder takes all work.
 _TRIES = 3

@@ -27,9 +27,9 @@ from kaicore.kube.kinds.table import group_kind, topology_kind
 from kaicore.kube.normalize.share_dialects import gpu_share, translated
 from kaicore.kube.wire.objects import PodSpec
 from kaicore.rules.events.reasons.topology import TopologyConstraintInvalid
-from kaicore.rules.model import network_topology
+from kaicore.rules.model import node
 from kaicore.rules.model.group import GroupSource
-from kaicore.rules.model.network_topology import HYPER_NODE, HyperNode
+from kaicore.rules.model.node import HYPER_NODE, HyperNode
 from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, Wire
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.paths import HyperNodePaths
@@ -147,9 +147,9 @@ def _judge_topology(row: Kind[Any], body: bytes, topologies: TopologyBook | None
         problems.append(error)
     judgement = Judgement()
     match row.name:
-        case network_topology.HYPER_NODE:
+        case node.HYPER_NODE:
             judgement.denials += map(str, [*problems, *left_out])
-        case network_topology.CLUSTER_NETWORK_TOPOLOGY:
+        case node.CLUSTER_NETWORK_TOPOLOGY:
             # Nothing of Koordinator's looks at one before it is used.
             judgement.warnings += [f"{error}; the topology is not used" for error in problems]
             judgement.warnings += [f"{error}; it is left out" for error in left_out]

@@ -17,8 +17,8 @@ from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 
 from kai_api.pages.devices import NodeDevices, node_devices
+from kai_api.pages.frame import Part, parts
 from kai_api.pages.pods import asked_text
-from kai_api.pages.rendering import Part, parts
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,9 @@ from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.views import ClusterView, FleetView
 
 from kai_api.pages.devices import claimed
-from kai_api.pages.frame import duration
+from kai_api.pages.frame import Part, duration, gpu_parts, parts
 from kai_api.pages.pods import WaitingLine, waiting_line
 from kai_api.pages.queues import QueueLine, queue_lines
-from kai_api.pages.rendering import Part, gpu_parts, parts
 from kai_api.pages.topology_map import TopologyMap, topology_map
 
 #: Rows of the waiting line and of queues that the overview shows.

@@ -9,7 +9,7 @@ from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.state.pods.agreement import NO_FAULT, Agreement
 from kaicore.rules.state.views import FleetView, PodsView
 
-from kai_api.pages.rendering import Part, parts
+from kai_api.pages.frame import Part, parts
 
 #: Nodes that are listed, those with most misses first; and of the last misses.
 _MOST_NODES, _MOST_MISSES = 50, 50

@@ -22,7 +22,7 @@ from kai_api.auth import check_kind, for_namespaces
 from kai_api.live import LiveLog
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.devices import claim_lines
-from kai_api.pages.frame import MOST_HITS, Places, search
+from kai_api.pages.frame import MOST_HITS, PageRoute, Places, page, search, static_file
 from kai_api.pages.node import node_page
 from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.pods import (
@@ -37,7 +37,6 @@ from kai_api.pages.pods import (
 )
 from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import SPANS, queues_page, reads_reports, spans_of
-from kai_api.pages.rendering import PageRoute, page, static_file
 from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
 
 #: Groups that are shown of the order of a cycle.
@@ -106,7 +105,7 @@ def make_pages(  # long: one small handler for each page
         place = await places.find(request, cluster, at)
         if not (view := current_view()).whole:
             frame, state = await place.look()
-            return page(request, "own.html", frame=frame, model=own_page(state, view))
+            return page(request, "pods/own.html", frame=frame, model=own_page(state, view))
         cycles = await _cycles(inquiry, cluster, head=place.position, limit=_CYCLES)
         frame, state = await place.look()
         return page(request, "overview.html", frame=frame, model=overview(state, cycles))
@@ -120,12 +119,12 @@ def make_pages(  # long: one small handler for each page
         view = current_view()
         namespaces = None if view.whole else view.namespaces
         model = visible_line(waiting_line(state, queue=queue, namespaces=namespaces, number=number), view)
-        return page(request, "waiting.html", frame=frame, model=model)
+        return page(request, "pods/waiting.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/map")
     async def map_page(request: Request, cluster: str, at: str = "", topology: str = "", level: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "map.html", frame=frame, model=topology_map(state, topology=topology, level=level))
+        return page(request, "nodes/map.html", frame=frame, model=topology_map(state, topology=topology, level=level))
 
     @router.get("/clusters/{cluster}/domain")
     async def domain(
@@ -133,12 +132,12 @@ def make_pages(  # long: one small handler for each page
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
         model = domain_page(state, topology=topology, path=path, number=number)
-        return page(request, "domain.html", frame=frame, model=model)
+        return page(request, "nodes/domain.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/nodes/{node}")
     async def node(request: Request, cluster: str, node: str, at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "node.html", frame=frame, model=node_page(state, node))
+        return page(request, "nodes/node.html", frame=frame, model=node_page(state, node))
 
     @router.get("/clusters/{cluster}/queues")
     async def queues(request: Request, cluster: str, at: str = "", resource: str = "gpu", span: str = "") -> Response:
@@ -165,7 +164,9 @@ def make_pages(  # long: one small handler for each page
         rows = await _cycles(inquiry, cluster, head=head, limit=_PAGE_CYCLES)
         frame, _ = await place.look()
         older = rows[-1].position - 1 if len(rows) == _PAGE_CYCLES else 0
-        return page(request, "cycles.html", frame=frame, model={"cycles": rows, "older": older, "first": not before})
+        return page(
+            request, "cycles/cycles.html", frame=frame, model={"cycles": rows, "older": older, "first": not before}
+        )
 
     @router.get("/clusters/{cluster}/cycles/{position}")
     async def cycle(
@@ -181,7 +182,7 @@ def make_pages(  # long: one small handler for each page
         frame, state = await (await places.find(request, cluster, str(chosen.position))).look()
         frame = replace(frame, query=(), live_path=f"{frame.home}/cycles")
         model = cycle_page(steps, chosen.number, state)
-        return page(request, "cycle.html", frame=frame, model=model, placement=placement)
+        return page(request, "cycles/cycle.html", frame=frame, model=model, placement=placement)
 
     @router.get("/clusters/{cluster}/cycles/{position}/order")
     async def cycle_order(request: Request, cluster: str, position: int, at: str = "") -> Response:
@@ -189,7 +190,7 @@ def make_pages(  # long: one small handler for each page
         groups = await inquiry.tried_groups(cluster, steps.cycle)
         frame, _ = await (await places.find(request, cluster, at or str(steps.cycle.input_position))).look()
         model = {"steps": steps, "groups": groups[:_GROUPS], "total": len(groups)}
-        return page(request, "order.html", frame=replace(frame, live_path=f"{frame.home}/cycles"), model=model)
+        return page(request, "cycles/order.html", frame=replace(frame, live_path=f"{frame.home}/cycles"), model=model)
 
     @router.get("/clusters/{cluster}/predictions")
     async def predictions_page(request: Request, cluster: str, at: str = "") -> Response:
@@ -204,12 +205,12 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/segments")
     async def segments_page(request: Request, cluster: str, at: str = "", sizes: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
+        return page(request, "nodes/segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
 
     @router.get("/clusters/{cluster}/shadow")
     async def shadow(request: Request, cluster: str, at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "shadow.html", frame=frame, model=shadow_page(state))
+        return page(request, "pods/shadow.html", frame=frame, model=shadow_page(state))
 
     @router.get("/clusters/{cluster}/search")
     @for_namespaces
@@ -238,7 +239,7 @@ def make_pages(  # long: one small handler for each page
         model = visible_story(story(visible_why(why, view), events, now=state.recorded_at), view)
         entry = state.pods.get(why.uid)
         claims = () if entry is None else claim_lines(state, entry.pod)
-        return page(request, "story.html", frame=frame, model=model, claims=claims)
+        return page(request, "pods/story.html", frame=frame, model=model, claims=claims)
 
     return router
 

@@ -16,8 +16,8 @@ from kaicore.rules.state.views import FleetView
 from kaicore.rules.topology.book import TopologyKey
 from kaicore.rules.topology.paths import Path
 
+from kai_api.pages.frame import Part, gpu_parts
 from kai_api.pages.node import NodeZonesTable, zones_table
-from kai_api.pages.rendering import Part, gpu_parts
 
 #: Domains that are listed, those with most idle nodes first.
 _MOST_DOMAINS = 200

@@ -16,7 +16,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.model.network_topology import HYPER_NODE
+from kaicore.rules.model.node import HYPER_NODE
 from kaicore.rules.state.pods.agreement import NO_FAULT, Agreement, MissCause, contradiction
 from kaicore.rules.state.views import ClusterView, LogView, PodsView
 from kaicore.rules.topology.placing.request import NO_LEVEL

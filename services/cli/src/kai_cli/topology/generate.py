@@ -20,7 +20,7 @@ from kaicore.analysis.trial.simulation.manifest_text import Reading, take_in
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.rules.model.network_topology import HOSTNAME, KAI_TOPOLOGY, NODE_LAYER, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import HOSTNAME, KAI_TOPOLOGY, NODE_LAYER, TopologyDefinition, TopologyLevel
 from kaicore.rules.topology.paths import LabelPaths
 from kaicore.rules.topology.paths import Path as DomainPath
 from kaicore.rules.topology.tree import TopologyTree

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Literal, NamedTuple
 
 from kaicore.errors import ConfigurationError
-from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import HOSTNAME
 from kaicore.spelling import did_you_mean
 
 Preset = Literal["aws", "gke", "oci", "topograph", "nvlink", "compute-domain"]

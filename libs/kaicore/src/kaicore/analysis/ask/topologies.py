@@ -27,7 +27,7 @@ from kaicore.rules.engine.constraints.node_matching import affine, selected, tol
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import node_requests
 from kaicore.rules.model.group import Group
-from kaicore.rules.model.network_topology import HOSTNAME
+from kaicore.rules.model.node import HOSTNAME
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount, parse_amount
 from kaicore.rules.numa.columns import Flags, Ints

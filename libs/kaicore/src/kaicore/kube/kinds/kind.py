@@ -12,8 +12,7 @@ from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.group import GroupSource
-from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
-from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
 from kaicore.rules.model.pod import Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.provisioning import ProvisioningRequest
 from kaicore.rules.model.queue import Queue, ResourceFlavor

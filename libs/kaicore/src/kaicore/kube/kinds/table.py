@@ -95,7 +95,7 @@ from kaicore.rules.groups.labels import (
     X_POD_GROUP,
 )
 from kaicore.rules.model.group import GroupSource
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
     HYPER_NODE,
     KAI_TOPOLOGY,

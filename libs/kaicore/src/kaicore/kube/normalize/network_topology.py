@@ -10,7 +10,7 @@ from kaicore.kube.wire.network_topologies import (
     TopologyLayer,
 )
 from kaicore.kube.wire.resources import named_subject
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     CLUSTER_LAYER,
     CLUSTER_NETWORK_TOPOLOGY,
     HOSTNAME,

@@ -27,7 +27,7 @@ from kaicore.rules.groups.labels import (
 )
 from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import GroupSource, GroupTemplate, MatchPolicy, PodSet, TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.node import KAI_TOPOLOGY
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
 
 #: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.node import KAI_TOPOLOGY
 
 _KAI = "kai.scheduler"
 TOPOLOGY_ANNOTATION = f"{_KAI}/topology"

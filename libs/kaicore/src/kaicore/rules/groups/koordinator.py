@@ -10,7 +10,7 @@ from typing import Any
 from kaicore.rules.events.reasons.group import Malformed
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import MatchPolicy, RankSource, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import CLUSTER_LAYER, CLUSTER_NETWORK_TOPOLOGY
+from kaicore.rules.model.node import CLUSTER_LAYER, CLUSTER_NETWORK_TOPOLOGY
 from kaicore.rules.model.pod import Pod
 
 GANG = "gang.scheduling.koordinator.sh"

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from kaicore.rules.events.reasons.group import Malformed
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
-from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
+from kaicore.rules.model.node import KUEUE_TOPOLOGY
 from kaicore.rules.model.pod import Pod
 
 KUEUE_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from kaicore.rules.groups.kai_topology import named_topology, segment_rank, segments
 from kaicore.rules.groups.kueue import GROUP_NAME, kueue_rank, kueue_topology, refused_group
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
-from kaicore.rules.model.network_topology import HYPER_NODE
+from kaicore.rules.model.node import HYPER_NODE
 
 MODE = "volcano.sh/network-topology-mode"
 HIGHEST_TIER = "volcano.sh/network-topology-highest-tier"

@@ -54,7 +54,7 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
         preferred: level at which they should; if they cannot, the next wider one counts, up to the required one.
         field: where in the object it is said, for people.
         kind: of the object that defines the topology, with its API group
-            (`kaicore.rules.model.network_topology`); empty for any, and for a label that no object tells of.
+            (`kaicore.rules.model.node`); empty for any, and for a label that no object tells of.
         closest: whether the narrowest level above the single nodes counts as preferred.
         unconstrained: whether any place in the topology will do; then the smallest gaps are filled first.
         slices: each size a divisor of that of the next wider layer.

@@ -14,8 +14,7 @@ from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityCl
 from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.group import GroupSource
-from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
-from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
 from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, get_args
 
 from kaicore.rules.events import payloads
-from kaicore.rules.model.network_topology import (
+from kaicore.rules.model.node import (
     HOSTNAME,
     HYPER_NODE,
     LABEL,

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import re2
 
 from kaicore.errors import InvalidPattern, OverlappingDomains
-from kaicore.rules.model.network_topology import HOSTNAME, HyperNode, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import HOSTNAME, HyperNode, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.selector import Requirement, meets
 
 #: Names of domains, from the widest to the narrowest; a domain is named by all of them, for racks of different blocks

@@ -7,7 +7,7 @@ Koordinator v1.8.0 (`makeStatus` in pkg/scheduler/frameworkext/networktopology/t
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kaicore.rules.model.network_topology import CLUSTER_LAYER, TopologyLevel
+from kaicore.rules.model.node import CLUSTER_LAYER, TopologyLevel
 from kaicore.rules.topology.paths import HyperNodeProblem, Path
 from kaicore.rules.topology.tree import TopologyTree
 

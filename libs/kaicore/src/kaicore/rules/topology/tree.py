@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kaicore.errors import OverlappingDomains
-from kaicore.rules.model.network_topology import TopologyLevel
+from kaicore.rules.model.node import TopologyLevel
 from kaicore.rules.topology.paths import Path, Paths
 
 _LAST = np.iinfo(np.int32).max

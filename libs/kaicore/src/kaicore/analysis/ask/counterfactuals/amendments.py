@@ -28,12 +28,13 @@ from kaicore.rules.events.payloads import (
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount
 from kaicore.rules.events.reasons.devices import (
     DevicesTaken,
+    NoGpuToShare,
     NoMatchingDevices,
+    NoPartOfGpu,
     ResourceClaimNotReady,
     ResourceClaimOutOfReach,
 )
 from kaicore.rules.events.reasons.eviction import NeverPreempts
-from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.events.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
 from kaicore.rules.events.reasons.node import (
     NodeAffinityMismatch,
@@ -73,8 +74,7 @@ from kaicore.rules.events.reasons.queue import (
 from kaicore.rules.groups.koordinator import GANG
 from kaicore.rules.groups.kueue import TOTAL_COUNT
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL, KUEUE_QUEUE_LABEL, PREEMPTIBILITY_LABEL
-from kaicore.rules.model.network_topology import HOSTNAME
-from kaicore.rules.model.node import Node
+from kaicore.rules.model.node import HOSTNAME, Node
 from kaicore.rules.model.pod import GPU_SHARE, Pod, PodRules, Toleration
 from kaicore.rules.model.quantity import MEMORY, format_amount
 from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare, ResourceFlavor

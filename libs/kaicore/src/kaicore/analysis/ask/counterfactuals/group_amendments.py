@@ -44,7 +44,7 @@ from kaicore.rules.groups.membership import (
 )
 from kaicore.rules.groups.tree import leaves
 from kaicore.rules.model.group import GroupSource, PodSet, TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
+from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod, WorkloadRef
 
 #: Names, of levels, topologies or sub-groups, that are tried instead of one that is not there.

@@ -31,8 +31,7 @@ from kaicore.rules.events.reasons.eviction import (
 from kaicore.rules.events.reasons.node import RejectedByKubelet
 from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf
 from kaicore.rules.model.gpu_share import GPU
-from kaicore.rules.model.network_topology import HOSTNAME
-from kaicore.rules.model.node import Node
+from kaicore.rules.model.node import HOSTNAME, Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.state.pods.pod_entry import PodEntry

@@ -30,7 +30,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
 from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
+from kaicore.rules.events.reasons.devices import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.events.reasons.node import (
     HistoryIncomplete,
     NodeAffinityMismatch,

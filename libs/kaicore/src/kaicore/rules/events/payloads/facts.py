@@ -8,8 +8,7 @@ import msgspec
 from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.group import GroupSource
-from kaicore.rules.model.network_topology import HyperNode, TopologyDefinition
-from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.queue import Queue, ResourceFlavor

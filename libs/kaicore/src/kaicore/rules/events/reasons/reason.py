@@ -12,7 +12,9 @@ from msgspec import field
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.devices import (
     DevicesTaken,
+    NoGpuToShare,
     NoMatchingDevices,
+    NoPartOfGpu,
     ResourceClaimNotReady,
     ResourceClaimOutOfReach,
 )
@@ -36,7 +38,6 @@ from kaicore.rules.events.reasons.eviction import (
     WaitsForVictims,
     WithinMinimumRuntime,
 )
-from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.events.reasons.group import (
     FlavorNotFound,
     GangDoesNotFit,

@@ -26,7 +26,7 @@ from kaicore.rules.groups.dialects.source import (
 from kaicore.rules.groups.labels import JOB, KUEUE_QUEUE_LABEL, MIN_MEMBER_ANNOTATION
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, JobFailures, PodSet, RankSource
-from kaicore.rules.model.network_topology import KUEUE_TOPOLOGY
+from kaicore.rules.model.node import KUEUE_TOPOLOGY
 from kaicore.rules.objects.made import Made, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, is_finished, name_of, spec_of, status_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire

@@ -22,7 +22,7 @@ from kaicore.rules.groups.labels import (
     queue_name,
 )
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, TopologyConstraint
-from kaicore.rules.model.network_topology import KAI_TOPOLOGY
+from kaicore.rules.model.node import KAI_TOPOLOGY
 from kaicore.rules.model.pod import controller
 from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 from kaicore.rules.model.quantity import parse_duration

@@ -1,0 +1,412 @@
+"""Shares of GPUs, carried out: GPUs held by reservation pods, named to the pods that share them, and closed again.
+
+    GpuOpened, PodPlaced ──▶ reservation pods ──▶ the watcher sees their devices ──▶ ConfigMaps ──▶ labels ──▶ bound
+    last holder over     ──▶ GpuClosed ──▶ reservation pod deleted
+
+As KAI-Scheduler's binder does it, but for four things. What it waits for is in the log, so a binder that starts goes
+on where the one before it ended. A GPU is closed by an event that is conditional on its node's stream, so that no
+placement comes between. A reservation pod is deleted with the grace that its kubelet needs: the API never says that
+a GPU is free before the kubelet has it back.
+
+And a reservation pod that was deleted, evicted, or has failed is made anew. KAI-Scheduler deletes the pods that share
+such a GPU; here they run on. The kubelet chooses the new pod's GPU. Where that is the shared one, all is as before.
+Where it is another, the group takes no more pods until its last one is over, and pods that ask for repair are evicted
+(`kaicore.rules.state.shared_gpus`).
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+
+import msgspec
+from kaicore.backoff import backoff
+from kaicore.errors import (
+    ApiStatus,
+    ClusterUnavailable,
+    IdempotencyConflict,
+    InvalidObject,
+    LogUnavailable,
+    StaleExpectation,
+)
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.gpu_shares import (
+    RECEIVED_FRACTION,
+    RECEIVED_TYPE,
+    Document,
+    ReservationSettings,
+    config_maps,
+    group_labels_patch,
+    reservation_pod,
+)
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import BindFailed, GpuClosed
+from kaicore.runtime.service.logs import Logger
+
+from kai_binder.projection.gpu_groups import GpuGroups, OpenedGpu, ReservationPod, ShareStep, next_step
+from kai_binder.projection.open_work import BinderProjection, PodBinding
+from kai_binder.writes.attempt import ACTOR, pod_path
+
+#: Seconds between two tries: at first, and at most.
+_FIRST_REMAKE_S, _LAST_REMAKE_S = 0.2, 60.0
+
+
+class GpuKeeper:
+    """Makes lost reservation pods anew, as often as it takes."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        settings: ReservationSettings | None,
+        groups: Callable[[], GpuGroups],
+        has: Callable[[str], bool],
+        logger: Logger,
+    ) -> None:
+        """Args:
+        client: to write with.
+        settings: of reservation pods; None where sharing is not enabled, and nothing is made.
+        groups: returns the opened GPUs as the log has them.
+        has: whether work is this binder's, by what it is shared by.
+        logger: to say it in.
+        """
+        self._client = client
+        self._settings = settings
+        self._groups = groups
+        self._has = has
+        self._logger = logger
+        self._due = asyncio.Event()
+        #: By group, what was said of it last.
+        self._said: dict[str, str] = {}
+
+    def look(self) -> None:
+        """Take note that the log has moved on."""
+        exposed = [gpu for gpu in self._groups().exposed() if self._has(f"node/{gpu.node}")]
+        said = {gpu.group: gpu.lost for gpu in exposed if gpu.lost}
+        for gpu in exposed:
+            if gpu.lost and self._said.get(gpu.group) != gpu.lost:
+                self._logger.error(
+                    "pods share a GPU that nothing holds: its kubelet may give it to others",
+                    node=gpu.node,
+                    group=gpu.group,
+                    gpu=gpu.shared,
+                    why=gpu.lost,
+                    pods=len(gpu.holders),
+                )
+        self._said = said
+        if self._lost():
+            self._due.set()
+
+    def _lost(self) -> list[OpenedGpu]:
+        exposed = self._groups().exposed() if self._settings is not None else []
+        return [gpu for gpu in exposed if (gpu.gone or gpu.over) and self._has(f"node/{gpu.node}")]
+
+    async def run(self) -> None:
+        """Make reservation pods anew, until cancelled."""
+        tries = 0
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            lost = self._lost()
+            for gpu in lost:
+                if gpu.gone:
+                    await self._make(gpu)
+                else:
+                    # It has ended, and its successor has its name.
+                    pod = ReservationPod(gpu.uid, gpu.opened.namespace, gpu.opened.name, gpu.node)
+                    await _delete(self._client, pod, self._logger)
+            tries = tries + 1 if lost else 0
+            await asyncio.sleep(backoff(tries, first=_FIRST_REMAKE_S, most=_LAST_REMAKE_S) if tries else 0)
+            if self._lost():
+                self._due.set()
+
+    async def _make(self, gpu: OpenedGpu) -> None:
+        assert self._settings is not None
+        path, pod = f"/api/v1/namespaces/{gpu.opened.namespace}/pods", reservation_pod(self._settings, gpu.opened)
+        try:
+            await self._client.post(path, pod)
+        except ApiStatus as error:
+            # It is there already, and the watcher has not seen it.
+            if error.code != _CONFLICT:
+                self._logger.warning("reservation pod not made anew", pod=gpu.opened.name, error=str(error))
+        except ClusterUnavailable:
+            pass
+        else:
+            self._logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
+
+
+#: Seconds between two looks or tries: at first, and at most.
+_FIRST_S, _LAST_S = 0.05, 2.0
+_NOT_FOUND, _CONFLICT = 404, 409
+
+
+class _Refused(Exception):
+    """A share cannot be carried out, and its pod is given back."""
+
+    def __init__(self, reason: str, message: str, code: int = 0) -> None:
+        super().__init__(message)
+        self.reason, self.message, self.code = reason, message, code
+
+
+def _refusal(what: str, error: ApiStatus) -> _Refused:
+    return _Refused(error.reason or "Unknown", f"{what}: {error.message}", error.code)
+
+
+@contextmanager
+def _unless_gone() -> Iterator[None]:
+    """Pass over that a pod is gone or another one of its name, which its binding finds out as well."""
+    try:
+        yield
+    except ApiStatus as error:
+        if error.code not in (_NOT_FOUND, _CONFLICT):
+            raise _refusal("labels of the pod", error) from error
+
+
+class GpuShares:
+    """Makes ready what a pod with parts of GPUs needs before it is bound."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        *,
+        settings: ReservationSettings | None,
+        cdi: bool,
+        patience_s: float,
+        groups: Callable[[], GpuGroups],
+        is_open: Callable[[PodBinding], bool],
+    ) -> None:
+        """Args:
+        client: to write with.
+        settings: of reservation pods; None where sharing is not enabled.
+        cdi: GPUs are named by CDI.
+        patience_s: how long it may take.
+        groups: returns the opened GPUs as the log has them.
+        is_open: whether there is still anything to do about a decision.
+        """
+        self._client = client
+        self._settings = settings
+        self._cdi = cdi
+        self._patience_s = patience_s
+        self._groups = groups
+        self._is_open = is_open
+
+    async def prepare(self, binding: PodBinding) -> BindFailed | None:
+        """Carry out a decision's parts; None when the pod can be bound, or nothing is left to do about it."""
+        decision = binding.decision
+        try:
+            if self._settings is None:
+                raise _Refused("GpuSharingDisabled", "the binder's setting gpu_sharing is off")
+            async with asyncio.timeout(self._patience_s):
+                devices = await self._reserved(binding, self._settings)
+                if devices:
+                    await self._patiently(binding, lambda: self._tell(binding, devices))
+        except TimeoutError:
+            refused = _Refused("GpuNotReserved", f"the pod's GPUs were not reserved within {self._patience_s:g} s")
+        except _Refused as refusal:
+            refused = refusal
+        else:
+            return None
+        return BindFailed(
+            uid=decision.uid,
+            namespace=decision.namespace,
+            name=decision.name,
+            node=decision.node,
+            code=refused.code,
+            reason=refused.reason,
+            message=refused.message,
+            attempts=0,
+        )
+
+    async def _reserved(self, binding: PodBinding, settings: ReservationSettings) -> list[str]:
+        """Return the pod's GPUs once reservation pods hold them; none when nothing is left to do."""
+        looks = 0
+        asked: set[str] = set()
+        while self._is_open(binding):
+            looks += 1
+            gpus = self._groups().of(binding.decision)
+            step, why = next_step(binding.decision, gpus)
+            match step:
+                case ShareStep.GIVE_UP:
+                    raise _Refused("GpuNotReserved", why)
+                case ShareStep.TELL:
+                    return [gpu.device for gpu in gpus]
+                case ShareStep.RESERVE:
+                    for gpu in gpus:
+                        if not gpu.uid and gpu.group not in asked and await self._reserve(gpu, settings):
+                            asked.add(gpu.group)
+                case ShareStep.WAIT:
+                    pass
+            await asyncio.sleep(backoff(looks, first=_FIRST_S, most=_LAST_S))
+        return []
+
+    async def _reserve(self, gpu: OpenedGpu, settings: ReservationSettings) -> bool:
+        """Make a GPU's reservation pod unless it is there; False where the API server does not answer."""
+        path = f"/api/v1/namespaces/{gpu.opened.namespace}/pods"
+        try:
+            await self._client.post(path, reservation_pod(settings, gpu.opened))
+        except ApiStatus as error:
+            if error.code != _CONFLICT:
+                raise _refusal(f"reservation pod {gpu.opened.name}", error) from error
+        except ClusterUnavailable:
+            return False
+        return True
+
+    async def _tell(self, binding: PodBinding, devices: list[str]) -> None:
+        """Write which GPUs the pod has: first where its containers look, then on the pod itself."""
+        decision = binding.decision
+        path = pod_path(decision.namespace, decision.name)
+        with _unless_gone():
+            pod: Document = msgspec.json.decode(await self._client.get(path))
+            if pod["metadata"]["uid"] != decision.uid:
+                return
+            for document in config_maps(pod, devices=devices, milli=decision.gpus[0].milli, cdi=self._cdi):
+                await self._write_config_map(decision.namespace, document)
+            labels = group_labels_patch(pod["metadata"].get("labels") or {}, decision.gpus)
+            metadata = {"uid": decision.uid, "labels": labels, "annotations": {RECEIVED_TYPE: RECEIVED_FRACTION}}
+            await self._client.patch(path, {"metadata": metadata})
+
+    async def _write_config_map(self, namespace: str, document: Document) -> None:
+        path, name = f"/api/v1/namespaces/{namespace}/configmaps", document["metadata"]["name"]
+        try:
+            await self._client.post(path, document)
+        except ApiStatus as error:
+            if error.code != _CONFLICT:
+                raise _refusal(f"ConfigMap {name}", error) from error
+        else:
+            return
+        try:
+            await self._client.patch(f"{path}/{name}", document)
+        except ApiStatus as error:
+            if error.code == _NOT_FOUND:
+                raise ClusterUnavailable(f"ConfigMap {name} has just gone") from error
+            raise _refusal(f"ConfigMap {name}", error) from error
+
+    async def _patiently(self, binding: PodBinding, write: Callable[[], Awaitable[None]]) -> None:
+        """Write, as often as it takes to be answered."""
+        tries = 0
+        while self._is_open(binding):
+            tries += 1
+            try:
+                await write()
+            except InvalidObject as error:
+                raise _Refused("InvalidShare", str(error)) from error
+            except ClusterUnavailable:
+                await asyncio.sleep(backoff(tries, first=_FIRST_S, most=_LAST_S))
+            else:
+                return
+
+
+class GpuCloser:
+    """Closes GPUs that no pod has a part of, and deletes reservation pods that hold a GPU for nobody."""
+
+    def __init__(
+        self,
+        client: KubeClient,
+        log: EventLog,
+        cluster: str,
+        *,
+        projection: Callable[[], BinderProjection],
+        has: Callable[[str], bool],
+        clock: Callable[[], int],
+        logger: Logger,
+    ) -> None:
+        """Args:
+        client: to delete with.
+        log: gets the events.
+        cluster: the name of the cluster.
+        projection: returns what the log says.
+        has: whether work is this binder's, by what it is shared by.
+        clock: microseconds since the epoch.
+        logger: to say it in.
+        """
+        self._client = client
+        self._log = log
+        self._cluster = cluster
+        self._projection = projection
+        self._has = has
+        self._clock = clock
+        self._logger = logger
+        self._due = asyncio.Event()
+        #: Uids of the reservation pods that the API server was asked to delete.
+        self._asked: set[str] = set()
+
+    def look(self) -> None:
+        """Take note that the log has moved on."""
+        if self._work():
+            self._due.set()
+
+    def _work(self) -> list[OpenedGpu | ReservationPod]:
+        groups = self._projection().gpus
+        self._asked &= groups.leftovers.keys()
+        work: list[OpenedGpu | ReservationPod] = [*groups.unused()]
+        work += [pod for uid, pod in groups.leftovers.items() if uid not in self._asked]
+        return [one for one in work if self._has(f"node/{one.node}")]
+
+    async def run(self) -> None:
+        """Close and delete, until cancelled."""
+        failures = 0
+        while True:
+            await self._due.wait()
+            self._due.clear()
+            done = [
+                await (self._close(one) if isinstance(one, OpenedGpu) else self._delete(one)) for one in self._work()
+            ]
+            failures = 0 if all(done) else failures + 1
+            if failures:
+                await asyncio.sleep(backoff(failures, first=_FIRST_S, most=_LAST_S))
+                self._due.set()
+
+    async def _close(self, gpu: OpenedGpu) -> bool:
+        """Record that a GPU is closed; False where it is to be looked at again.
+
+        The node's version is asked for first: whatever has been placed by then is folded before the holders count.
+        """
+        stream = f"node/{gpu.node}"
+        try:
+            versions = await self._log.stream_versions(self._cluster, [stream])
+            head = (await self._log.head(self._cluster)).position
+            projection = self._projection()
+            if projection.position < head:
+                return False
+            now = projection.gpus.opened.get(gpu.group)
+            if now is None or now.holders:
+                return True
+            reason = now.lost or "Unused"
+            event = NewEvent(
+                id=derived_id(self._cluster, "GpuClosed", gpu.group),
+                stream=stream,
+                payload=GpuClosed(gpu.node, gpu.group, reason),
+                actor=ACTOR,
+                occurred_at=self._clock(),
+                subject=gpu.node,
+            )
+            await self._log.append(self._cluster, [Unit((event,))], expect=versions)
+        except (LogUnavailable, StaleExpectation):
+            return False
+        except IdempotencyConflict:
+            # Another binder has closed it.
+            return True
+        self._logger.info("GPU closed", node=gpu.node, group=gpu.group, reason=reason)
+        return True
+
+    async def _delete(self, pod: ReservationPod) -> bool:
+        if not await _delete(self._client, pod, self._logger):
+            return False
+        self._asked.add(pod.uid)
+        return True
+
+
+async def _delete(client: KubeClient, pod: ReservationPod, logger: Logger) -> bool:
+    """Delete a reservation pod; False where the API server did not take that."""
+    try:
+        await client.delete(pod_path(pod.namespace, pod.name), {"preconditions": {"uid": pod.uid}})
+    except ApiStatus as error:
+        if error.code == _NOT_FOUND:
+            return True
+        # A conflict: another write came between; or another pod has its name, and the log will say that it is gone.
+        if error.code != _CONFLICT:
+            logger.warning("reservation pod not deleted", pod=pod.name, error=str(error))
+        return False
+    except ClusterUnavailable:
+        return False
+    return True
