@@ -179,7 +179,7 @@ def test_room_without_limits_is_not_held_before_the_group_is_old_enough() -> Non
     assert promised(rooms.cycle(late), "gang").unlimited == 1
 
 
-def test_held_room_moves_to_nodes_on_which_less_is_waited_for() -> None:
+def test_held_room_moves_within_a_minute_to_nodes_on_which_less_is_waited_for() -> None:
     rooms = Rooms()
     services = {}
     for name in ("oldest", "older", "young"):
@@ -191,9 +191,15 @@ def test_held_room_moves_to_nodes_on_which_less_is_waited_for() -> None:
     before = promised(rooms.cycle(_ALLOCATE), "gang")
     assert (before.unlimited, nodes["oldest"] in before.names) == (2, False)
     rooms.end(services["oldest"])
+    rooms.pods("urgent", priority=1000)
+    assert rooms.starts() == ["urgent"]
+    kept = promised(rooms.cycle(_ALLOCATE), "gang")
+    assert (kept.names, kept.looked_at) == (before.names, 0), "to look at all that runs costs much"
+    rooms.now += 60_000_000
     after = promised(rooms.cycle(_ALLOCATE), "gang")
-    assert (after.unlimited, nodes["oldest"] in after.names, nodes["older"] in after.names) == (1, True, False)
-    assert after.since == before.since
+    assert (after.unlimited, nodes["oldest"] in after.names, nodes["older"] in after.names) == (2, True, False)
+    assert (after.since, after.looked_at > after.since + 60_000_000) == (before.since, True)
+    assert promised(rooms.cycle(_ALLOCATE), "gang") == after
 
 
 def test_end_of_a_hold_is_waited_for_only_if_a_group_that_fits_is_held_back() -> None:

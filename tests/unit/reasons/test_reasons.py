@@ -21,7 +21,7 @@ LATER = (
     *("wanted", "fitting", "slice_size", "domain", "tried", "domains", "joined"),
     *("request", "provisioning_class", "pods", "stage", "attempt", "ended", "message", "since", "retry_at", "allowed"),
     *("pods_in_slices", "label", "unit", "limit", "node_pool", "needed", "devices", "largest"),
-    *("starts_at", "moved", "expected", "first_starts_at"),
+    *("starts_at", "moved", "expected", "first_starts_at", "looked_at"),
     *("pods_left", "per_day"),
 )
 

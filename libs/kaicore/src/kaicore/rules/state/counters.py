@@ -4,7 +4,6 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import GroupPending, Payload
@@ -120,7 +119,7 @@ class Counters(msgspec.Struct):
             if promised is not None:
                 add(self.promises, "made")
         elif promised is not None:
-            if promised.moved and replace(promised, moved=before.moved) != before:
+            if promised.moved and not promised.is_like(before):
                 add(self.promises, f"moved/{promised.moved}")
         elif given_up is not None:
             add(self.promises, f"given up/{given_up.cause}")

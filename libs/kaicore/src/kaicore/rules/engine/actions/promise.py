@@ -3,7 +3,8 @@ With conservative backfilling it does so for the first `most_promises` gangs, no
 A pod that starts alone counts like a gang once it has waited for `promise_alone_after_us`, if younger ones run.
 
 What is promised is recorded with the group's reasons (`RoomPromised`), and looked at again in each cycle: on its nodes,
-and on all nodes only where it no longer holds there by its time. It stays with its group until that has started or has
+and on all nodes only where it no longer holds there by its time; for room that is only held, once a minute as well. It
+stays with its group until that has started or has
 no right to it any more. Only a group of higher priority takes its place.
 """
 
@@ -28,6 +29,9 @@ from kaicore.rules.queues.tree import gpus_of
 
 #: How many groups of different kinds a cycle works out a start for, at most.
 _MOST_TRIED = 8
+#: For room that is only held all nodes are looked at no sooner than so long after the last time, microseconds: to look
+#: at all that runs costs a second on 10,000 nodes.
+_LOOKED_AT_AFTER_US = 60_000_000
 
 
 class PromiseStart(CycleAction):
@@ -46,6 +50,8 @@ class PromiseStart(CycleAction):
         self._recorded = standing
         self._given_up = {key: one for key, one in promised.items() if isinstance(one, PromiseGivenUp)}
         self._ends = RunningEnds(session)
+        #: Keys of the groups for which no other nodes than those recorded were looked at.
+        self._kept: set[str] = set()
         #: Why groups of this scheduler have no promise any more.
         self._causes: dict[str, PromiseGivenUp] = {}
 
@@ -139,12 +145,20 @@ class PromiseStart(CycleAction):
         steps, _ = session.gangs.joint_steps(group)
         if not steps:
             return GiveUpReason.NOT_READY
-        if session.config.backfill is Backfill.EASY and not self._recorded[key].unlimited:
+        if session.config.backfill is Backfill.EASY and not self._is_to_be_looked_for(key):
             kept = self._kept_where_it_is(key, steps)
             if kept is not None:
+                self._kept.add(key)
                 return kept
+        self._kept.discard(key)
         with Outlook(session, self._ends.all(), after) as outlook:
             return outlook.promise(steps)
+
+    def _is_to_be_looked_for(self, key: str) -> bool:
+        """Tell whether room is only held for a group, and was looked for on all nodes long enough ago."""
+        before = self._recorded[key]
+        looked_at = before.looked_at or before.since
+        return bool(before.unlimited) and not 0 <= self.session.cycle_input.now - looked_at < _LOOKED_AT_AFTER_US
 
     def _kept_where_it_is(self, key: str, steps: Steps) -> Promise | None:
         """Return a promise on the nodes on which it was recorded; None if it holds no longer there, or only later.
@@ -155,7 +169,7 @@ class PromiseStart(CycleAction):
         ends = self._ends.on(frozenset(before.names.split(", ")))
         with Outlook(self.session, ends) as outlook:
             kept = outlook.promise(steps)
-        if not isinstance(kept, Promise) or kept.fits or kept.unlimited:
+        if not isinstance(kept, Promise) or kept.fits or kept.unlimited > before.unlimited:
             return None
         return kept if kept.starts_at <= before.starts_at else None
 
@@ -275,7 +289,13 @@ class PromiseStart(CycleAction):
             first_starts_at=(before.first_starts_at or before.starts_at if before else 0) or promise.starts_at,
         )
         if before is not None:
-            reason = replace(reason, moved=self._why_moved(before, reason))
+            easy = self.session.config.backfill is Backfill.EASY
+            looked_at = before.looked_at if pending_group.key in self._kept else now
+            reason = replace(
+                reason,
+                moved=self._why_moved(before, reason),
+                looked_at=looked_at if easy and promise.unlimited else 0,
+            )
         pending_group.reasons = (reason, *pending_group.reasons)
 
     def _wait_for_ends_of_holds(self) -> None:
@@ -297,7 +317,7 @@ class PromiseStart(CycleAction):
         """Return why a promise is another one than was recorded before; what was recorded where it is the same."""
         columns = self.session.nodes.columns
         rows = [columns.rows.get(name, -1) for name in before.names.split(", ")]
-        if replace(now, moved=before.moved) == before:
+        if now.is_like(before):
             return before.moved
         if any(row < 0 or not (columns.present[row] and columns.ready[row]) for row in rows):
             return "nodes are gone or not ready"

@@ -1,6 +1,9 @@
 """Reasons of reserved starts (decision 0660): room is promised to a group, would be taken from it, or no longer is."""
 
+from typing import Self
+
 from msgspec import field
+from msgspec.structs import replace
 
 from kaicore.rules.events.reasons.base import CodedReason, plural, time_text
 
@@ -22,6 +25,8 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
         first_starts_at: the first time at which a start was promised, microseconds since the epoch; 0 for none.
         since: when room was promised first, microseconds since the epoch.
         moved: why the promise is not the first one; empty if it is.
+        looked_at: when all nodes were looked at last for room that is only held, microseconds since the epoch; 0 if
+            not since it was promised.
     """
 
     nodes: int = 0
@@ -33,6 +38,11 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
     moved: str = ""
     expected: int = 0
     first_starts_at: int = 0
+    looked_at: int = 0
+
+    def is_like(self, other: Self) -> bool:
+        """Tell whether another record promises the same, whyever and whenever it was looked for."""
+        return replace(self, moved=other.moved, looked_at=other.looked_at) == other
 
     def __str__(self) -> str:
         first = self.names.split(", ")[:_MOST_NAMES]
