@@ -486,7 +486,6 @@ class Relay:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        log: what to relay.
         bus: where to.
         clusters: which; empty for all that the log has.
         options: how.

@@ -261,7 +261,6 @@ class EventFeed:
         """Args:
         log: the truth.
         bus: None to read from the log alone.
-        cluster: the name of the cluster.
         after: position of the event before the first to read.
         options: how to read.
         observer: is called with what the feed does.

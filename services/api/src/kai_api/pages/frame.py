@@ -60,7 +60,6 @@ def search(state: ClusterView, text: str, view: View = EVERYTHING) -> tuple[Hit,
     """Return what has a text in its name: equal names first, then by name; of `a/b`, b in namespace a.
 
     Args:
-        state: of the cluster.
         text: what is looked for.
         view: what the caller may see.
     """
@@ -129,8 +128,6 @@ class Frame:
     """A page's place.
 
     Attributes:
-        cluster: the name of the cluster.
-        clusters: all that there are.
         position: the page's place in the log.
         first: the first position that there is a state of.
         head: the log's end.
@@ -273,7 +270,6 @@ class Places:
 
         Args:
             request: the page's.
-            cluster: the name of the cluster.
             at: a moment; empty for the log's end.
 
         Raises:

@@ -100,7 +100,6 @@ def overview(state: ClusterView, cycles: tuple[CycleRow, ...]) -> Overview:
     """Return the model of a cluster's first page.
 
     Args:
-        state: of the cluster.
         cycles: the last ones, as lists have them.
     """
     queues = queue_lines(state, "gpu")

@@ -56,7 +56,6 @@ class SideWrite:
 
     Attributes:
         kind: `annotation`, `nomination`, `condition`, `event`, `group-status`, `queue-status` or `topology-status`.
-        uid: of the object.
         method: `PATCH` or `POST`.
         path: where.
         body: what; a function is asked when it is the write's turn, and returns None when there is nothing to write.
@@ -233,7 +232,6 @@ class SideWrites:
         self, client: KubeClient, *, rate: float, busy: Callable[[], bool], observer: SideWritesObserver
     ) -> None:
         """Args:
-        client: to write with.
         rate: writes per second at most.
         busy: whether bindings wait.
         observer: is called with what became of writes.

@@ -47,7 +47,6 @@ def shared_gpus_of(state: FleetView, parts: Iterable[GpuPart], uid: str) -> list
 
     Args:
         state: as of the answer; it may know a group no more.
-        parts: of the pod.
         uid: the pod's; it is not named as a holder.
     """
     groups = state.shared_gpus.groups
@@ -100,7 +99,6 @@ def kubelet_text(state: FleetView, name: str) -> str:
 
     Args:
         state: with the node, and the configuration of its shard.
-        name: the node's.
     """
     row = state.columns.rows.get(name)
     topology = None if row is None else state.columns.topologies[row]
@@ -169,7 +167,6 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
     """Return why a pod was placed where it is.
 
     Args:
-        state: as of the answer.
         entry: the pod as it is now; None for one that is gone.
         placed: the decision.
     """

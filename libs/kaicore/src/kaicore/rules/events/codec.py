@@ -93,8 +93,6 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
     """Return an event as a log would record it, but without its hash: for states that no log is behind.
 
     Args:
-        new: the event.
-        cluster: the name of the cluster.
         position: its place among the cluster's events.
         version: its place in its stream.
         recorded_at: microseconds since the epoch.

@@ -70,7 +70,6 @@ class GroupOwners:
         """Bring it up to date.
 
         Args:
-            index: of the groups.
             tree: the queues, another one whenever they have changed.
             basis: what else owners depend on, for all groups alike.
             owner_of: tells who decides about a waiting group, by its key; None for no replica.

@@ -262,7 +262,6 @@ class ReadModels:
     def __init__(self, log: EventLog, store: ViewStore) -> None:
         """Args:
         log: which moments are of.
-        store: the read models.
         """
         self._log = log
         self._store = store
@@ -283,7 +282,6 @@ class ReadModels:
         """Return what became of pods, the last one first; those that are gone, too.
 
         Args:
-            cluster: the name of the cluster.
             namespaces: only of these; None for all.
             namespace: only of this one.
             name: only pods of this name.
@@ -329,7 +327,6 @@ class ReadModels:
         """Return how full a cluster was, a point for each step in which something was recorded: how it ended.
 
         Args:
-            cluster: the name of the cluster.
             since: a moment; by default the log's beginning.
             until: a moment; by default the log's end.
             step: a duration such as 1h; by default a minute, or as long that there are no more than 5,000 points.

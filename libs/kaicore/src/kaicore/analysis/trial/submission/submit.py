@@ -247,7 +247,6 @@ class Submissions(StartForecasts):
         """Say what would become of manifests; see `kaicore.analysis.trial.submission.submit`.
 
         Args:
-            cluster: the name of the cluster.
             objects: in any order, with apiVersion and kind.
             at: as of which moment (`kaicore.analysis.replay.moments`); empty for now. In the past the time is that of
                 the last event.
