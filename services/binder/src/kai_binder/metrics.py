@@ -85,7 +85,7 @@ class BinderMetrics:
         self._retries.labels(self._cluster, str(code)).inc()
 
     def side_write(self, kind: str, result: str) -> None:
-        """See `SideWritesObserver.side_write`."""
+        """Count a write of a kind by its result."""
         self._side_writes.labels(self._cluster, kind, result).inc()
 
     def disputed(self) -> None:

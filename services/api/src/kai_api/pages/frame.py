@@ -131,7 +131,7 @@ class Frame:
         position: the page's place in the log.
         first: the first position that there is a state of.
         head: the log's end.
-        recorded_at, head_recorded_at: of these two, microseconds since the epoch.
+        recorded_at: of the page's position, microseconds since the epoch.
         live: whether the page follows the log's end.
         cycle_before, cycle_after: positions right after the last cycle before and the first one behind; 0 for none.
         path, query: the page's address, without the position.
@@ -146,7 +146,6 @@ class Frame:
     first: int
     head: int
     recorded_at: int
-    head_recorded_at: int
     live: bool
     cycle_before: int
     cycle_after: int
@@ -294,7 +293,6 @@ class Places:
             first=await self._log.retired(cluster),
             head=head.position,
             recorded_at=0,
-            head_recorded_at=head.recorded_at,
             live=not at,
             cycle_before=0,
             cycle_after=after,

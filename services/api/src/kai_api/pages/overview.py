@@ -63,7 +63,6 @@ class Overview:
     per_gpu: str
     resources: tuple[ResourceBar, ...]
     queues: tuple[QueueLine, ...]
-    more_queues: int
     waiting: WaitingLine
     map: TopologyMap
     cycles: tuple[CycleRow, ...]
@@ -113,7 +112,6 @@ def overview(state: ClusterView, cycles: tuple[CycleRow, ...]) -> Overview:
         per_gpu=", ".join(f"{format_amount(name, amount)} {name}" for name, amount in per_gpu.items()),
         resources=tuple(resources),
         queues=queues[:_ROWS],
-        more_queues=max(0, len(queues) - _ROWS),
         waiting=waiting_line(state, limit=_ROWS),
         map=topology_map(state),
         cycles=cycles,

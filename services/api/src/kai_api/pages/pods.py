@@ -32,13 +32,11 @@ class Span:
 
     Attributes:
         kind: waiting, placed, bound, running, leaving, ended or failed; its class in the style sheet.
-        began_at: position of the event that began it.
         start, width: in hundredths of the lane.
         text: for people.
     """
 
     kind: str
-    began_at: int
     start: float
     width: float
     text: str
@@ -163,7 +161,7 @@ def _lane(events: list[Event], began: int, ended: int) -> Lane | None:
         if kind is not LifeStage.GONE:
             lasted = until - event.recorded_at
             start, width = (round(100 * part / whole, 2) for part in (event.recorded_at - began, lasted))
-            spans.append(Span(kind, event.position, start, width, f"{kind} for {duration(lasted / 1e6)}"))
+            spans.append(Span(kind, start, width, f"{kind} for {duration(lasted / 1e6)}"))
     return Lane(life.seen.namespace, life.seen.name, life.node, tuple(spans))
 
 

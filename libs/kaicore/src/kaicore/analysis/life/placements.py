@@ -12,7 +12,6 @@ from kaicore.analysis.life.cycle_observers import PlacementScores
 from kaicore.analysis.life.why_answers import GpuPartAnswer, NodeScore, PartHolder, PlacementAnswer, SharedGpuAnswer
 from kaicore.rules.deciding.why import miss_notes, zones_text
 from kaicore.rules.engine.config import KubeletOverride
-from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, WHOLE, GpuPart, gpus_text
@@ -171,7 +170,11 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
         placed: the decision.
     """
     decision, scores = placed.decision, placed.scores
-    nodes = [] if scores is None else [_score(name, one, chosen=name == decision.node) for name, one in scores.ranked]
+    nodes = (
+        []
+        if scores is None
+        else [NodeScore.copied(one, node=name, chosen=name == decision.node) for name, one in scores.ranked]
+    )
     observed = "" if entry is None else zones_text(entry.observed).removeprefix(" zones ")
     agreement = None if entry is None else entry.agreement
     devices = entry is not None and any(not is_native(name) for name in entry.requests)
@@ -194,25 +197,6 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
         domains=decision.domains,
         rank=decision.rank,
         gpus=shared_gpus_of(state, decision.gpus, decision.uid),
-    )
-
-
-def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
-    return NodeScore(
-        node=name,
-        chosen=chosen,
-        preference=one.preference,
-        leaves_devices=one.leaves_devices,
-        avoided=one.avoided,
-        keeps_policy=one.keeps_policy,
-        choices=one.choices,
-        near=one.near,
-        zones=one.zones,
-        whole=one.whole,
-        room_taken=one.room_taken,
-        opened=one.opened,
-        idle_devices=one.idle_devices,
-        full=one.full,
     )
 
 

@@ -186,18 +186,7 @@ class _Groups:
         return sorted(dict.fromkeys(listed), key=weight)
 
     def _victims(self, key: str) -> list[SubmittedEviction]:
-        return [
-            SubmittedEviction(
-                namespace=one.namespace,
-                name=one.name,
-                node=one.node,
-                group=one.group,
-                reason=one.reason,
-                fits_on=one.fits_on,
-            )
-            for one in self._evictions
-            if one.preemptor == key
-        ]
+        return [SubmittedEviction.copied(one) for one in self._evictions if one.preemptor == key]
 
     def _pod(self, entry: PodEntry) -> SubmittedPod:
         placed = self._placed.get(entry.pod.uid)
