@@ -443,12 +443,12 @@ class VictimSearch:
 
     @property
     def cost(self) -> int:
-        """See `Evictions`."""
+        """Of all victims so far."""
         return sum(victim_set.cost for victim_set in self._victim_sets)
 
     @property
     def exhausted(self) -> bool:
-        """See `Evictions`."""
+        """True if this cycle may try no more."""
         return self._session.steps_left <= 0
 
     def savepoint(self) -> int:
