@@ -115,6 +115,9 @@ class ClusterState(PodIndexes):
 
     Who only reads takes a view of it (`kaicore.rules.state.views`), named by part: log, pods, fleet, work, queues.
 
+    The parts are objects of modules of their own, and stand side by side. Sub-objects by subject would lengthen some
+    1,800 expressions and hide nothing from a reader that the views show.
+
     Attributes:
         versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,
             shadows, and queues that work was taken back from.
