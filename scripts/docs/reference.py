@@ -42,8 +42,9 @@ from kaicore.kube.wire.resources import Resource
 from kaicore.ledger.feed import FeedMetrics
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events import codec, payloads
+from kaicore.rules.events import codec
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads.base import payload_types
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.state.cluster_state import ClusterState
@@ -157,7 +158,7 @@ def _command(section: str) -> str:
 
 def events() -> str:
     """The event types, a line each, and the envelope around each event."""
-    by_name = {cls.__name__: cls for cls in payloads.Payload.__subclasses__()}
+    by_name = {cls.__name__: cls for cls in payload_types()}
     recorded = {cls.__name__ for kind in KINDS for cls in (kind.observed, kind.deleted)}
     types = [name for name in codec.event_types() if name not in recorded]
     parts = sorted(name for name in by_name if name not in codec.event_types())

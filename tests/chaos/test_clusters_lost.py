@@ -17,6 +17,7 @@ import pytest
 from kai_cli.hub import clusters as cluster_commands
 from kai_cli.hub import dispatches as dispatch_commands
 from kai_cli.sources.paths import RunningCluster
+from kai_cli.sources.source import HubSource
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
@@ -94,7 +95,7 @@ async def submit(stack: LiveStack, name: str, *clusters: str) -> None:
     file = stack.directory.root / f"{name}.json"
     file.write_text(json.dumps(job(name)))
     root = stack.directory.root
-    await asyncio.to_thread(dispatch_commands.submit, file, cluster=list(clusters), data_dir=root)
+    await asyncio.to_thread(dispatch_commands.submit, file, cluster=list(clusters), source=HubSource(data_dir=root))
 
 
 async def until(stack: LiveStack, name: str, condition: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
@@ -131,7 +132,7 @@ async def test_dispatches_move_from_a_drained_and_a_frozen_cluster_and_run_once(
     await until(stack, "drained", lambda row: row["stage"] == "Started")
 
     with frozen(*processes_of("e2e-3", "scheduler", "apiserver", "binder", "watcher")):
-        await asyncio.to_thread(cluster_commands.cluster_drain, first, data_dir=root)
+        await asyncio.to_thread(cluster_commands.cluster_drain, first, source=HubSource(data_dir=root))
         await submit(stack, "elsewhere")
         await until(stack, "elsewhere", lambda row: row["stage"] == "Started" and row["cluster"] != first)
 

@@ -5,6 +5,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from kai_cli.hub import clusters as cluster_commands
 from kai_cli.hub import dispatches as dispatch_commands
+from kai_cli.sources.source import HubSource
 from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.queries import Inquiry
@@ -191,17 +193,13 @@ async def test_submit_shows_where_work_goes_and_why_not_elsewhere(
 ) -> None:
     file = tmp_path / "wide.yaml"
     file.write_text(json.dumps(manifest("wide", cpu=8)))
-    assert (
-        await asyncio.to_thread(
-            dispatch_commands.submit, file, cluster=["a,b"], database_url=database_url, wait_s=PATIENCE_S
-        )
-        == 0
-    )
+    submit = partial(dispatch_commands.submit, file, source=HubSource(database_url=database_url), wait_s=PATIENCE_S)
+    assert await asyncio.to_thread(submit, cluster=["a,b"]) == 0
     shown = capsys.readouterr().out
     assert "in cluster a: " in shown
     assert "; not b: " in shown
     file.write_text(json.dumps(manifest("too-wide", cpu=9)))
-    assert await asyncio.to_thread(dispatch_commands.submit, file, database_url=database_url, wait_s=PATIENCE_S) == 0
+    assert await asyncio.to_thread(submit) == 0
     shown = capsys.readouterr().out
     assert "waits at the hub" in shown
     assert all(f"{cluster}: " in shown for cluster in "abc")
@@ -313,7 +311,7 @@ async def _has(member: Member, pod: str) -> bool:
 
 
 def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url: str, tmp_path: Path) -> None:
-    url: dict[str, Any] = {"database_url": database_url}
+    url: dict[str, Any] = {"source": HubSource(database_url=database_url)}
     broken, dead, work = tmp_path / "broken", tmp_path / "dead", tmp_path / "work.yaml"
     broken.write_text("no: kubeconfig")
     dead.write_text(yaml.safe_dump(kubeconfig("http://127.0.0.1:9")))

@@ -38,7 +38,6 @@ class LiveLog:
         It ends when `close` is called.
 
         Args:
-            cluster: the name of the cluster.
             after: the last position that is known already; None begins at the log's end.
             idle_s: seconds.
         """

@@ -97,8 +97,6 @@ class LongAnswers:
         """Return the answer as JSON.
 
         Args:
-            question: which.
-            cluster: of which cluster.
             options: of the question, by name; None is as not given.
             gone: ends when the client does not wait for the answer any more.
 

@@ -58,7 +58,6 @@ def make_app(
     """Make the application that answers from a log.
 
     Args:
-        inquiry: of the log.
         health: answered without asking who asks.
         long_answers: answers what takes long.
         access: decides who may ask; by default everybody may.
@@ -172,7 +171,6 @@ def open_access(settings: ApiSettings, ended: EndedTokens) -> HttpAccess:
     """Return who may ask.
 
     Args:
-        settings: of the API.
         ended: where sessions end.
 
     Raises:

@@ -160,7 +160,6 @@ def write_statuses(
 
     Args:
         projection: tells what has changed.
-        side_writes: writes it.
         options: whether it is to be written.
         share: this binder's part of the work.
         clock: microseconds since the epoch.
@@ -225,7 +224,6 @@ class Binder:
         share: WorkShare | None = None,
     ) -> None:
         """Args:
-        cluster: the name of the cluster.
         log: to read them from and to record outcomes in.
         bus: brings events sooner; None to read from the log alone.
         client: of the cluster's API server.
@@ -234,7 +232,6 @@ class Binder:
         clock: microseconds since the epoch.
         options: how to work; a process gives its settings.
         recording: how outcomes are recorded, and how long a server that is not there at the start is left alone.
-        observer: of the feed.
         jitter: random numbers of 0 to 1.
         share: of the work, this binder's; None for all of it.
         """

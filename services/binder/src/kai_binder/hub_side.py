@@ -174,7 +174,6 @@ class HubSide:
         log: the hub's, and the cluster's.
         bus: brings events sooner; None to read from the log alone.
         client: of the cluster's API server.
-        context: of the service.
         clock: microseconds since the epoch.
         pods_of: returns how many pods of a term the cluster's log knows of.
         options: how to work.

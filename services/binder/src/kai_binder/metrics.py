@@ -17,30 +17,37 @@ class BinderMetrics:
         registry: where they are registered.
         """
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"kai_binder_{name}", text, ["cluster", *labels], registry=registry)
+        def counter(name: str, text: str, *labels: str) -> Callable[..., None]:
+            """A counter, as the function that counts one by its labels."""
+            metric = Counter(f"kai_binder_{name}", text, ["cluster", *labels], registry=registry)
+            return lambda *values: metric.labels(cluster, *values).inc()
 
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"kai_binder_{name}", text, ["cluster"], registry=registry)
 
         self._cluster = cluster
-        self._binds = counter("binds", "Decisions carried out: bound, already, failed, gone, dropped", "outcome")
-        self._evictions = counter("evictions", "Evictions: evicted, failed, gone, dropped", "outcome")
-        self._provisioning = counter(
+        self.bind = counter("binds", "Decisions carried out: bound, already, failed, gone, dropped", "outcome")
+        self.eviction = counter("evictions", "Evictions: evicted, failed, gone, dropped", "outcome")
+        self.provisioning = counter(
             "provisioning_requests", "ProvisioningRequests: created, removed, refused, dropped", "outcome"
         )
-        self._retries = counter("retries", "Requests that were not answered, by status code", "code")
-        self._side_writes = counter(
+        self.retry = counter("retries", "Requests that were not answered, by status code", "code")
+        self.side_write = counter(
             "side_writes",
             "Annotations, conditions, statuses and events: written, refused, given-up",
             "kind",
             "result",
         )
-        self._disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
-        self._refused = counter("refused_decisions", "Decisions that no recorded cycle made; they are not carried out")
+        self.disputed = counter("disputed_outcomes", "Outcomes of which the log has another one already")
+        self.refused = counter("refused_decisions", "Decisions that no recorded cycle made; they are not carried out")
         self._quarantined = Gauge("kai_quarantined_events", QUARANTINED, registry=registry)
         self._waiting = gauge("open_decisions", "Decisions that are not carried out yet")
-        self._left = counter("left_decisions", "Decisions left to another binder that has taken over their node")
+        self._left = Counter(
+            "kai_binder_left_decisions",
+            "Decisions left to another binder that has taken over their node",
+            ["cluster"],
+            registry=registry,
+        )
         self._binders = gauge("live", "Binders that share the cluster's work, as this one sees it")
         self._pending = gauge("pending_outcomes", "Outcomes that the log may not have yet")
         self._delayed = gauge("waiting_side_writes", "Annotations, conditions, statuses and events that wait")
@@ -56,18 +63,6 @@ class BinderMetrics:
         """Set how many events are passed over because they cannot be folded."""
         self._quarantined.set(count)
 
-    def bind(self, outcome: str) -> None:
-        """Count a decision that is done with."""
-        self._binds.labels(self._cluster, outcome).inc()
-
-    def eviction(self, outcome: str) -> None:
-        """Count an eviction that is done with."""
-        self._evictions.labels(self._cluster, outcome).inc()
-
-    def provisioning(self, outcome: str) -> None:
-        """Count a decision about a ProvisioningRequest that is done with."""
-        self._provisioning.labels(self._cluster, outcome).inc()
-
     def bound_after(self, seconds: float) -> None:
         """Observe how long a binding took."""
         self._seconds.labels(self._cluster).observe(max(0.0, seconds))
@@ -79,22 +74,6 @@ class BinderMetrics:
     def binders(self, live: int) -> None:
         """Record how many binders share the work."""
         self._binders.labels(self._cluster).set(live)
-
-    def retry(self, code: int) -> None:
-        """Count a request that was not answered."""
-        self._retries.labels(self._cluster, str(code)).inc()
-
-    def side_write(self, kind: str, result: str) -> None:
-        """See `SideWritesObserver.side_write`."""
-        self._side_writes.labels(self._cluster, kind, result).inc()
-
-    def disputed(self) -> None:
-        """Count an outcome of which the log has another one."""
-        self._disputed.labels(self._cluster).inc()
-
-    def refused(self) -> None:
-        """Count a decision that no recorded cycle made."""
-        self._refused.labels(self._cluster).inc()
 
     def queues(self, waiting: Callable[[], float], pending: Callable[[], float], delayed: Callable[[], float]) -> None:
         """Have the queues counted by functions."""

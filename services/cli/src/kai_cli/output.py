@@ -97,7 +97,7 @@ def _length(seconds: float) -> str:
 
 
 Output = Literal["table", "json", "yaml"]
-OutputFlag = Annotated[Output, Parameter(name=["--output", "-o"])]
+OutputFlag = Annotated[Output, Parameter(name=["--output", "-o"], help="table, json or yaml.")]
 
 #: ANSI colours by what a status says.
 _COLOURS = {

@@ -97,7 +97,6 @@ class NodePods:
     """One node.
 
     Attributes:
-        node: its name.
         poll_s: the least wait before a pod that ingest does not know yet is sent again; doubled each time.
         drift_s: the longest such wait.
     """
@@ -278,7 +277,6 @@ class NodePods:
         """Take ingest's answer to what was sent; return how many seconds each accepted change has waited.
 
         Args:
-            sent: what was sent.
             unknown: pods that ingest cannot place yet; they are sent again, less and less often.
             refused: pods that ingest will not take as they are; they are sent again when they change, or when
                 everything is.

@@ -375,7 +375,6 @@ class TopologyPublishing:
     ) -> None:
         """Args:
         publisher: writes the object.
-        kubelet: is asked.
         sysfs_root: where the node's sysfs is.
         config_file: the kubelet's configuration.
         metrics: tells what became of it.

@@ -84,9 +84,6 @@ async def annotate(client: ApiServer, *, namespace: str, name: str, gpu: str) ->
     """Write into a reservation pod which GPU it holds; nothing is written twice.
 
     Args:
-        client: of the API server.
-        namespace: of the pod.
-        name: of the pod.
         gpu: as the driver names it.
 
     Raises:
@@ -108,10 +105,6 @@ async def hold(context: ProcessContext[Any], client: ApiServer, *, namespace: st
     """Say which GPU the pod holds, as often as it takes, and wait until the service is to stop.
 
     Args:
-        context: of the service.
-        client: of the API server.
-        namespace: of the pod.
-        name: of the pod.
         gpu: as the driver names it.
 
     Raises:

@@ -93,9 +93,7 @@ class FollowedClusters:
 
     def __init__(self, log: EventLog, bus: Bus | None, *, context: ServiceContext, changed: Callable[[], None]) -> None:
         """Args:
-        log: the clusters' logs.
         bus: brings events sooner; None to read from the log alone.
-        context: of the service.
         changed: called when a state has changed in a way that matters to decisions.
         """
         self._log, self._bus, self._context, self._changed = log, bus, context, changed

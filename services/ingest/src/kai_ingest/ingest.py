@@ -80,7 +80,6 @@ class News:
 
     Attributes:
         pod: the pod's name.
-        event: the observation.
         first: it is the pod's first.
         miss: the prediction that it contradicts.
         charges: it changes what the pod's node is accounted to hold.
@@ -121,7 +120,6 @@ class Judge:
     def __init__(self, projection: IngestProjection, cluster: str) -> None:
         """Args:
         projection: what is known.
-        cluster: the name of the cluster.
         """
         self._projection = projection
         self._cluster = cluster
@@ -132,7 +130,6 @@ class Judge:
 
         Args:
             value: as reported.
-            report: the report.
             judged: what follows is added to it.
             seen: the pods of the report so far, by namespace and name.
 
@@ -395,7 +392,6 @@ class Ingest:
     ) -> None:
         """Args:
         log: where observations are appended, and what the projection is made of.
-        cluster: the name of the cluster.
         metrics: where things are counted.
         logger: where refusals are written.
         clock: microseconds since the epoch; for ages and for what has been said before, never for a rule.

@@ -146,9 +146,7 @@ class Operator:
 
     def __init__(self, context: ServiceContext, hands: Hands, given: Given, *, resync_s: float) -> None:
         """Args:
-        context: of the service.
         hands: what reads and writes.
-        given: what the operator was given.
         resync_s: how often everything is looked at, when nothing has changed.
         """
         self._context = context

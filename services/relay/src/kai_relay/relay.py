@@ -65,17 +65,19 @@ class RelayMetrics:
         def gauge(name: str, text: str) -> Gauge:
             return Gauge(f"kai_relay_{name}", text, ["cluster"], registry=registry)
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"kai_relay_{name}", text, ["cluster", *labels], registry=registry)
+        def counter(name: str, text: str, *labels: str) -> Callable[..., None]:
+            """A counter, as the function that counts one by its labels."""
+            metric = Counter(f"kai_relay_{name}", text, ["cluster", *labels], registry=registry)
+            return lambda *values: metric.labels(*values).inc()
 
         self._clock = clock
         self._active = gauge("active", "1 if this relay publishes, 0 if it stands by")
         self._position = gauge("position", "Position of the event published last, by any relay")
         self._lag_events = gauge("lag_events", "Events in the log that are not on the bus")
         self._lag_microseconds = gauge("lag_microseconds", "Age of the oldest event that is not on the bus")
-        self._published = counter("published_events", "Events published")
-        self._fenced = counter("fenced", "Times that another relay was found to be ahead")
-        self._rebuilds = counter("rebuilds", "Streams made, by why there was none that would do", "reason")
+        self._published = Counter("kai_relay_published_events", "Events published", ["cluster"], registry=registry)
+        self.fenced = counter("fenced", "Times that another relay was found to be ahead")
+        self.rebuilt = counter("rebuilds", "Streams made, by why there was none that would do", "reason")
         self._latency = Histogram(
             "kai_relay_publish_latency_seconds",
             "From an event's recording in the log to its confirmation by the bus, of the oldest event of each batch",
@@ -105,14 +107,6 @@ class RelayMetrics:
         self._position.labels(cluster).set(position)
         self._lag_events.labels(cluster).set(max(0, head - position))
         self._lag_microseconds.labels(cluster).set(0 if oldest is None else self._age_us(oldest))
-
-    def fenced(self, cluster: str) -> None:
-        """Count that another relay was ahead."""
-        self._fenced.labels(cluster).inc()
-
-    def rebuilt(self, cluster: str, reason: str) -> None:
-        """Count a stream that was made."""
-        self._rebuilds.labels(cluster, reason).inc()
 
     def _age_us(self, recorded_at: int) -> int:
         return max(0, int(self._clock() * 1e6) - recorded_at)
@@ -486,7 +480,6 @@ class Relay:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        log: what to relay.
         bus: where to.
         clusters: which; empty for all that the log has.
         options: how.

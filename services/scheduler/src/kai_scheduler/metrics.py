@@ -1,6 +1,6 @@
 """Metrics of a scheduler: its cycles, and the counts of its state."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.engine.config import EngineConfig
@@ -197,14 +197,12 @@ class _StateCollector(Collector):
             for key, count in sorted(by_cause.items()):
                 misses.add_metric([node, *key.split("/", 1)], count)
         yield misses
-        disbelieved = CounterMetricFamily(
+        yield _counted(
             "kai_observations_disbelieved",
             "Observations of more than the pod or the zone can hold, by node that exists",
-            labels=["node"],
+            "node",
+            tally.disbelieved,
         )
-        for node, count in sorted(tally.disbelieved.items()):
-            disbelieved.add_metric([node], count)
-        yield disbelieved
 
     def _overdue(self) -> Metric:
         """Pods that run for long unobserved."""
@@ -236,23 +234,14 @@ class _StateCollector(Collector):
             "GPUs that pods share and no reservation pod holds",
             len(state.shared_gpus.exposed),
         )
-        decided = CounterMetricFamily(
-            "kai_evictions_decided", "Decisions to evict a pod; Repaired: such a pod", labels=["reason"]
+        yield _counted(
+            "kai_evictions_decided", "Decisions to evict a pod; Repaired: such a pod", "reason", tally.evictions_decided
         )
-        for reason, count in sorted(tally.evictions_decided.items()):
-            decided.add_metric([reason], count)
-        yield decided
         yield CounterMetricFamily("kai_evictions", "Of those, the ones that the API server took", tally.evictions)
         yield CounterMetricFamily("kai_decisions", "Pods placed, since the log's first event", tally.placed)
         yield CounterMetricFamily("kai_bound", "Decisions that the API server took", tally.bound)
-        failures = CounterMetricFamily("kai_bind_failures", "Failed binds", labels=["reason"])
-        for reason, count in sorted(tally.bind_failures.items()):
-            failures.add_metric([reason], count)
-        yield failures
-        rejections = CounterMetricFamily("kai_kubelet_rejections", "Pods that kubelets refused", labels=["reason"])
-        for reason, count in sorted(tally.rejections.items()):
-            rejections.add_metric([reason], count)
-        yield rejections
+        yield _counted("kai_bind_failures", "Failed binds", "reason", tally.bind_failures)
+        yield _counted("kai_kubelet_rejections", "Pods that kubelets refused", "reason", tally.rejections)
         yield CounterMetricFamily(
             "kai_reselections", "Decisions for a node that had rejected such a pod before", tally.reselections
         )
@@ -276,3 +265,11 @@ class _StateCollector(Collector):
         for kind in Agreement:
             agreement.add_metric([kind], tally.agreement.get(kind, 0))
         yield agreement
+
+
+def _counted(name: str, text: str, label: str, counts: Mapping[str, int]) -> Metric:
+    """Return a counter with one label, of counts by its value."""
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in sorted(counts.items()):
+        family.add_metric([value], count)
+    return family

@@ -177,7 +177,6 @@ class Scheduler:
         live: which replicas are live; None where there are none.
         standby: tells from when on this one of several schedulers of the shard may decide; by default its cycles tell.
         instance: tells this process from others of the shard.
-        context: of the service.
         metrics: where figures go.
         pace: see `CyclePace`.
         collecting: the garbage collector of this process; None where others are in it, too.

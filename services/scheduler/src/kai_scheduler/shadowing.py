@@ -83,7 +83,6 @@ class Shadow:
         config: the shard's settings; its own pods are left alone.
         schedulers: their pods are decided on, by `spec.schedulerName`; `EVERY` for all but our own.
         instance: tells this process from others.
-        context: of the service.
         metrics: where figures go.
         pace: how often cycles are run for pods that had one already, and snapshots saved.
         clock: the cycles' clock, microseconds since the epoch.

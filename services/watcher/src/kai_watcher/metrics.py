@@ -130,21 +130,23 @@ class WatcherMetrics:
         clock: seconds since the epoch.
         """
 
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"kai_watcher_{name}", text, ["cluster", *labels], registry=registry)
+        def counter(name: str, text: str, *labels: str) -> Callable[..., None]:
+            """A counter, as the function that counts one by its labels."""
+            metric = Counter(f"kai_watcher_{name}", text, ["cluster", *labels], registry=registry)
+            return lambda *values: metric.labels(cluster, *values).inc()
 
         self._cluster = cluster
-        self._facts = counter("facts", "Facts appended to the log", "type")
-        self._refused = counter("refused_objects", "Versions of objects that say something impossible", "kind")
-        self._lost = counter("lost_parts", "Parts of objects that say nothing that there is, and were left out", "kind")
-        self._malformed = counter(
-            "malformed_annotations", "Pods with NUMA annotations that make no sense", "annotation"
+        self.fact = counter("facts", "Facts appended to the log", "type")
+        self.refused = counter("refused_objects", "Versions of objects that say something impossible", "kind")
+        self.lost_part = counter(
+            "lost_parts", "Parts of objects that say nothing that there is, and were left out", "kind"
         )
-        self._rejections = counter("kubelet_rejections", "Pods refused by a kubelet", "reason")
-        self._lists = counter("lists", "Lists taken to their end", "kind", "why")
-        self._watches = counter("watches", "Watches begun", "kind")
-        self._failures = counter("api_failures", "Requests that failed and watches that broke", "kind")
-        self._dropped = counter("dropped_facts", "Facts that no log could take")
+        self.malformed = counter("malformed_annotations", "Pods with NUMA annotations that make no sense", "annotation")
+        self.rejection = counter("kubelet_rejections", "Pods refused by a kubelet", "reason")
+        self.listed = counter("lists", "Lists taken to their end", "kind", "why")
+        self.watching = counter("watches", "Watches begun", "kind")
+        self.api_failed = counter("api_failures", "Requests that failed and watches that broke", "kind")
+        self.dropped = counter("dropped_facts", "Facts that no log could take")
         self._append = Histogram(
             "kai_watcher_append_seconds",
             "How long appends took",
@@ -161,42 +163,6 @@ class WatcherMetrics:
         self.topology_ages = TopologyAges(cluster, clock)
         self.topology_lag = self.topology_ages.lag
         registry.register(self.topology_ages)
-
-    def fact(self, event_type: str) -> None:
-        """Count a fact that the log has."""
-        self._facts.labels(self._cluster, event_type).inc()
-
-    def refused(self, kind: str) -> None:
-        """Count an object that was refused."""
-        self._refused.labels(self._cluster, kind).inc()
-
-    def lost_part(self, kind: str) -> None:
-        """Count a part of an object that was left out."""
-        self._lost.labels(self._cluster, kind).inc()
-
-    def malformed(self, field: str) -> None:
-        """Count an annotation that makes no sense."""
-        self._malformed.labels(self._cluster, field).inc()
-
-    def rejection(self, reason: str) -> None:
-        """Count a pod that a kubelet refused."""
-        self._rejections.labels(self._cluster, reason).inc()
-
-    def listed(self, kind: str, why: str) -> None:
-        """Count a list."""
-        self._lists.labels(self._cluster, kind, why).inc()
-
-    def watching(self, kind: str) -> None:
-        """Count a watch."""
-        self._watches.labels(self._cluster, kind).inc()
-
-    def api_failed(self, kind: str) -> None:
-        """Count a failed request."""
-        self._failures.labels(self._cluster, kind).inc()
-
-    def dropped(self) -> None:
-        """Count a fact that could not be recorded."""
-        self._dropped.labels(self._cluster).inc()
 
     def appended(self, seconds: float) -> None:
         """Observe an append."""

@@ -100,7 +100,6 @@ async def follow_optional(
 
     Args:
         client: of the cluster's API server.
-        resource: to follow.
         follow: follows it in a served version; raises `ApiStatus` 404 when it is no longer served.
         absent: is called each time that it is not.
         observer: is called with failures.
@@ -348,8 +347,6 @@ async def undecided(log: EventLog, cluster: str, arrivals: Mapping[str, str]) ->
     """Return those of some pods that came to nodes without the log having decided it, or after it was given up.
 
     Args:
-        log: the log.
-        cluster: the name of the cluster.
         arrivals: the pods' nodes by uid.
 
     Raises:
@@ -406,8 +403,6 @@ async def claim(log: EventLog, cluster: str, *, instance: str, now: int) -> Clai
     """Claim a cluster.
 
     Args:
-        log: its log.
-        cluster: which one.
         instance: a name that no other process ever has.
         now: microseconds since the epoch.
 
@@ -490,7 +485,6 @@ class Watcher:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        cluster: the name of the cluster.
         instance: a name that no other process ever has.
         log: to record in.
         client: of the cluster's API server.

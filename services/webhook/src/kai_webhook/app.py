@@ -64,7 +64,6 @@ def admitted(body: bytes, *, namespace: str, request_uid: str, scheduler_name: s
     """Return what is added to a new pod, as a JSON Patch; nothing to one without a share, or of another scheduler.
 
     Args:
-        body: the pod as JSON.
         namespace: where it is to be.
         request_uid: of the API server's question; it tells the pod from others.
         scheduler_name: of the pods that are ours.
@@ -124,8 +123,6 @@ def judge(
     """Judge an object; nothing is wrong with one of a kind that is not read.
 
     Args:
-        api_version: of the object.
-        kind: of the object.
         body: the object as JSON.
         topologies: those that there are; None where that is not known.
         scheduler_name: of the pods that are ours.
@@ -299,7 +296,6 @@ def answer_review(
     """Return the answer to a question.
 
     Args:
-        uid: of the question.
         denial: why the object is refused; empty if it is not.
         warnings: what its author should know.
         patch: the object's changes, as a JSON Patch.

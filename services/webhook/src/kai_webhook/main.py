@@ -54,7 +54,6 @@ class KnownTopologies:
     def __init__(self, log: EventLog, cluster: str) -> None:
         """Args:
         log: that says it.
-        cluster: the name of the cluster.
         """
         self._log = log
         self._cluster = cluster

@@ -246,7 +246,6 @@ def pack(
     """Return nodes of a reserve that take all pods, each on the first node that has room.
 
     Args:
-        pod_sets: the pods.
         reserve: nodes that may be added, tried in this order.
         there: nodes that need not be added, tried before, with what is free on them.
 

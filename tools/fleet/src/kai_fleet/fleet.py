@@ -298,7 +298,6 @@ class Fleet:
         """Make a fleet; nothing happens before `start`.
 
         Args:
-            specs: its nodes.
             client: of the API server; it must allow for `connections(concurrency)`.
             data_dir: where checkpoints are kept; created if need be.
             metrics: where to count; a registry of its own by default.

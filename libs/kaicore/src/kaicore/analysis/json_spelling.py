@@ -8,6 +8,7 @@ import dataclasses
 import enum
 from collections.abc import Mapping, Set
 from datetime import UTC, datetime
+from typing import Self
 from uuid import UUID
 
 import msgspec
@@ -15,6 +16,12 @@ import msgspec
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Something that is answered."""
+
+    @classmethod
+    def copied(cls, source: object, **others: object) -> Self:
+        """Return an answer with the fields that an object has by the same names, and with the others as given."""
+        names = [name for name in cls.__struct_fields__ if name not in others and hasattr(source, name)]
+        return cls(**{name: getattr(source, name) for name in names}, **others)
 
 
 def spelled(value: object) -> object:

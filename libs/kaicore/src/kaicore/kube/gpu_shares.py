@@ -55,7 +55,6 @@ class SharingContainer(NamedTuple):
     Attributes:
         field: `containers` or `initContainers`.
         number: among these.
-        document: the container.
     """
 
     field: str

@@ -82,33 +82,23 @@ class FeedMetrics:
         registry: where the metrics are registered.
         clock: seconds since the epoch.
         """
-        self._clock = clock
-        self._events = Counter("kai_feed_events", "Events read", ["cluster", "source"], registry=registry)
-        self._position = Gauge("kai_feed_position", "Position of the event read last", ["cluster"], registry=registry)
-        self._delay = Histogram(
+        self.clock = clock
+        self.events = Counter("kai_feed_events", "Events read", ["cluster", "source"], registry=registry)
+        self.position = Gauge("kai_feed_position", "Position of the event read last", ["cluster"], registry=registry)
+        self.delay = Histogram(
             "kai_feed_delay_seconds",
             "From an event's recording to its delivery, of the newest event of each batch",
             ["cluster"],
             buckets=_BUCKETS,
             registry=registry,
         )
-        self._fallbacks = Counter(
+        self.fallbacks = Counter(
             "kai_feed_fallbacks", "Returns from the bus to the log", ["cluster", "reason"], registry=registry
         )
 
     def of(self, cluster: str) -> "ClusterFeedMetrics":
         """Return the observer of one cluster's feed."""
         return ClusterFeedMetrics(self, cluster)
-
-    def delivered(self, cluster: str, source: EventSource, events: Sequence[Event]) -> None:
-        """Count events that a feed has delivered."""
-        self._events.labels(cluster, source.value).inc(len(events))
-        self._position.labels(cluster).set(events[-1].position)
-        self._delay.labels(cluster).observe(max(0.0, self._clock() - events[-1].recorded_at / 1e6))
-
-    def fell_back(self, cluster: str, reason: Fallback) -> None:
-        """Count a return to the log."""
-        self._fallbacks.labels(cluster, reason.value).inc()
 
 
 class ClusterFeedMetrics:
@@ -120,11 +110,14 @@ class ClusterFeedMetrics:
 
     def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
         """See `FeedObserver.delivered`."""
-        self._metrics.delivered(self._cluster, source, events)
+        cluster, metrics = self._cluster, self._metrics
+        metrics.events.labels(cluster, source.value).inc(len(events))
+        metrics.position.labels(cluster).set(events[-1].position)
+        metrics.delay.labels(cluster).observe(max(0.0, metrics.clock() - events[-1].recorded_at / 1e6))
 
     def fell_back(self, reason: Fallback) -> None:
         """See `FeedObserver.fell_back`."""
-        self._metrics.fell_back(self._cluster, reason)
+        self._metrics.fallbacks.labels(self._cluster, reason.value).inc()
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +254,6 @@ class EventFeed:
         """Args:
         log: the truth.
         bus: None to read from the log alone.
-        cluster: the name of the cluster.
         after: position of the event before the first to read.
         options: how to read.
         observer: is called with what the feed does.

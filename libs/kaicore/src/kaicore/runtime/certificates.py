@@ -30,8 +30,6 @@ class ServerCertificate:
 
     Attributes:
         authority: the certificate of the authority, which clients trust.
-        certificate: of the server.
-        key: of the server.
     """
 
     authority: bytes

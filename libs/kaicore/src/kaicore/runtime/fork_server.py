@@ -52,7 +52,6 @@ class Program(msgspec.Struct, frozen=True):
     Attributes:
         module: its function `main` is called.
         arguments: without the program's name.
-        environment: all of it.
         descriptors: the numbers under which it gets what it inherits.
         folder: working directory; empty for the server's.
     """
@@ -120,7 +119,6 @@ class ForkServer:
 
         Args:
             command: program and arguments.
-            environment: all of it.
             stdout: where its standard output goes; None for where ours goes.
             stderr: likewise.
             inherit: descriptors that it gets besides, under the same numbers.
@@ -216,8 +214,6 @@ def request(control: socket.socket, program: Program, streams: Sequence[int]) ->
     """Have a server run a program.
 
     Args:
-        control: to the server.
-        program: what to run.
         streams: its standard input, output and error.
 
     Raises:

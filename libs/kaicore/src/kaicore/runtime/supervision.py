@@ -33,7 +33,6 @@ class Pauses:
     """Pauses before restarts, seconds.
 
     Attributes:
-        first: before the first restart.
         most: the longest.
         forgiven: a run that was so long was good health: failures before it are forgotten.
     """
@@ -227,7 +226,6 @@ def last_lines_of(file: Path, *, since: int, most: int = _LAST_LINES) -> str:
     """Return the last lines of a log that a process writes itself.
 
     Args:
-        file: the log.
         since: bytes that it had before; they do not count.
         most: how many lines.
     """

@@ -104,8 +104,6 @@ async def cycle_steps(log: EventLog, cluster: str, position: int) -> CycleSteps:
     """Read a cycle.
 
     Args:
-        log: that has it.
-        cluster: the name of the cluster.
         position: of its `CycleCompleted`, or of any of its decisions.
 
     Raises:
@@ -163,7 +161,6 @@ def cycle_page(steps: CycleSteps, number: int, state: ClusterView) -> CyclePage:
     """Return the model of a cycle's page.
 
     Args:
-        steps: of the cycle.
         number: of the step.
         state: as of that step's position.
     """

@@ -60,7 +60,6 @@ def search(state: ClusterView, text: str, view: View = EVERYTHING) -> tuple[Hit,
     """Return what has a text in its name: equal names first, then by name; of `a/b`, b in namespace a.
 
     Args:
-        state: of the cluster.
         text: what is looked for.
         view: what the caller may see.
     """
@@ -129,12 +128,10 @@ class Frame:
     """A page's place.
 
     Attributes:
-        cluster: the name of the cluster.
-        clusters: all that there are.
         position: the page's place in the log.
         first: the first position that there is a state of.
         head: the log's end.
-        recorded_at, head_recorded_at: of these two, microseconds since the epoch.
+        recorded_at: of the page's position, microseconds since the epoch.
         live: whether the page follows the log's end.
         cycle_before, cycle_after: positions right after the last cycle before and the first one behind; 0 for none.
         path, query: the page's address, without the position.
@@ -149,7 +146,6 @@ class Frame:
     first: int
     head: int
     recorded_at: int
-    head_recorded_at: int
     live: bool
     cycle_before: int
     cycle_after: int
@@ -273,7 +269,6 @@ class Places:
 
         Args:
             request: the page's.
-            cluster: the name of the cluster.
             at: a moment; empty for the log's end.
 
         Raises:
@@ -298,7 +293,6 @@ class Places:
             first=await self._log.retired(cluster),
             head=head.position,
             recorded_at=0,
-            head_recorded_at=head.recorded_at,
             live=not at,
             cycle_before=0,
             cycle_after=after,

@@ -150,7 +150,6 @@ class NodeZonesTable:
     Attributes:
         status: as `kai get nodes` has it.
         resources: of the columns.
-        whole: the node as a whole.
         more_zones: zones that have no row.
     """
 

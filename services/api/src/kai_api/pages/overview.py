@@ -63,7 +63,6 @@ class Overview:
     per_gpu: str
     resources: tuple[ResourceBar, ...]
     queues: tuple[QueueLine, ...]
-    more_queues: int
     waiting: WaitingLine
     map: TopologyMap
     cycles: tuple[CycleRow, ...]
@@ -100,7 +99,6 @@ def overview(state: ClusterView, cycles: tuple[CycleRow, ...]) -> Overview:
     """Return the model of a cluster's first page.
 
     Args:
-        state: of the cluster.
         cycles: the last ones, as lists have them.
     """
     queues = queue_lines(state, "gpu")
@@ -114,7 +112,6 @@ def overview(state: ClusterView, cycles: tuple[CycleRow, ...]) -> Overview:
         per_gpu=", ".join(f"{format_amount(name, amount)} {name}" for name, amount in per_gpu.items()),
         resources=tuple(resources),
         queues=queues[:_ROWS],
-        more_queues=max(0, len(queues) - _ROWS),
         waiting=waiting_line(state, limit=_ROWS),
         map=topology_map(state),
         cycles=cycles,

@@ -32,13 +32,11 @@ class Span:
 
     Attributes:
         kind: waiting, placed, bound, running, leaving, ended or failed; its class in the style sheet.
-        began_at: position of the event that began it.
         start, width: in hundredths of the lane.
         text: for people.
     """
 
     kind: str
-    began_at: int
     start: float
     width: float
     text: str
@@ -163,7 +161,7 @@ def _lane(events: list[Event], began: int, ended: int) -> Lane | None:
         if kind is not LifeStage.GONE:
             lasted = until - event.recorded_at
             start, width = (round(100 * part / whole, 2) for part in (event.recorded_at - began, lasted))
-            spans.append(Span(kind, event.position, start, width, f"{kind} for {duration(lasted / 1e6)}"))
+            spans.append(Span(kind, start, width, f"{kind} for {duration(lasted / 1e6)}"))
     return Lane(life.seen.namespace, life.seen.name, life.node, tuple(spans))
 
 
@@ -178,7 +176,6 @@ class WaitingRow:
     Attributes:
         kind, namespace, name: the object of the story.
         waiting: pods of it that wait.
-        pods: that it has.
         asks: what each of its waiting pods asks for; where they ask for different things, what they ask for in all.
         asks_of: `each` or `in all`, and nothing for one that has one pod.
         since: how long it has waited, for people.
@@ -216,7 +213,6 @@ class WaitingLine:
 
     Attributes:
         total: rows that there are, over all pages.
-        pods: that wait.
         reasons: the first reason of each waiting pod, by kind, over all of them.
         page, pages: which page of rows this is, from 1.
         promised, kept: groups of the cluster that started after a start with a time was reserved for them, and how many
@@ -245,7 +241,6 @@ def waiting_line(
     """Return a page of the waiting line.
 
     Args:
-        state: of the cluster.
         queue: only what names this one; empty for all.
         namespaces: only what is in these; None for all.
         number: which page, from 1; the last one where there are not so many.
@@ -396,7 +391,6 @@ class ShadowPage:
     """The pods of other schedulers beside what shadows decided about them.
 
     Attributes:
-        schedulers: their pods are decided on.
         counts: pods by how both choices compare.
         pods: the first of `total`, those first where the two differ.
         evicted: pods that the shadows would evict now, at most as many; `more_evicted` are not shown.

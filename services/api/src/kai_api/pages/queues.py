@@ -84,8 +84,6 @@ def charts_of_reports(
 
     Args:
         events: in order; some may be from before the span, and tell how queues stood when it began.
-        names: of the queues.
-        resource: as queues name it.
         span: one of `SPANS`.
         ended: its end, microseconds since the epoch.
     """
@@ -234,7 +232,6 @@ def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
     """Return the queues, parents before their children.
 
     Args:
-        state: of the cluster.
         resource: as queues name it, such as `gpu`; where queues name it not, the first that they do.
     """
     accounts = state.queue_accounts(state.config(), now=state.recorded_at)
@@ -386,7 +383,6 @@ def queues_page(state: ClusterView, reports: Sequence[Event], *, resource: str, 
     """Return the model of the page of queues.
 
     Args:
-        state: of the cluster.
         reports: `QueuesReported` of the span, where its charts are made from these.
         resource: as queues name it; the first one that they do where they name no such.
         span: one of `spans_of`.

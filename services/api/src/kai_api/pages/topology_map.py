@@ -143,7 +143,6 @@ class Cell:
 
     Attributes:
         path: its name and those of the domains around it, the widest first.
-        nodes: in it.
         idle: of them, those that take pods and have all GPUs free.
     """
 
@@ -196,7 +195,6 @@ def topology_map(state: FleetView, *, topology: str = "", level: str = "") -> To
     """Return the map of a cluster.
 
     Args:
-        state: of the cluster.
         topology: its text, see `TopologyKey`; the first where there is none of that text.
         level: the level of the domains; by default the narrowest with several nodes a domain and not too many domains.
     """

@@ -95,7 +95,6 @@ class ServedClaims:
         """Return the path of a namespace's claims.
 
         Args:
-            namespace: the namespace.
             of_class: a device class that is there; where no claim was read, it tells which version is served.
 
         Raises:
@@ -416,7 +415,6 @@ def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Nex
 
     Args:
         claim: as it is now.
-        node: for which node.
         selected: whether we have selected it before.
     """
     if claim.bound:

@@ -313,7 +313,6 @@ class GpuCloser:
         """Args:
         client: to delete with.
         log: gets the events.
-        cluster: the name of the cluster.
         projection: returns what the log says.
         has: whether work is this binder's, by what it is shared by.
         clock: microseconds since the epoch.

@@ -38,7 +38,6 @@ async def bring_about(
     """Bring a decision to its outcome; None when the log says meanwhile that nothing is left to do about it.
 
     Args:
-        attempt: of the decision.
         ask: makes one request, `attempt.ask`; returns the pod that was looked at, None after any other request.
         is_open: whether there is still anything to do about a decision.
         jitter: random numbers of 0 to 1.

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
@@ -20,6 +20,7 @@ from kaicore.rules.groups.labels import NATIVE_POD_GROUP
 from kaicore.rules.groups.status import native_conditions
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
+from kai_binder.metrics import BinderMetrics
 from kai_binder.projection.group_statuses import GroupStatus
 from kai_binder.projection.open_work import NominatedNode, Observation, PodBinding
 from kai_binder.projection.topology_statuses import TopologyStatus
@@ -56,7 +57,6 @@ class SideWrite:
 
     Attributes:
         kind: `annotation`, `nomination`, `condition`, `event`, `group-status`, `queue-status` or `topology-status`.
-        uid: of the object.
         method: `PATCH` or `POST`.
         path: where.
         body: what; a function is asked when it is the write's turn, and returns None when there is nothing to write.
@@ -218,22 +218,11 @@ def _place(path: str) -> tuple[str, bool]:
     return path.split("/")[3], path.endswith("/status")
 
 
-class SideWritesObserver(Protocol):
-    """Is called with the outcome of writes."""
-
-    def side_write(self, kind: str, result: str) -> None:
-        """A write is done with: `written`, `refused`, `given-up`, or `left` to another client."""
-        ...
-
-
 class SideWrites:
     """Writes one after another, slowly while bindings wait."""
 
-    def __init__(
-        self, client: KubeClient, *, rate: float, busy: Callable[[], bool], observer: SideWritesObserver
-    ) -> None:
+    def __init__(self, client: KubeClient, *, rate: float, busy: Callable[[], bool], observer: BinderMetrics) -> None:
         """Args:
-        client: to write with.
         rate: writes per second at most.
         busy: whether bindings wait.
         observer: is called with what became of writes.

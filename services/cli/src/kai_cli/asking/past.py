@@ -62,7 +62,6 @@ def state(
         node: only pods on this node, or zones of it.
         limit: how many rows at most.
         source: where to ask; without --cluster in all clusters of the log.
-        output: table, json or yaml.
     """
     asked, moment = source or AnswerSource(), at or "end"
     if kind == "topology":
@@ -132,7 +131,6 @@ def diff(
         node: only this node, its zones, and the pods that are on it at one of both moments.
         limit: how many changes of each kind are printed at most; 0 for all. JSON and YAML have all.
         source: where to ask; without --cluster in all clusters of the log.
-        output: table, json or yaml.
     """
     word = WORDS.get(kind.lower(), kind.lower())
     wanted = DiffQuestion(kind=word, namespace=namespace or "", queue=queue, node=node)

@@ -84,7 +84,6 @@ def print_changes(
         kind: of the list.
         changed: rows as they are now; a table has a head where its columns are others than before.
         gone: rows as they were.
-        output: table, json or yaml.
         columns: words of the head that was printed last.
 
     Returns:
@@ -175,8 +174,6 @@ def why(
             queue/team-a, node/gpu-0, dispatch/train.
         namespace: of what is named without one; by default default.
         at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
-        source: where to ask.
-        output: table, json or yaml.
     """
     about = read_subject(subject, namespace)
     if about.kind == "Dispatch":
@@ -259,7 +256,6 @@ def get(
         at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         watch: go on, and print what is new or has changed, until Ctrl-C.
         source: where to ask; without --cluster in all clusters of the log.
-        output: table, json or yaml.
     """
     if kind in _NAMESPACED and "/" in name:
         there, _, name = name.partition("/")

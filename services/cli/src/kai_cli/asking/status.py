@@ -87,7 +87,6 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
 
     Args:
         source: which `kai up` is meant, or which API.
-        output: table, json or yaml.
     """
     status = asyncio.run(_status(source or AnswerSource()))
     if output == "table":

@@ -66,7 +66,6 @@ def audit_verify(
         token_file: a file with the bearer token for http(s):// addresses.
         chain_only: leave out the check of decisions, which folds the whole log.
         source: where to ask; without --cluster all clusters of the log and of the seals.
-        output: table, json or yaml.
     """
     deposits = [open_deposit(address, token=_token(token_file)) for address in against]
     return asyncio.run(_audit_verify(source or LogSource(), deposits, _key(key), output=output, chain_only=chain_only))
@@ -389,8 +388,6 @@ def audit_placements(
         node: only of this one.
         since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
         until: end here, likewise.
-        source: where to ask.
-        output: table, json or yaml.
     """
     span = Span(since=since, until=until)
     audits = asyncio.run(
@@ -417,8 +414,6 @@ def audit_node(
         gpu: only what held this GPU, by index or UUID, or may have: which whole GPUs a pod got no record tells.
         since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
         until: end here, likewise.
-        source: where to ask.
-        output: table, json or yaml.
     """
     span = Span(since=since, until=until)
     _print(
@@ -444,8 +439,6 @@ def audit_group(
         name: NAMESPACE/NAME of a PodGroup, Job or other owner of pods, or of a pod that has none.
         since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
         until: end here, likewise.
-        source: where to ask.
-        output: table, json or yaml.
     """
     namespace, slash, plain = name.partition("/")
     if not slash or not namespace or not plain or "/" in plain:

@@ -45,7 +45,6 @@ def export(
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
         to: the last event likewise; by default the last there is.
         source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
-        output: table, json or yaml.
     """
     return asyncio.run(_export(file, moments_of(begin, to), source or LogSource(), output))
 

@@ -142,7 +142,6 @@ def replay(
         to: only cycles recorded up to this position or time.
         processes: that share the work; by default one for each CPU, for a long range.
         source: where to ask; without --cluster all clusters of the log.
-        output: table, json or yaml.
     """
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")

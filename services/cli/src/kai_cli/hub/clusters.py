@@ -6,9 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import Parameter
 from kaicore.analysis.ask.answers import HubClusterRow
 from kaicore.analysis.ask.hub_rows import hub_cluster_rows
 from kaicore.analysis.replay.log_states import folded
@@ -34,7 +32,7 @@ from kai_cli.output import OutputFlag, print_data, table
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.paths import data_directory
-from kai_cli.sources.source import AnswerSource, LogSource
+from kai_cli.sources.source import AnswerSource, HubFlags, HubSource, LogSource
 
 #: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
@@ -42,9 +40,6 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _ANSWER_S = 5.0
 #: Names that are shown of several.
 _MOST_NAMED = 5
-
-DataDirFlag = Annotated[Path | None, Parameter(name="--data-dir")]
-DatabaseFlag = Annotated[str | None, Parameter(name="--database-url")]
 
 
 def cluster_add(
@@ -55,8 +50,7 @@ def cluster_add(
     simulated: str = "",
     data: list[str] | None = None,
     cost: int = 0,
-    data_dir: DataDirFlag = None,
-    database_url: DatabaseFlag = None,
+    source: HubFlags | None = None,
 ) -> int:
     """Register a cluster with the hub: `kai up` starts its processes, or an agent in the cluster dials out.
 
@@ -69,8 +63,6 @@ def cluster_add(
         simulated: simulate it, with this profile of a fleet.
         data: data sets that are near it; give it again for each.
         cost: what a GPU costs there, as you compare clusters; 0 is as cheap as the cheapest.
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
     """
     check_cluster_name(name)
     if name == HUB:
@@ -88,7 +80,7 @@ def cluster_add(
     registered = ClusterRegistered(
         cluster=name, kubeconfigs=paths, simulated=simulated, data=tuple(sorted(set(data or ()))), cost=cost
     )
-    return asyncio.run(_add(_source(data_dir, database_url), registered))
+    return asyncio.run(_add((source or HubSource()).log, registered))
 
 
 async def _add(source: LogSource, registered: ClusterRegistered) -> int:
@@ -139,8 +131,7 @@ def cluster_remove(
     *,
     lost: bool = False,
     leave_running: bool = False,
-    data_dir: DataDirFlag = None,
-    database_url: DatabaseFlag = None,
+    source: HubFlags | None = None,
 ) -> int:
     """Take a cluster from the hub: its processes end, its log stays. Refused while anything runs there.
 
@@ -149,10 +140,8 @@ def cluster_remove(
         lost: you vouch that nothing runs there any more, and never will: its machines are off. What had started there
             is started elsewhere, as soon as its lease has run out.
         leave_running: remove it although pods that are none of the hub's run there; they go on.
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
     """
-    return asyncio.run(_remove(_source(data_dir, database_url), name, lost=lost, leave_running=leave_running))
+    return asyncio.run(_remove((source or HubSource()).log, name, lost=lost, leave_running=leave_running))
 
 
 async def _remove(source: LogSource, name: str, *, lost: bool, leave_running: bool) -> int:
@@ -180,15 +169,13 @@ async def _remove(source: LogSource, name: str, *, lost: bool, leave_running: bo
     return 0
 
 
-def cluster_drain(name: str, /, *, data_dir: DataDirFlag = None, database_url: DatabaseFlag = None) -> int:
+def cluster_drain(name: str, /, *, source: HubFlags | None = None) -> int:
     """Give a cluster nothing more; what waits there goes elsewhere, what runs there runs to its end.
 
     Args:
         name: of the cluster.
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
     """
-    return asyncio.run(_drain(_source(data_dir, database_url), name))
+    return asyncio.run(_drain((source or HubSource()).log, name))
 
 
 async def _drain(source: LogSource, name: str) -> int:
@@ -201,15 +188,13 @@ async def _drain(source: LogSource, name: str) -> int:
     return 0
 
 
-def cluster_resume(name: str, /, *, data_dir: DataDirFlag = None, database_url: DatabaseFlag = None) -> int:
+def cluster_resume(name: str, /, *, source: HubFlags | None = None) -> int:
     """Give a cluster that was drained dispatches again.
 
     Args:
         name: of the cluster.
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
     """
-    return asyncio.run(_resume(_source(data_dir, database_url), name))
+    return asyncio.run(_resume((source or HubSource()).log, name))
 
 
 async def _resume(source: LogSource, name: str) -> int:
@@ -225,16 +210,13 @@ def cluster_bound(
     queue: str,
     /,
     *limits: str,
-    data_dir: DataDirFlag = None,
-    database_url: DatabaseFlag = None,
+    source: HubFlags | None = None,
 ) -> int:
     """Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more.
 
     Args:
         queue: name of the queue.
         limits: RESOURCE=AMOUNT, as queues count them: gpu=16, cpu=200, memory=1Ti.
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
     """
     amounts = {}
     for limit in limits:
@@ -242,7 +224,7 @@ def cluster_bound(
         if not equals or not resource:
             raise ConfigurationError(f"{limit}: must be RESOURCE=AMOUNT, such as gpu=16")
         amounts[resource] = parse_amount(amount, resource=resource, subject=f"queue {queue}", field=resource)
-    return asyncio.run(_bound(_source(data_dir, database_url), QueueBounded(queue=queue, limits=amounts)))
+    return asyncio.run(_bound((source or HubSource()).log, QueueBounded(queue=queue, limits=amounts)))
 
 
 async def _bound(source: LogSource, bounded: QueueBounded) -> int:
@@ -252,17 +234,12 @@ async def _bound(source: LogSource, bounded: QueueBounded) -> int:
     return 0
 
 
-def cluster_list(
-    *, data_dir: DataDirFlag = None, database_url: DatabaseFlag = None, output: OutputFlag = "table"
-) -> int:
+def cluster_list(*, source: HubFlags | None = None, output: OutputFlag = "table") -> int:
     """List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's.
 
     Args:
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
-        output: table, json or yaml.
     """
-    rows = asyncio.run(_rows(_source(data_dir, database_url)))
+    rows = asyncio.run(_rows((source or HubSource()).log))
     if output != "table":
         print_data(rows, output)
     elif not rows:
@@ -277,7 +254,7 @@ async def _rows(source: LogSource) -> list[HubClusterRow]:
         return hub_cluster_rows(hub.state, now=time.time_ns() // 1000)
 
 
-def cluster_use(name: str = "", /, *, first: bool = False, data_dir: DataDirFlag = None) -> int:
+def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path | None = None) -> int:
     """Choose the current cluster, of which commands about one cluster are where none is named; or say which it is.
 
     What can be asked of all clusters is asked of all. $KAI_CLUSTER goes before this choice, and --cluster before both.
@@ -356,10 +333,6 @@ def _entry(state: HubState, name: str) -> ClusterEntry:
             f"there are: {', '.join(there) or '-'}"
         )
     return entry
-
-
-def _source(data_dir: Path | None, database_url: str | None) -> LogSource:
-    return LogSource(data_dir=data_dir, database_url=database_url)
 
 
 @asynccontextmanager

@@ -21,7 +21,7 @@ from kaicore.rules.events.payloads import DispatchSubmitted
 from kai_cli.sources.api_requests import request_api
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.manifests import STDIN, read_located
-from kai_cli.sources.source import LogSource
+from kai_cli.sources.source import HubFlags, HubSource, LogSource
 
 #: Between two looks at what the hub decided, seconds.
 _PERIOD_S = 0.2
@@ -32,8 +32,7 @@ def submit(
     name: str = "",
     cluster: list[str] | None = None,
     data: list[str] | None = None,
-    data_dir: Path | None = None,
-    database_url: str | None = None,
+    source: HubFlags | None = None,
     hub_url: str | None = None,
     token: str | None = None,
     wait_s: float = 5,
@@ -47,8 +46,6 @@ def submit(
         name: of the dispatch; by default that of the first object.
         cluster: that it may run in: A,B, or given again for each; by default any.
         data: data sets that it reads, likewise; clusters near them are preferred.
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
         hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
         token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
         wait_s: seconds to wait for what the hub decides, which is then shown; not with --hub-url.
@@ -60,25 +57,25 @@ def submit(
             raise ConfigurationError(f"no such option: {file}")
     objects = read_located(list(files))
     submitted = named_dispatch(objects, name, clusters=_names(cluster), data=_names(data))
-    address = _hub_address(hub_url, data_dir, database_url)
+    source = source or HubSource()
+    address = _hub_address(hub_url, source)
     if address:
         _send(address, token, submitted, objects)
         new, decided = True, ""
     else:
-        source = LogSource(data_dir=data_dir, database_url=database_url)
-        new, decided = asyncio.run(_submit(source, submitted, wait_s))
+        new, decided = asyncio.run(_submit(source.log, submitted, wait_s))
     done = "submitted" if new else "was submitted before, and is as it was"
-    where = f" --data-dir {shlex.quote(str(data_dir))}" if data_dir is not None else ""
+    where = f" --data-dir {shlex.quote(str(source.data_dir))}" if source.data_dir is not None else ""
     print(f"dispatch {submitted.dispatch}: {done}; `kai why dispatch/{submitted.dispatch}{where}` says where it goes")
     if decided:
         print(decided)
     return 0
 
 
-def _hub_address(named: str | None, data_dir: Path | None, database_url: str | None) -> str:
-    if named is not None and (data_dir is not None or database_url is not None):
+def _hub_address(named: str | None, source: HubSource) -> str:
+    if named is not None and source != HubSource():
         raise ConfigurationError("--hub-url: goes without --data-dir and --database-url")
-    if data_dir is not None or database_url is not None:
+    if source != HubSource():
         return ""
     return (named or os.environ.get("KAI_HUB_URL", "")).rstrip("/")
 
@@ -116,8 +113,7 @@ def withdraw(
     name: str,
     /,
     *,
-    data_dir: Path | None = None,
-    database_url: str | None = None,
+    source: HubFlags | None = None,
     hub_url: str | None = None,
     token: str | None = None,
 ) -> int:
@@ -125,16 +121,15 @@ def withdraw(
 
     Args:
         name: of the dispatch.
-        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
-        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
         hub_url: the address of a `kai-hub` instead, from any machine; also $KAI_HUB_URL, unless another is named.
         token: key or token for it; better $KAI_API_TOKEN, which no list of processes shows.
     """
-    address = _hub_address(hub_url, data_dir, database_url)
+    source = source or HubSource()
+    address = _hub_address(hub_url, source)
     if address:
         request_api(f"{address}/v1/dispatches/{urllib.parse.quote(name, safe='')}", _token(token), method="DELETE")
     else:
-        asyncio.run(_withdraw(LogSource(data_dir=data_dir, database_url=database_url), name))
+        asyncio.run(_withdraw(source.log, name))
     print(f"dispatch {name}: withdrawn")
     return 0
 

@@ -8,7 +8,7 @@ import sys
 import urllib.parse
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
 from kaicore.analysis.ask.answers import (
@@ -29,63 +29,10 @@ from kai_cli.sources.api_requests import LONG_ANSWER_S, ApiUnreachable, request_
 from kai_cli.sources.current_cluster import clusters_at, look_in
 from kai_cli.sources.source import AnswerSource
 
+if TYPE_CHECKING:
+    from kaicore.analysis.ask.queries import Inquiry
+
 _AnswerT = TypeVar("_AnswerT")
-
-
-class Answers(Protocol):
-    """See `kaicore.analysis.ask.queries.Inquiry`, which is one; `at` is a moment, empty for the log's end."""
-
-    async def clusters(self) -> list[ClusterRow]:
-        """Return the clusters that have a log."""
-        ...
-
-    async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
-        """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
-        ...
-
-    async def why_dispatch(self, name: str) -> DispatchWhy:
-        """Say in which cluster a dispatch is, and why; raise UnknownSubject where there is none of the name."""
-        ...
-
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
-        """Return rows of a kind."""
-        ...
-
-    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
-        """Explain something; raise UnknownSubject where the log has never heard of it."""
-        ...
-
-    async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
-        """Return what the domains of a cluster's topologies have, use, and still have room for."""
-        ...
-
-    async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
-        """Return a cluster in figures."""
-        ...
-
-    async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
-        """Return what is different at one moment from what it was at another one."""
-        ...
-
-    async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
-        """Compare predicted placements with observed ones."""
-        ...
-
-    async def audit_node(self, cluster: str, node: str, span: Span, *, gpu: str = "") -> NodeAudit:
-        """Return everything that held a node, and by which decision."""
-        ...
-
-    async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
-        """Return what was decided about a group, and by whom."""
-        ...
-
-    async def position(self, cluster: str, *, at: str = "") -> int:
-        """Return the position of a moment of a cluster's log."""
-        ...
-
-    async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
-        """Wait until a cluster's log goes on beyond a position; return its end's position."""
-        ...
 
 
 class ApiAnswers:
@@ -197,12 +144,15 @@ def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, 
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 
 
+#: Who answers: an API, or this process from the log. Both have the questions of `Inquiry`.
+Answers: TypeAlias = "ApiAnswers | Inquiry"
+
+
 @asynccontextmanager
 async def open_answers(source: AnswerSource, *at: str, since: str = "") -> AsyncIterator[tuple[Answers, list[str]]]:
     """Yield who answers, and the clusters that are meant (`kai_cli.sources.current_cluster`).
 
     Args:
-        source: where to ask.
         at: moments of the question; a cluster without them in its log is left out.
         since: where a range begins, which may be before a log does.
 

@@ -60,6 +60,24 @@ class LogSource:
 
 
 @dataclass(frozen=True, slots=True)
+class HubSource:
+    """The choice of a hub: the flags of commands that read the hub's log itself.
+
+    Attributes:
+        data_dir: of the `kai up` that is meant; by default .kai, or $KAI_DATA_DIR.
+        database_url: the log in this Postgres; also $KAI_DATABASE_URL.
+    """
+
+    data_dir: Path | None = None
+    database_url: str | None = None
+
+    @property
+    def log(self) -> LogSource:
+        """The log that is meant."""
+        return LogSource(data_dir=self.data_dir, database_url=self.database_url)
+
+
+@dataclass(frozen=True, slots=True)
 class AnswerSource(LogSource):
     """The choice of a source: the flags of commands that an API can answer, too.
 
@@ -115,4 +133,5 @@ AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
 FromFlag = Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)]
 ToFlag = Annotated[str, Parameter(name="--to", allow_leading_hyphen=True)]
 LogSourceFlags = Annotated[LogSource, Parameter(name="*")]
+HubFlags = Annotated[HubSource, Parameter(name="*")]
 SourceFlags = Annotated[AnswerSource, Parameter(name="*")]

@@ -48,7 +48,6 @@ def show(  # long: one flag for each way to look
         segments: count the disjoint segments of so many idle nodes: 4,18; by default of powers of two.
         limit: how many domains to draw at most where no level is named; 0 for all.
         at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
-        source: where to ask.
         output: tree, json, yaml, or svg for a picture.
     """
     if at and files:

@@ -32,8 +32,6 @@ def start_command(
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang.
         namespace: of what is named without one; by default default.
         at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
-        source: where to ask.
-        output: table, json or yaml.
     """
     answers = asyncio.run(_starts(source or AnswerSource(), read_subject(subject, namespace), at))
     if output != "table":
@@ -92,8 +90,6 @@ def calibration_command(*, renew: bool = False, source: SourceFlags | None = Non
 
     Args:
         renew: measure it anew.
-        source: where to ask.
-        output: table, json or yaml.
     """
     answers = asyncio.run(_measure(source or AnswerSource(), renew=renew))
     if output != "table":

@@ -41,8 +41,6 @@ def report(
         until: its last event; by default the log's last one.
         simulate: simulate the window as well, as the shadow would have gone on; it takes most of the time.
         html: write a report to this file, too: one file without scripts.
-        source: where to ask.
-        output: table, json or yaml.
     """
     if html is not None and not simulate:
         raise ConfigurationError("--html: shows the simulated window; leave out --no-simulate")

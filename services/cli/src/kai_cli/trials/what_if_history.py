@@ -128,8 +128,6 @@ def history(
         settings: KEY=VALUE of the scheduler's settings, such as numa=false; of every alternative.
         patch: a file that says what is to be different; each file is an alternative of its own.
         html: write a report with plots to this file, too.
-        source: where to ask.
-        output: table, json or yaml.
     """
     question = HistoryQuestion(
         since=since,
@@ -154,8 +152,6 @@ def policies(
         since: the window's first event: a position, a time, or a time before the log's end, such as -168h.
         until: its last event; by default the log's last one.
         html: write a report with plots to this file, too.
-        source: where to ask.
-        output: table, json or yaml.
     """
     return _answer(source, HistoryQuestion(since=since, until=until, policies=True), policies_text, html, output)
 

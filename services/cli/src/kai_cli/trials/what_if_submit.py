@@ -42,8 +42,6 @@ def submit_command(
         files: YAML or JSON, folders of them, or - for standard input.
         at: as if submitted at a moment of the past: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before
             the log's end (-5m).
-        source: where to ask.
-        output: table, json or yaml.
     """
     if not files:
         raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")

@@ -8,7 +8,7 @@ allowed each request, and the refused ones: it shows missing and unneeded rights
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import unquote
 
 from kai_apiserver.auth.tokens import ANONYMOUS, ISSUER, Tokens
@@ -51,22 +51,10 @@ class HeldRule:
     rule: Object
 
 
-class UseObserver(Protocol):
-    """Records the rules that requests need."""
-
-    def allowed(self, user: User, wanted: Attributes, rule: str) -> None:
-        """A request was allowed by the rule of that name."""
-        ...
-
-    def refused(self, user: User, wanted: Attributes) -> None:
-        """A request was refused."""
-        ...
-
-
 class Authorizer:
     """Decides who may do what."""
 
-    def __init__(self, backend: Backend, *, observer: UseObserver) -> None:
+    def __init__(self, backend: Backend, *, observer: "RightsUse") -> None:
         self._backend = backend
         self._observer = observer
         self._decoded: dict[tuple[str, str, int], Object] = {}

@@ -45,9 +45,7 @@ class Call:
 
     Attributes:
         http: as it came.
-        query: its query.
         verb: Kubernetes' verb.
-        target: what it is for.
         operation: its circumstances.
         subject: it, as fault rules see it.
         view: how the client wants to be shown objects.

@@ -54,7 +54,6 @@ class Target:
     """The target of a request: a resource, and as far as the path says, an object in it or a part of that.
 
     Attributes:
-        resource: the resource.
         namespace: its namespace; empty for cluster-scoped resources and for all namespaces.
         name: the object's name; empty for the collection.
         subresource: `status`, or empty for the object itself.

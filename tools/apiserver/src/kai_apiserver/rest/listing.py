@@ -40,7 +40,6 @@ class ListSelection:
     Attributes:
         namespace: only of this namespace; empty for all.
         name: only of this name; empty for all.
-        labels: label selector.
         fields: the other terms of the field selector, with the place of each in `Stored.fields`.
         indexed: the field and value by which the collection can look objects up, if any.
     """

@@ -121,7 +121,6 @@ class Publisher:
         """Make a publisher.
 
         Args:
-            spec: its node.
             kubelet: returns the node's kubelet, which is another one after a restart.
             timers: what it waits with.
             writer: what it writes with.
@@ -274,7 +273,6 @@ class NodeRuntime:
         """Make a node.
 
         Args:
-            spec: what it is.
             timers: what it waits with.
             background: sends what no pod waits for.
             metrics: where it counts.

@@ -166,7 +166,6 @@ def remedies(asked: Asked, *, seconds: float) -> RemediesAnswer:
     """Return what would make a pod start.
 
     Args:
-        asked: the pod.
         seconds: of CPU, after which no further change is tried.
     """
     end = time.process_time() + seconds
@@ -318,10 +317,8 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
     """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
 
     Args:
-        state: of the cluster.
         namespace: the pod's.
         name: the pod's.
-        evidence: what the log has of it.
     """
     if not evidence.uid:
         return None
@@ -379,7 +376,6 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
     """Explain what has pods: a workload of any kind, such as a Job, a Deployment or a PodGroup; None without trace.
 
     Args:
-        state: of the cluster.
         kind: without its API group, such as `Job`.
         namespace: the object's.
         name: the object's.

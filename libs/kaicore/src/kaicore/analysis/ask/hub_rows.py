@@ -90,11 +90,6 @@ def dispatch_row(entry: DispatchEntry) -> DispatchRow:
     )
 
 
-def offer_answer(offer: Offer) -> OfferAnswer:
-    """Return an offer as an answer."""
-    return OfferAnswer(**{name: getattr(offer, name) for name in Offer.__struct_fields__})
-
-
 def verdict_text(entry: DispatchEntry) -> str:
     """Return where a dispatch is and why, in a sentence."""
     if entry.stage in HELD and entry.given is not None:
@@ -188,7 +183,7 @@ class HubInquiry:
             position=state.position,
             verdict=verdict_text(entry),
             correlation=dispatch_stream(name),
-            offers=[offer_answer(offer) for offer in (decision.offers if decision is not None else ())],
+            offers=[OfferAnswer.copied(offer) for offer in (decision.offers if decision is not None else ())],
             weights=dict(entry.given.weights) if decision is entry.given and entry.given is not None else {},
             story=[
                 HubStoryLine(

@@ -155,9 +155,7 @@ def list_rows(state: ClusterView, kind: str, wanted: RowSelection) -> list[Row]:
     """Return the rows of a kind that are wanted, but all of them whatever `limit` says, in order of their names.
 
     Args:
-        state: of the cluster.
         kind: pods, groups, queues, nodes or zones.
-        wanted: which.
     """
     listing: dict[str, Callable[[ClusterView, RowSelection], Iterable[Row]]] = {
         "pods": _pods,
@@ -493,7 +491,6 @@ def known_names(state: ClusterView, kind: str, namespace: str) -> set[str]:
     """Return the objects of a kind that can be explained, by name: to be compared with an unknown name.
 
     Args:
-        state: of the cluster.
         kind: Pod (`namespace/name`, of all namespaces), Node, a queue's, or that of a group or an owner.
         namespace: of groups and owners.
     """

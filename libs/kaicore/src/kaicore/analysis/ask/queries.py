@@ -77,7 +77,6 @@ class ComparedState:
 
         Args:
             state: not looked at again.
-            wanted: what is compared.
 
         Raises:
             InvalidObject: there is no such kind, or it has not what is filtered by.
@@ -446,10 +445,8 @@ class Inquiry:
         """Explain something.
 
         Args:
-            cluster: the name of the cluster.
             kind: without its API group, such as Pod, Job, Queue or Node.
             namespace: empty for what has none.
-            name: its name.
             at: as of which moment; what was recorded after it is not looked at. Within the decisions of a cycle it
                 stands for their end, for they were appended at once: the answer's position is that.
 

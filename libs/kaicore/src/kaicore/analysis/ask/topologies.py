@@ -150,10 +150,7 @@ def topology_assignments(
     """Return where the pods of a group are that have a node, by pod set.
 
     Args:
-        state: of the cluster.
         kind: of the group's object, with its API group or without.
-        namespace: its namespace.
-        name: its name.
         version: of Kueue's API.
 
     Raises:
@@ -263,7 +260,6 @@ def topologies(
     """Return topologies over nodes.
 
     Args:
-        book: the topologies.
         columns: the nodes, with what is used of them.
         occupied: names of nodes that are not idle.
         wanted: what is to be shown.

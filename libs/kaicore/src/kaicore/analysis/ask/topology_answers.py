@@ -45,7 +45,6 @@ class DomainAnswer(Answer, frozen=True, kw_only=True):
     """A domain.
 
     Attributes:
-        nodes: in it.
         available: of them, those that are ready and not cordoned.
         idle: of these, those without any pods but their own and DaemonSets'.
         slots: how many pods of the shape that was asked about fit; None where none was.

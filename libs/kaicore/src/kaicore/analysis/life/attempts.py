@@ -75,7 +75,6 @@ async def cycle_records(log: EventLog, cluster: str, own: Sequence[Event], *, si
 
     Args:
         log: the cluster's.
-        cluster: its name.
         own: the events of the pod.
         since: the one with which it began to wait.
         upto: the last position that counts.

@@ -139,7 +139,6 @@ def placement_scores(
         cycle: its id.
         now: its clock, microseconds since the epoch.
         uid: the pod's.
-        node: where it was placed.
     """
     onlooker = _ScoreOnlooker(uid, node, list(state.columns.names))
     share = Share(state, cycle.rpartition("/")[0], config)

@@ -127,7 +127,6 @@ def cloud_event(event: Event, data: object) -> CloudEvent:
     """Return an event as a CloudEvent.
 
     Args:
-        event: the event.
         data: what it says, as `event_body` has it.
     """
     return CloudEvent(

@@ -12,7 +12,6 @@ from kaicore.analysis.life.cycle_observers import PlacementScores
 from kaicore.analysis.life.why_answers import GpuPartAnswer, NodeScore, PartHolder, PlacementAnswer, SharedGpuAnswer
 from kaicore.rules.deciding.why import miss_notes, zones_text
 from kaicore.rules.engine.config import KubeletOverride
-from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, WHOLE, GpuPart, gpus_text
@@ -47,7 +46,6 @@ def shared_gpus_of(state: FleetView, parts: Iterable[GpuPart], uid: str) -> list
 
     Args:
         state: as of the answer; it may know a group no more.
-        parts: of the pod.
         uid: the pod's; it is not named as a holder.
     """
     groups = state.shared_gpus.groups
@@ -100,7 +98,6 @@ def kubelet_text(state: FleetView, name: str) -> str:
 
     Args:
         state: with the node, and the configuration of its shard.
-        name: the node's.
     """
     row = state.columns.rows.get(name)
     topology = None if row is None else state.columns.topologies[row]
@@ -169,12 +166,15 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
     """Return why a pod was placed where it is.
 
     Args:
-        state: as of the answer.
         entry: the pod as it is now; None for one that is gone.
         placed: the decision.
     """
     decision, scores = placed.decision, placed.scores
-    nodes = [] if scores is None else [_score(name, one, chosen=name == decision.node) for name, one in scores.ranked]
+    nodes = (
+        []
+        if scores is None
+        else [NodeScore.copied(one, node=name, chosen=name == decision.node) for name, one in scores.ranked]
+    )
     observed = "" if entry is None else zones_text(entry.observed).removeprefix(" zones ")
     agreement = None if entry is None else entry.agreement
     devices = entry is not None and any(not is_native(name) for name in entry.requests)
@@ -197,25 +197,6 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
         domains=decision.domains,
         rank=decision.rank,
         gpus=shared_gpus_of(state, decision.gpus, decision.uid),
-    )
-
-
-def _score(name: str, one: RowScore, *, chosen: bool) -> NodeScore:
-    return NodeScore(
-        node=name,
-        chosen=chosen,
-        preference=one.preference,
-        leaves_devices=one.leaves_devices,
-        avoided=one.avoided,
-        keeps_policy=one.keeps_policy,
-        choices=one.choices,
-        near=one.near,
-        zones=one.zones,
-        whole=one.whole,
-        room_taken=one.room_taken,
-        opened=one.opened,
-        idle_devices=one.idle_devices,
-        full=one.full,
     )
 
 

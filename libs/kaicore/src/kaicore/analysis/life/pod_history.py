@@ -195,10 +195,8 @@ async def pod_evidence(
 
     Args:
         log: the cluster's.
-        cluster: its name.
         story: the events of the pod's name, in order.
         upto: the last position that counts.
-        state_near: see there.
     """
     events = [event for event in story if event.stream.startswith("pod/")]
     if not events:

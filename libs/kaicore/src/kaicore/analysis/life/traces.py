@@ -61,7 +61,6 @@ def pod_spans(
     Args:
         events: of its stream, in order; at least one.
         group: key of the gang that it is of; empty for none.
-        after: the position.
         upto: where the way ends that goes on still; None to leave it out.
     """
     first = events[0]
@@ -99,7 +98,6 @@ def gang_spans(
         group: its key.
         members: the events of each of its pods, in order.
         minimum: how many of them make it run.
-        after: the position.
         upto: the last position that counts.
     """
     ways = [(events, way) for events in members if events and (way := _running(events)) is not None]

@@ -26,8 +26,6 @@ async def export_log(
     A file that does not begin with event 1 has the state in it that a reader starts from.
 
     Args:
-        log: to export.
-        cluster: the name of the cluster.
         path: of the file; one that is there is replaced once the new one is whole.
         wanted: which events.
         progress: called with how far it is, and how far it will go, in positions.

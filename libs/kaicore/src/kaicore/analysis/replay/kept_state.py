@@ -73,7 +73,6 @@ class KeptState:
     ) -> None:
         """Args:
         log: that it follows.
-        cluster: the name of the cluster.
         questions: about this and other clusters, to which `follow` gives way.
         progress: called with how far it is folded, and how far it will be, in positions.
         """

@@ -31,7 +31,6 @@ async def last_events(
 
     Args:
         log: the cluster's.
-        cluster: its name.
         where: what is meant; it must be read along an index, as types and streams are.
         after: nothing before this position is looked at, and not the event there either.
         upto: the last position that is looked at.
@@ -140,7 +139,6 @@ async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> C
 
     Args:
         log: where they are kept.
-        cluster: the name of the cluster.
         upto: the position that it must not be beyond; by default the log's end.
 
     Raises:

@@ -202,8 +202,6 @@ async def range_of(log: EventLog, cluster: str, *, since: Moment | None = None, 
     """Return the positions of a range of a log.
 
     Args:
-        log: that it is of.
-        cluster: the name of the cluster.
         since: the first event: at this position, or recorded at this time or after; by default the first one left.
         until: the last event: at this position, or recorded at this time or before; by default the last one.
 

@@ -42,7 +42,6 @@ class PastStates:
     ) -> None:
         """Args:
         log: that is folded.
-        cluster: the name of the cluster.
         once: no second question will come: what is passed is not kept here, which takes as long as folding.
         progress: called with how far a state is folded, and how far it will be, in positions.
         """

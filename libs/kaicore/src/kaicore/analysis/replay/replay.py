@@ -45,8 +45,6 @@ async def replay_log(
     Where months have been retired, it goes on from the state that was kept with them.
 
     Args:
-        log: to replay.
-        cluster: the name of the cluster.
         wanted: the range; by default all that is left of the log, up to where it ends now.
         progress: called with how far it is, and how far it will go, in positions.
 
@@ -118,8 +116,6 @@ async def cycle_range(log: EventLog, cluster: str, name: str) -> Range:
     """Return where a cycle is recorded, as a range of one event.
 
     Args:
-        log: it is recorded in.
-        cluster: the name of the cluster.
         name: `<shard>/<number>`, or the number where there is but one shard.
 
     Raises:
@@ -212,8 +208,6 @@ async def audit_log(
     """Verify a cluster's log, and check every decision in it.
 
     Args:
-        log: to audit.
-        cluster: the name of the cluster.
         anchors: hashes that must be in it, by position.
         chain_only: leave the decisions out, which takes folding the whole log.
 

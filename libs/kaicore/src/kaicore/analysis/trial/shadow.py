@@ -217,7 +217,6 @@ class Rejections(_Part, frozen=True, kw_only=True):
     """Pods that kubelets rejected where the other scheduler put them, by what the shadow had decided.
 
     Attributes:
-        observed: all of them.
         avoided: the shadow had chosen another node, and predicted that its kubelet admits the pod.
         waits: the shadow would have let the pod wait.
         not_foreseen: the shadow had chosen the same node.
@@ -264,7 +263,6 @@ class RejectedPod(_Part, frozen=True, kw_only=True):
 
     Attributes:
         node: where the other scheduler had put it.
-        reason: of the kubelet.
         predicted: why it was predicted to be rejected there; empty where it was not.
         choice: what the shadow had decided.
         chosen: the node that the shadow had chosen; empty for none.
@@ -330,8 +328,6 @@ async def shadow_report(
 
     Args:
         log: to read.
-        cluster: the name of the cluster.
-        model: of kubelets.
         scheduler: the scheduler of the pods; may be left out where there is one shadow.
         since: the window's first moment; empty for the shadow's first record.
         until: its last; empty for the log's end.

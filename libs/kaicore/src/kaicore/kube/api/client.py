@@ -110,7 +110,6 @@ class KubeClient:
         kind that has no objects. A connection that is dead is noticed by TCP keepalive.
 
         Args:
-            path: of the collection.
             resource_version: after which changes are wanted.
             timeout_s: after which the server is to end the watch.
         """

@@ -166,7 +166,6 @@ class ShareDialect(NamedTuple):
     """One project's way to ask for virtual GPUs.
 
     Attributes:
-        name: of the project.
         prefixes: by which its resources begin; whole GPUs are not among them.
         resources: those that are read.
         read: returns what a container asks for.

@@ -145,7 +145,6 @@ class ExporterSpec:
         enabled: whether it is wanted; None for where any shard has NUMA enabled.
         image: of its container.
         resources: of its container.
-        node_selector: which nodes it is on.
         tolerations: of its pods.
         poll_interval_us: how often a kubelet is asked.
         drift_interval_us: how often everything is reported again.
@@ -172,8 +171,6 @@ class ConfigSpec:
         cluster: the cluster, as the log calls it.
         image: of all operands that have none of their own; None for the operator's own.
         exporter: how the exporter is to be.
-        scheduler_image: of schedulers.
-        scheduler_resources: of schedulers.
     """
 
     cluster: str = "default"

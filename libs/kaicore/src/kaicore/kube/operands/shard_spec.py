@@ -82,7 +82,6 @@ class ShardSpec:
     """A SchedulingShard's contents.
 
     Attributes:
-        name: of the shard.
         node_pool: the node pool's label value; empty for nodes without the label.
         replicas: how many schedulers.
         mode: what they do.

@@ -32,10 +32,8 @@ def exporter_operands(
     """Return what the exporter consists of.
 
     Args:
-        templates: of the exporter.
         owner: the Config.
         spec: what it says.
-        namespace: of the operands.
         image: of containers for which the Config names none; empty for the template's.
     """
     exporter = spec.exporter
@@ -69,11 +67,9 @@ def scheduler_operands(
     """Return what the scheduler of a shard consists of.
 
     Args:
-        templates: of a scheduler.
         owner: the SchedulingShard.
         shard: what it says.
         spec: what the Config says.
-        namespace: of the operands.
         image: of containers for which the Config names none; empty for the template's.
     """
     templates = list(templates)

@@ -94,7 +94,6 @@ def check_fields(wire: dict[str, Any], type_name: str, *, subject: str) -> Field
     """Check an object of a built-in type, or a part of one, against the fields of that type.
 
     Args:
-        wire: the object, or the part of one that has the type.
         type_name: such as `V1Pod`.
         subject: the object, for errors.
     """

@@ -40,7 +40,6 @@ class Resource(Generic[ObjectT]):
     """A resource of which all objects of a cluster are read.
 
     Attributes:
-        kind: of its objects.
         path: of the collection over all namespaces.
         type: what its objects are decoded as.
         namespaced: whether its objects are in namespaces.

@@ -148,8 +148,6 @@ class LeaseStore(Protocol):
         """Write an entry if it is still as it was read.
 
         Args:
-            cluster: the name of the cluster.
-            name: of the entry.
             value: not empty.
             expect: the entry's revision as it was read; 0 where there is to be none, or a deleted one.
 
@@ -198,8 +196,6 @@ class Lease:
     ) -> None:
         """Args:
         store: where leases are kept.
-        cluster: the name of the cluster.
-        name: of the lease.
         owner: tells this process from all others, also from its own former runs.
         duration_s: how long it counts without being renewed; in whole milliseconds.
         about: what else is to be shown of the holder.
@@ -301,7 +297,6 @@ class Members:
     ) -> None:
         """Args:
         store: where members announce themselves.
-        cluster: the name of the cluster.
         role: what they share, such as `scheduler/default`.
         member: tells this process from all others, also from its own former runs; no `/`.
         ttl_s: how long a member counts as live without renewing its record.

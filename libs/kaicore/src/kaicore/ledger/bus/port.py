@@ -164,12 +164,7 @@ _SHARE, _LEAST, _MOST = 10, 64 << 20, 4 << 30
 
 
 def stream_bytes(*, free: int, used: int) -> int:
-    """Return how large a stream may be on a disk: a tenth of what is free or its own, in whole MiB.
-
-    Args:
-        free: bytes that are free.
-        used: bytes that the stream has.
-    """
+    """Return how large a stream may be on a disk: a tenth of what is free or its own, in whole MiB."""
     return min(_MOST, max(_LEAST, (free + used) // _SHARE >> 20 << 20))
 
 

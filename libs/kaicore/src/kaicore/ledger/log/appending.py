@@ -191,7 +191,6 @@ class Tail:
         When it raises, nothing has changed.
 
         Args:
-            call: what to append.
             now: the log's clock, microseconds since the epoch.
 
         Raises:

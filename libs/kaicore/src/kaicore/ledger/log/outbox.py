@@ -55,7 +55,6 @@ class Outbox:
     ) -> None:
         """Args:
         log: to append to.
-        cluster: the name of the cluster.
         observer: is called with what happens.
         expect: stream versions that must hold for anything to be appended; the units name none of their own.
         batch: units per append at most.

@@ -94,7 +94,6 @@ class Seal:
 
     Attributes:
         position: of the last event that has gone.
-        first_position: of the first one in that month.
         hash: of the last one: what the first event that is left is chained to.
         recorded_at: of the last one, microseconds since the epoch.
         detached: the table that holds them now, unless it was dropped.

@@ -37,7 +37,6 @@ class Filter:
     Attributes:
         streams: exact stream names.
         subject: exact subject.
-        types: event types.
         since: recorded at or after, microseconds since the epoch.
         until: recorded before, microseconds since the epoch.
     """
@@ -68,7 +67,6 @@ class EventLog(Protocol):
         """Append units in one transaction; each is taken whole, found again, or refused as stale.
 
         Args:
-            cluster: the name of the cluster.
             units: each atomic; their expectations are checked against the versions before this append.
             expect: stream versions that must hold for anything to be appended.
 

@@ -56,8 +56,6 @@ def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> N
     """Say that a snapshot is thrown away.
 
     Args:
-        cluster: the name of the cluster.
-        snapshot: which one.
         why: `digest`, `unreadable` or `ahead`.
         error: what reading it raised.
     """
@@ -81,8 +79,6 @@ async def newest(
 
     Args:
         log: where it is kept.
-        cluster: the name of the cluster.
-        name: of the snapshot.
         schema: as this program writes it. One of another schema is read only where the log alone does not suffice.
         read: makes of a snapshot what it holds; may raise whatever comes of bytes that are no snapshot.
         upto: the position that it must not be beyond; by default the log's end.
@@ -252,7 +248,6 @@ class Trail:
     def __init__(self, log: EventLog, cluster: str, *, schema: str) -> None:
         """Args:
         log: the log that the trail is of; one that has none is left without.
-        cluster: the name of the cluster.
         schema: of the snapshots that are left; places of others stand for none of it.
         """
         self._store = trail_of(log)

@@ -119,7 +119,6 @@ def allocate(
         held: by other claims.
         node: its name, which claims of devices that are the node's own are tied to.
         zones: NUMA zones to which devices had better be close; none for no preference.
-        only_close: they have to be.
     """
     try:
         search = _Search(claims, pools, held, zones, only_close=only_close)

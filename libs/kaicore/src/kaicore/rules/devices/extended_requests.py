@@ -40,7 +40,6 @@ def extended_requests(pod: Pod, classes: Mapping[str, str]) -> ExtendedRequests:
     """Return the requests for what a pod asks of some resources.
 
     Args:
-        pod: the pod.
         classes: the device class that stands for each of the resources, by name.
     """
     requests: list[ExtendedRequest] = []

@@ -15,7 +15,6 @@ def consumed_capacity(device: Device, asked: Mapping[str, int]) -> Thousandths |
     """Return what a request takes of each capacity of a device; None where it cannot have what it asks for.
 
     Args:
-        device: the device.
         asked: for each capacity that the request names, how much.
     """
     if not asked.keys() <= device.capacity.keys():
@@ -33,7 +32,6 @@ def has_left(device: Device, consumed: Mapping[str, int], *held: Mapping[str, in
     """Tell whether a device has as much left as a request takes.
 
     Args:
-        device: the device.
         consumed: by the request, of each capacity.
         held: by others.
     """

@@ -101,7 +101,6 @@ def pools_of_node(
     """Return the pools with devices that can be used from a node, in the order in which they are tried.
 
     Args:
-        node: its name.
         labels: the node's.
         slices: all that may be for the node.
         all_of_pool: returns every slice of a pool, those for other nodes too.

@@ -51,7 +51,6 @@ class FailedNode:
     """A node on which pods cannot go on.
 
     Attributes:
-        name: of the node.
         failure: why.
         once_pods_end: it has failed for groups of which pods are terminating there, or lack already.
     """
@@ -70,7 +69,6 @@ class UnboundClaims(Protocol):
         """Return the names of claims that are to be provisioned, and the volumes that others are to be bound to.
 
         Args:
-            pod: the pod.
             chosen: a volume's name for each that its class's demand wants, empty where none was chosen.
             also: what the same cycle has given to claims that other pods may use as well, by `namespace/name`.
         """
@@ -84,7 +82,6 @@ class GivenDevices(Protocol):
         """Return what becomes of its claims.
 
         Args:
-            pod: the pod.
             claims: what it gets for each claim that its class's demand wants.
         """
         ...

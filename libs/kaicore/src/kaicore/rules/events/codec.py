@@ -14,6 +14,7 @@ from kaicore.errors import CorruptLog, UnknownEvent
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event, NewEvent
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.events.payloads.base import payload_types
 
 Document = dict[str, Any]
 Upcaster = Callable[[Document], Document]
@@ -54,7 +55,7 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 7): lambda document: document,
 }
 
-_TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}
+_TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in payload_types() if cls not in _PARTS}
 _DECODERS = {name: msgspec.json.Decoder(cls) for name, cls in _TYPES.items()}
 #: Makes all digits alike: a number of 64 bits or more has 19 of them in a row. A pattern takes ten times as long.
 _ALIKE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 0 for byte in range(256))
@@ -93,8 +94,6 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
     """Return an event as a log would record it, but without its hash: for states that no log is behind.
 
     Args:
-        new: the event.
-        cluster: the name of the cluster.
         position: its place among the cluster's events.
         version: its place in its stream.
         recorded_at: microseconds since the epoch.

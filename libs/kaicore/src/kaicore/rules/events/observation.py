@@ -28,7 +28,6 @@ def charging(unit: Unit, node: str, *, pods: Iterable[str] = ()) -> Unit:
     the log as a whole or not at all.
 
     Args:
-        unit: the facts.
         node: the node that they are charged to.
         pods: uids of the pods that the node is accounted to hold otherwise.
     """
@@ -83,8 +82,6 @@ def observation(
     """Return the event of an observation.
 
     Args:
-        cluster: the name of the cluster.
-        payload: the observation.
         previous: id of the pod's last recorded observation.
         occurred_at: when it was made, microseconds since the epoch.
         cause: the event that it follows from.

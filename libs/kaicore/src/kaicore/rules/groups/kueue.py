@@ -237,10 +237,6 @@ def kueue_rank(annotations: Mapping[str, str], source: RankSource | None) -> Ran
 
 
 def pod_group_rank(annotations: Mapping[str, str]) -> RankSource:
-    """Return where the pods of a pod group of Kueue tell their rank.
-
-    Args:
-        annotations: of one of them.
-    """
+    """Return where the pods of a pod group of Kueue tell their rank."""
     label = annotations.get(INDEX_NAMED_BY) or INDEX_LABEL
     return RankSource(label, _count(annotations.get(INDEX_OFFSET, "")))

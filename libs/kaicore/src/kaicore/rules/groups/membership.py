@@ -79,7 +79,6 @@ def membership(pod: Pod, find: FindSource) -> Membership:
     """Return where a pod belongs.
 
     Args:
-        pod: the pod.
         find: returns a source by its key, None where there is none.
     """
     named = named_membership(pod, find)

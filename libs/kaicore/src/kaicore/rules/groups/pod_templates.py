@@ -50,7 +50,6 @@ def annotated_tiers(annotations: Mapping[str, str], *, where: str = "metadata") 
     """Return what annotations on pods, or on their template, say of it; None where they say nothing.
 
     Args:
-        annotations: of a pod, or of a pod template.
         where: the metadata that they stand in, for people.
     """
     mode, tier = annotations.get(MODE), annotations.get(HIGHEST_TIER)

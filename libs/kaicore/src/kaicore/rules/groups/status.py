@@ -94,8 +94,6 @@ def verdict(group: Group, pods: Census, *, why: str, problem: str = "") -> Verdi
     """Tell whether a group has what it asks for, and if not, what it waits for.
 
     Args:
-        group: the group.
-        pods: its pods.
         why: why its pods that wait were not placed, as the last cycle said; empty where none has yet.
         problem: why it is not known which pods one of its pods starts with; empty where it is known of all.
     """
@@ -166,8 +164,6 @@ def status_document(
 
     Args:
         group: the group, made from a PodGroup of any dialect.
-        pods: its pods.
-        judged: the verdict on it.
         since: when it last came to have, or not to have, what it asks for, as Kubernetes writes times.
         explanations: KAI's `UnschedulableExplanation`s, the first of which is the condition's own reason.
         disruption: of a native PodGroup.

@@ -89,7 +89,6 @@ def over_bound(
         bounds: by queue.
         held: by queue, what its work holds in all clusters together, and what was given and has not arrived yet; GPUs
             in thousandths.
-        demand: of the dispatch.
     """
     wanted = in_thousandths(demand)
     for queue in queue_path:
@@ -112,7 +111,6 @@ class ClusterRoom:
         held: what is held of it, and what was given to it and has not arrived.
         used: by queue, what its work holds there.
         fair: by queue, its fair share there; a queue that is not here has none to keep below.
-        given: what it was given in this round.
     """
 
     total: Amounts

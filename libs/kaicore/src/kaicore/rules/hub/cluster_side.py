@@ -76,7 +76,6 @@ class LeaseWatch:
         """True if a cluster's lease is over by its holder's own clock, whatever time that shows.
 
         Args:
-            cluster: the name of the cluster.
             lease_us: of its last renewal; 0 where there was none, so that there is nothing to wait for.
             now: microseconds of the hub's clock.
         """

@@ -74,7 +74,6 @@ class DispatchEntry:
     """A dispatch.
 
     Attributes:
-        submitted: as it was submitted.
         event: id of that event, in hexadecimal digits.
         number: position at which it was submitted; older ones go first.
         submitted_at: when, microseconds since the epoch.
@@ -124,7 +123,6 @@ class HubState:
     Attributes:
         position: of the last event folded.
         clusters: by name, also those that were removed.
-        dispatches: by name.
         bounds: by queue, how much its work may hold in all clusters together.
         versions: of all streams.
         quarantined: events that could not be decoded and were not set aside yet, by position; they say nothing.

@@ -48,8 +48,6 @@ def dispatch_unit(
     """Return a unit with the next event of a dispatch, conditional on the last one.
 
     Args:
-        entry: the dispatch.
-        payload: of the event.
         actor: who appends it.
         now: the actor's clock, microseconds since the epoch.
         expect: further streams' versions.
@@ -124,7 +122,6 @@ def give(  # long: one argument for each thing that a giving depends on
     """Return what gives a waiting dispatch to the best cluster, or says why it waits; None where that was said before.
 
     Args:
-        entry: a dispatch that waits.
         offers: of the clusters, scored.
         config: how the hub decides.
         clock: microseconds since the epoch.
@@ -189,7 +186,6 @@ def unfit_by_itself(state: HubState, entry: DispatchEntry, cluster: str, *, lost
 
     Args:
         state: the hub's.
-        entry: the dispatch.
         cluster: one that is registered.
         lost: whether its lease is over.
     """

@@ -82,7 +82,6 @@ class DeviceTaintRule(msgspec.Struct, frozen=True, omit_defaults=True):
     """A taint that someone other than the driver gives devices.
 
     Attributes:
-        taint: what each of the devices has.
         none: it says of no device that it is for it.
         driver: of the devices; empty for any. So are pool and device.
     """
@@ -108,7 +107,6 @@ class NodeSelection(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         node: its name; empty for others.
-        everywhere: from all nodes.
         terms: of which a node has to meet any; None for no selector.
     """
 
@@ -123,10 +121,8 @@ class Device(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: in its pool.
         attributes: by full name.
-        capacity: by name.
         consumes: what it takes of its pool's counters while any claim has it.
         nodes: from where it can be used, where its slice leaves that to each device; None otherwise.
-        taints: its taints.
         shared: several claims may have it at a time (`allowMultipleAllocations`).
         binds_to_node: a claim that has it can be used on the node it was allocated for, and on no other.
         binding_conditions: conditions that have to be true before a pod that uses it is bound.
@@ -219,7 +215,6 @@ class DeviceRequest(msgspec.Struct, frozen=True, omit_defaults=True):
         mode: `ExactCount`, or `All` that match.
         count: how many devices.
         admin: access beside the claim that has the device, for watching it.
-        capacity: asked for of each device, by name.
         alternatives: requests of which the first that can be served is.
     """
 
@@ -283,7 +278,6 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A claim's allocation.
 
     Attributes:
-        devices: its devices.
         terms: node selector terms of which a node has to meet any for the claim to be used there; None for any node.
     """
 

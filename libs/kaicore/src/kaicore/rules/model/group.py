@@ -170,12 +170,9 @@ class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         name: of the inner set below which they are.
         parent: of that inner set.
-        min_pods: of each of them.
         min_sets: how many of them must be satisfied.
         match_labels: labels of the pods that belong here.
         requirements: more about their labels; all must hold.
-        label_keys: labels with a value for each set.
-        topology: of each of them.
         rank: where their pods tell their rank.
     """
 

@@ -171,7 +171,6 @@ class HyperNodeMember(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         hyper_node: name of a HyperNode of a lower tier.
-        node: name of a node.
         pattern: regular expression in the syntax of RE2 (Go's), found anywhere in a node's name.
         labels: requirements, all of which a node meets.
     """

@@ -156,12 +156,9 @@ def due_replicas(
     none can be seen the list stays as it is, unless it is empty: one that cannot see the others leaves them their work.
 
     Args:
-        listed: the list in the log.
         live: the replicas that count as live, this one among them.
-        replica: this one.
         fresh: whether it is known who is live.
         unlike_s: for how long the two have been unlike, seconds.
-        step_s: see above.
     """
     if not fresh:
         return None if listed else (replica,)

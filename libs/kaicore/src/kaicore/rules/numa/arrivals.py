@@ -46,7 +46,6 @@ class Arrival:
     """A pod that was decided on, and of which it is not certain what its kubelet gives it.
 
     Attributes:
-        request: what is aligned of it.
         charge: what it is accounted to hold.
         created_at: seconds since the epoch.
         shaken: something was freed since it was decided on: it may have come before that or after.

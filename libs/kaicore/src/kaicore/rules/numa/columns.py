@@ -508,7 +508,6 @@ class ZoneColumns(ZoneArrays):
         """Return a row's zones as plain numbers.
 
         Args:
-            row: a node with zones.
             reconstruct: see `free`.
             empty: as if the node had no pods.
             devices: totals of the resources with zones that do not add up to the node's.

@@ -26,7 +26,6 @@ class Refusal:
     """One node's refusal.
 
     Attributes:
-        kind: which reason it is.
         resource: what is short, or what the explanation speaks of first.
         zone: index of the zone that comes closest, -1 where no single zone is meant.
         requested: how much the container requests of the resource.
@@ -52,8 +51,6 @@ class Refusal:
 
         Args:
             nodes: how many nodes refuse for it.
-            example: the node that it is of.
-            zone_names: the zones of that node.
             gap: what is not known of that node; empty if nothing.
         """
         explanation = ", ".join(part for part in (self.explanation, gap) if part)

@@ -36,7 +36,6 @@ def init_remains(
     Args:
         nodes: make the node's zones as they may have been without the pod, the likeliest first; each is asked until one
             explains what was seen.
-        request: what is aligned of the pod.
         observed: what its other containers hold; those of which less was seen than they asked for are not held to it.
         zone_names: the node's, in the order of their numbers.
     """

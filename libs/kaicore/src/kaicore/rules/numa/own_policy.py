@@ -111,7 +111,6 @@ def pod_numa_policy(pod: Pod, aligned: AlignedRequest) -> PodNumaPolicy | None:
     """Return the policy that a pod's annotations ask for, None when they ask for none.
 
     Args:
-        pod: the pod.
         aligned: what kubelets align of it.
 
     Raises:
@@ -195,10 +194,6 @@ def strays(
     policy names, or, where it names nothing, anything of the pod.
 
     Args:
-        columns: the zones of all nodes.
-        row: the node's row.
-        request: what is aligned of the pod.
-        own: the pod's own policy.
         admitted: what the kubelet would give it.
     """
     settings = columns.kubelet_of(row)
@@ -242,8 +237,6 @@ def missed(
         columns: the zones of all nodes.
         row: the node's row.
         zone_names: its zones, in order of NUMA id.
-        request: what is aligned of the pod.
-        own: the pod's own policy.
         observed: what it holds.
     """
     if not own.binding or not zone_names:

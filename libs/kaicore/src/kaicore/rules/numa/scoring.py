@@ -65,10 +65,8 @@ def score(
     """Score a node that admits a pod: 0 to 100, `UNKNOWN` where nothing of the pod is bound to zones.
 
     Args:
-        columns: the zones of all nodes.
         row: the node's row.
         spans: the zones that its kubelet may give the pod's containers, as masks (`kaicore.rules.numa.own_policy`).
-        request: what is aligned of the pod.
         scoring: the strategy.
         reconstruct: see `ZoneColumns.free`.
         most_zones: of any node; 0 to look at all nodes.

@@ -30,7 +30,6 @@ def may_admit(columns: ZoneColumns, rows: Ints, request: AlignedRequest, *, reco
     Args:
         columns: the zones of all nodes.
         rows: which nodes to ask, ascending.
-        request: what is aligned of the pod.
         reconstruct: see `ZoneColumns.free`.
     """
     verdict = np.ones(len(rows), np.bool_)

@@ -17,9 +17,7 @@ def marked(manifest: Manifest, annotation: str, value: str, *, scheduler_name: s
     """Return a copy with an annotation on the object, and on every template of pods in it.
 
     Args:
-        manifest: of the object.
         annotation: the annotation's name.
-        value: its value.
         scheduler_name: of pods that name no scheduler: another one would bind them without asking the hub.
     """
     copied = deepcopy(manifest)

@@ -39,7 +39,6 @@ def made_object(
         owner: becomes its controller.
         api_version: its own.
         kind: its own.
-        name: its name.
         generate_name: what its name was generated from, if it was.
         metadata: labels and annotations to begin with.
 

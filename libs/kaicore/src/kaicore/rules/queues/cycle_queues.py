@@ -45,10 +45,7 @@ def standing(
     dominant share, of what it may keep, with the work; without it; owed less; the older one; by uid and name.
 
     Args:
-        accounts: of the queues.
-        number: of the queue.
         demand: what its next work asks for.
-        priority: of that work.
         created_at: when that work was created, seconds since the epoch.
     """
     tree, shares = accounts.tree, accounts.shares

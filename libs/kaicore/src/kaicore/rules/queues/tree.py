@@ -125,7 +125,6 @@ class QueueTree:
 
     def __init__(self, queues: Mapping[str, Queue], *, parts: bool = False) -> None:
         """Args:
-        queues: by name.
         parts: whether GPUs are counted in thousandths, so that parts of them count exactly.
         """
         self.configured = bool(queues)

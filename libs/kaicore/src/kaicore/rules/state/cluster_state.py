@@ -70,7 +70,6 @@ class GroupOwners:
         """Bring it up to date.
 
         Args:
-            index: of the groups.
             tree: the queues, another one whenever they have changed.
             basis: what else owners depend on, for all groups alike.
             owner_of: tells who decides about a waiting group, by its key; None for no replica.
@@ -115,6 +114,9 @@ class ClusterState(PodIndexes):
     """Everything that decisions, explanations and figures need, at one position of a cluster's log.
 
     Who only reads takes a view of it (`kaicore.rules.state.views`), named by part: log, pods, fleet, work, queues.
+
+    The parts are objects of modules of their own, and stand side by side. Sub-objects by subject would lengthen some
+    1,800 expressions and hide nothing from a reader that the views show.
 
     Attributes:
         versions: of the streams that decisions are conditional on: nodes, pods, shards' cycles and lists of replicas,

@@ -64,7 +64,6 @@ def fold_unlogged(state: ClusterState, new: NewEvent, *, recorded_at: int) -> Ev
 
     Args:
         state: changed.
-        new: the event.
         recorded_at: microseconds since the epoch; not before the state's last event.
     """
     event = unhashed_event(

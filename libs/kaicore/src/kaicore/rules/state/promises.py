@@ -51,11 +51,9 @@ class OverCommit:
 
     Attributes:
         position: of the event that brought it.
-        origin: what that was.
         pod: the pod that was placed, `namespace/name`; empty where none was.
         node: where.
         zone: which of its zones; empty for the node as a whole.
-        resource: of which.
         used: what all pods hold together, in the resource's unit.
         allocatable: what there is for pods.
     """

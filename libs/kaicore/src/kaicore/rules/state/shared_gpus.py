@@ -99,7 +99,6 @@ class SharedGpus:
         """Take over a decision; returns the planned pod, None where the group is known already.
 
         Args:
-            opened: the decision.
             at: its recorded time, microseconds since the epoch.
         """
         if opened.group in self.groups:
@@ -166,7 +165,6 @@ class SharedGpus:
 
         Args:
             before: a copy of the entry as it was before the event.
-            after: the entry.
             held: the node that the pod was charged to; empty for none.
             holds: the node that it is charged to now; empty for none.
         """

@@ -21,7 +21,6 @@ def slots(free: Ints, request: Ints, takes: NDArray[np.bool_]) -> Ints:
     Args:
         free: amounts by row and resource; less than nothing counts as nothing.
         request: of one pod, by resource; at least one is more than 0.
-        takes: rows that take pods at all.
 
     Raises:
         ValueError: a pod that asks for nothing.

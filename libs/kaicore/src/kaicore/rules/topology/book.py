@@ -167,7 +167,6 @@ class TopologyBook:
         """Return the tree of a topology over rows of nodes; made anew only where a path has changed or rows came.
 
         Args:
-            key: of the topology.
             names: by row; a row belongs to a name for good.
 
         Raises:

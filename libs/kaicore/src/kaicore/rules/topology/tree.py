@@ -98,10 +98,8 @@ class TopologyColumns:
 
     Attributes:
         levels: from the widest to the narrowest.
-        domains: of each level, the paths of its domains.
         of_rows: of each level, the domain of each row (int32); -1 where the node is in none.
         parents: of each level, the domain of the level above that each domain is in (int32); -1 at the widest level.
-        name_order: the rows in order of their nodes' names.
     """
 
     levels: tuple[TopologyLevel, ...]

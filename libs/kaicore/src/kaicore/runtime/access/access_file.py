@@ -56,7 +56,6 @@ class IssuerEntry(Strict):
     """An issuer of tokens.
 
     Attributes:
-        issuer: as tokens name it.
         audience: for whom a token must be made.
         jwks_url: where its keys are; by default what its discovery document says.
         ca_file: certificates by which it is trusted; by default the system's.

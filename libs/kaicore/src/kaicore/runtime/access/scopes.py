@@ -32,7 +32,6 @@ def parse_scope(text: str, subject: str) -> AccessScope:
     """Read `*`, `CLUSTER`, `CLUSTER/NAMESPACE` or `*/NAMESPACE`.
 
     Args:
-        text: the scope.
         subject: the owner's name, for the error.
 
     Raises:

@@ -47,7 +47,6 @@ class Family(ABC):
         kind: `counter`, `gauge` or `histogram`.
         name: without the ending of a counter.
         meaning: what it tells.
-        labels: names of its labels.
     """
 
     kind = ""

@@ -217,7 +217,6 @@ def run_agent(
     Args:
         name: the agent's name, in logs.
         settings_class: read from flags and environment before anything starts.
-        body: the agent.
         conditions: what must be met before `/readyz` says so.
         argv: arguments without the program's name; by default the process's.
     """

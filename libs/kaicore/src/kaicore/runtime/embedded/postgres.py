@@ -82,7 +82,6 @@ def embedded_url_of(directory: Path, url: str, role: str) -> str:
     """Return the url with which another role connects to the server of a directory, which a process of ours runs.
 
     Args:
-        directory: of the server.
         url: with which one of the roles connects; another server's is returned as it is.
         role: one of the log's, such as `kai_migrate` or `kai_scheduler`.
     """

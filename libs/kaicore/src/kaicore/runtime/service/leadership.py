@@ -65,7 +65,6 @@ class Leadership:
         refused: tuple[type[KaiError], ...] = (),
     ) -> None:
         """Args:
-        context: of the service.
         lease: which the leader holds.
         duration_s: of the lease.
         notify: is called with whether this instance leads, at first and whenever that changes.
@@ -184,9 +183,7 @@ async def leadership(
     cluster's name, it simply does it.
 
     Args:
-        context: of the service.
         settings: of the service.
-        cluster: the name of the cluster.
         role: which of the cluster's work.
         instance: tells this process from all others, also from its own former runs.
         needed: see `Leadership`.

@@ -119,7 +119,6 @@ def listen(
     """Begin to listen where the settings say, over TLS if they are `TlsSettings`; log the address.
 
     Args:
-        context: of the service.
         settings: of the service; `ProxySettings` name the proxies that are believed.
         app: answers the requests.
         limits: see `HttpServer`.

@@ -52,8 +52,6 @@ class Recorder:
     ) -> None:
         """Args:
         log: to append to.
-        cluster: the name of the cluster.
-        context: the service.
         condition: the condition of the service's health that is met while the log answers.
         on_dropped: see `OutboxObserver.dropped`.
         on_appended: see `OutboxObserver.appended`.
@@ -129,7 +127,6 @@ async def until_answered(
     """Ask the log or an API server until it answers; None when the service is to stop before that.
 
     Args:
-        context: the service.
         condition: the condition of its health that is met by an answer.
         ask: the question; it is asked again after LogUnavailable, ClusterUnavailable and ApiStatus.
         retry_s: seconds between two times.

@@ -74,7 +74,6 @@ class WorkloadController(Controller[Place]):
         """Have all look again whom a change of a child concerns: its owners, their owners, and so on.
 
         Args:
-            stored: the child.
             failed: whether it is a pod that has just failed.
         """
         for uid in stored.owners:

@@ -97,11 +97,8 @@ async def audit_group(
     """Return what was decided about a group in a part of a log.
 
     Args:
-        log: the log.
-        cluster: the name of the cluster.
         namespace: the group's.
         name: the group's, that of its PodGroup, Job or other owner, or of a pod without one.
-        span: which part of it.
         state_at: returns the state at a position, for us alone: it is folded on here.
 
     Raises:

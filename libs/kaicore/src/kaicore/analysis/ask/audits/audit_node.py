@@ -184,10 +184,7 @@ async def audit_node(
     """Return everything that held a node in a part of a log.
 
     Args:
-        log: the log.
-        cluster: the name of the cluster.
         node: the node's name.
-        span: which part of it.
         state_at: returns the state at a position.
         gpu: index, UUID or device name of a GPU; only pods that held it, or may have, are kept. Empty for all pods.
 

@@ -210,7 +210,6 @@ class Asked:
 
         Args:
             kind: see `Amendment`; so is what follows.
-            message: see there.
             pairs: nodes as they are, each with what it is to become.
             more: further fields.
         """

@@ -266,7 +266,6 @@ def _reconstrained(
 
     Args:
         kind: see `Amendment`.
-        words: see there.
         source: what the group is made of.
         topology: the topology that is named; empty for as it is.
         renamed: a level, and the one that is named instead.

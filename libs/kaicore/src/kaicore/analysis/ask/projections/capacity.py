@@ -55,7 +55,6 @@ class GpuColumns:
 
     Attributes:
         per_gpu: what pods use for each GPU, of CPU and memory.
-        present: rows that have a node.
         available: rows of nodes that are ready and not cordoned.
     """
 

@@ -173,48 +173,13 @@ def _time(microseconds: int) -> str | None:
 
 def pod_record(row: PodHistory) -> PodRecord:
     """Return a pod's history as an answer."""
-    return PodRecord(
-        uid=row.uid,
-        namespace=row.namespace,
-        name=row.name,
-        group=row.group,
-        queue=row.queue,
-        node=row.node,
-        cycle=row.cycle,
-        gpus=row.gpus,
-        created_at=_time(row.created_at),
-        seen_at=_time(row.seen_at),
-        tried_at=_time(row.tried_at),
-        decided_at=_time(row.decided_at),
-        bound_at=_time(row.bound_at),
-        started_at=_time(row.started_at),
-        finished_at=_time(row.finished_at),
-        gone_at=_time(row.gone_at),
-        outcome=row.outcome,
-        placements=row.placements,
-        bind_failures=row.bind_failures,
-        rejections=row.rejections,
-        evictions=row.evictions,
-    )
+    times = [name for name in PodRecord.__struct_fields__ if name.endswith("_at")]
+    return PodRecord.copied(row, **{name: _time(getattr(row, name)) for name in times})
 
 
 def occupancy_point(row: Occupancy, *, at: int) -> OccupancyPoint:
     """Return how a cluster stood as an answer; `at` is when its step began."""
-    return OccupancyPoint(
-        at=time_text(at),
-        position=row.position,
-        nodes=row.nodes,
-        gpus=row.gpus,
-        gpus_held=row.gpus_held,
-        gpus_releasing=row.gpus_releasing,
-        gpus_free=row.gpus_free,
-        gpus_stranded=row.gpus_stranded,
-        gpus_out=row.gpus_out,
-        gpus_waiting=row.gpus_waiting,
-        pods_waiting=row.pods_waiting,
-        pods_placed=row.pods_placed,
-        pods_bound=row.pods_bound,
-    )
+    return OccupancyPoint.copied(row, at=time_text(at))
 
 
 def queue_use(row: QueueHour) -> QueueUse:
@@ -236,18 +201,7 @@ def queue_use(row: QueueHour) -> QueueUse:
 
 def decisions(row: DecisionsHour) -> Decisions:
     """Return an hour's decisions as an answer."""
-    return Decisions(
-        at=time_text(row.at),
-        cycles=row.cycles,
-        placed=row.placed,
-        bound=row.bound,
-        bind_failures=row.bind_failures,
-        rejected=row.rejected,
-        evictions=row.evictions,
-        agreed=row.agreed,
-        contradicted=row.contradicted,
-        missed=row.missed,
-    )
+    return Decisions.copied(row, at=time_text(row.at))
 
 
 #: Most rows that one question about time looks at, and most points that it answers.
@@ -262,7 +216,6 @@ class ReadModels:
     def __init__(self, log: EventLog, store: ViewStore) -> None:
         """Args:
         log: which moments are of.
-        store: the read models.
         """
         self._log = log
         self._store = store
@@ -283,7 +236,6 @@ class ReadModels:
         """Return what became of pods, the last one first; those that are gone, too.
 
         Args:
-            cluster: the name of the cluster.
             namespaces: only of these; None for all.
             namespace: only of this one.
             name: only pods of this name.
@@ -329,7 +281,6 @@ class ReadModels:
         """Return how full a cluster was, a point for each step in which something was recorded: how it ended.
 
         Args:
-            cluster: the name of the cluster.
             since: a moment; by default the log's beginning.
             until: a moment; by default the log's end.
             step: a duration such as 1h; by default a minute, or as long that there are no more than 5,000 points.

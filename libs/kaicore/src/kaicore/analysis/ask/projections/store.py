@@ -147,7 +147,6 @@ class ViewStore:
         """Begin a generation without rows; it is live if no other is.
 
         Args:
-            cluster: the name of the cluster.
             position: where it begins: the last position before the log's first event.
             recorded_at: of the event there.
         """
@@ -184,11 +183,8 @@ class ViewStore:
         """Write what events change, and how far they go.
 
         Args:
-            cluster: the name of the cluster.
-            before: the generation as it is.
             changes: by the events after it.
             position: of the last of them.
-            recorded_at: of that event.
 
         Raises:
             Superseded: the generation is not there any more.
@@ -251,12 +247,7 @@ class ViewStore:
         """Return rows of a table of read models.
 
         Args:
-            row: what each is.
-            table: which.
-            cluster: the name of the cluster.
-            generation: of which generation.
             where: further conditions.
-            order: by which columns.
             limit: how many at most.
         """
         query = select(*_fields(table)).where(_of(table, cluster, generation), *where).order_by(*order).limit(limit)

@@ -36,7 +36,6 @@ def read_dispatch(
     """Return the dispatch that manifests are.
 
     Args:
-        name: of the dispatch.
         objects: in order of creation, with apiVersion and kind.
         clusters: that it may run in; none for any.
         data: data sets that it reads.

@@ -76,7 +76,6 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
 
     Args:
         hub: its dispatches count with all they ask for, as long as a cluster has them.
-        states: of the clusters.
         now: microseconds since the epoch.
     """
     sums = QueueSums()
@@ -122,7 +121,6 @@ class TriedDispatch:
 
     Attributes:
         name: the dispatch's.
-        objects: its manifests.
         queue: that pays for it.
         demand: what its pods ask for in all, as queues count it.
     """

@@ -57,7 +57,6 @@ class Changes:
         """Args:
         patch: that was checked (`changes_of`).
         removed: names of the nodes that it removes.
-        changed: what it changes of nodes, with their names.
         new: the nodes that it adds.
         """
         self.patch = patch

@@ -153,9 +153,6 @@ async def compare_history(
 
     Args:
         log: to read.
-        cluster: the name of the cluster.
-        question: what is asked.
-        model: of kubelets.
         set_as: the settings of the baseline, which name the scheduler of its pods; None for those that were recorded.
         progress: called with how much is done, and how much there is, in thousandths of a pass over the window.
 

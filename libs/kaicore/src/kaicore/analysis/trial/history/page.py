@@ -68,8 +68,6 @@ def line_plot(name: str, description: str, lines: Sequence[Line], *, x: Axis, y:
         name: unique on the page, for what refers to it.
         description: for who does not see it.
         lines: of runs; later ones are drawn above.
-        x: axis.
-        y: axis.
     """
     paths = [Markup('<path class="run run{}" d="{}"/>').format(line.run, _path(line, x, y)) for line in lines]
     return _svg(name, description, HEIGHT, [_frame(x, y), *paths])
@@ -176,7 +174,6 @@ def page(comparison: HistoryComparison, *, title: str = "What if, over history",
 
     Args:
         comparison: the answer.
-        title: of the page.
         lead: HTML that comes before all else.
     """
     runs = runs_of(comparison)

@@ -106,7 +106,6 @@ class PodStories:
         """Take an event in.
 
         Args:
-            payload: of the event.
             at: when it was recorded, microseconds since the epoch.
         """
         pod = payload.pod if isinstance(payload, payloads.PodObserved) else None

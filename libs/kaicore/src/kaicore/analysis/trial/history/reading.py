@@ -41,7 +41,6 @@ class Sample:
         at: microseconds since the epoch.
         gpus: that nodes have.
         held: of these, those that pods hold.
-        nodes: that have GPUs.
         fragmented: of these nodes, those on which some GPUs are held and some are not.
         stranded: see `kaicore.analysis.ask.projections.capacity`.
         waiting: pods that wait for a decision.
@@ -217,8 +216,6 @@ class History:
         observing: whether exporters observed pods.
         stories: the recorded ones, by uid.
         samples: the recorded ones.
-        events: in the window.
-        cycles: in the window.
     """
 
     cluster: str
@@ -251,7 +248,6 @@ async def read_history(
     """Read a window.
 
     Args:
-        log: to read.
         state: at the position after which the window begins; it is folded on.
         upto: position of the window's last event.
         set_as: settings of one scheduler for the whole window and its pods; None for what was recorded.

@@ -437,7 +437,6 @@ class SimulatedLog:
         """Append an event.
 
         Args:
-            stream: that it is of.
             payload: what it says.
             at: microseconds since the epoch; never less than before.
         """
@@ -504,7 +503,6 @@ class RerunFigures:
 
     Attributes:
         events: that were folded.
-        cycles: that were run.
         warnings: what could not be simulated as it was, one line each.
     """
 

@@ -77,7 +77,6 @@ class JobPlaces:
 
     Attributes:
         gpus: that they hold together.
-        nodes: names, one for each pod.
         domains: of these nodes, as far as they are in any; none where no topology is known.
     """
 
@@ -90,7 +89,6 @@ def node_deviation(job: JobPlaces, *, most_gpus: int) -> float:
     """JTTED, nodes: on how many nodes a job is, divided by the fewest that its GPUs could be on.
 
     Args:
-        job: with GPUs.
         most_gpus: that any node has.
     """
     return len(set(job.nodes)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
@@ -100,7 +98,6 @@ def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
     """JTTED, topology: in how many domains a job is, divided by the fewest that its GPUs could be in.
 
     Args:
-        job: with GPUs, and with domains.
         most_gpus: that any domain has.
     """
     return len(set(job.domains)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
@@ -190,7 +187,6 @@ class Spread(_Figures, frozen=True, kw_only=True):
         nodes: mean deviation, 1 for the fewest.
         nodes_p90: nine jobs in ten deviate no more.
         domains: of the narrowest level of a network topology above the nodes; None where none is known.
-        level: that level.
     """
 
     jobs: int
@@ -320,7 +316,6 @@ def result_of(
     """Tell what a run came to.
 
     Args:
-        name: of the run.
         history: the window.
         stories: what became of each pod, by its uid.
         lineage_of: uid of each pod's lineage, by the pod's uid; other pods do not count.

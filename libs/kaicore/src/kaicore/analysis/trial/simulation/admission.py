@@ -117,9 +117,6 @@ class Admission:
     ) -> None:
         """Args:
         scheduler_name: of pods that name none.
-        priority_classes: that are there.
-        runtime_classes: that are there.
-        namespaces: that are there.
         gpu_sharing: virtual GPUs become shares, as by the admission webhook.
         """
         self._gpu_sharing = gpu_sharing

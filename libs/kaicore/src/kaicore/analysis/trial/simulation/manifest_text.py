@@ -141,7 +141,6 @@ def read_text(reading: Reading, name: str, text: bytes, *, is_json: bool | None,
 
     Args:
         reading: what it is added to.
-        name: of the file.
         text: its contents.
         is_json: None where the name does not tell.
         named: whether the very file was named; else it was found in a folder.

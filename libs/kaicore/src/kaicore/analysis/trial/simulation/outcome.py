@@ -52,7 +52,6 @@ class PodOutcome:
         rank: its place among the pods of its set, where the simulation placed it and its group has a topology
             constraint; None for none.
         domains: of such a pod, its node's domain at each level of the topology, by the level's name, the widest first.
-        gpus: the parts of GPUs that it has.
     """
 
     namespace: str

@@ -80,7 +80,6 @@ def opened_for(
     """Yield what opens the GPUs of a running pod that are not open yet.
 
     Args:
-        parts: of the pod.
         pod: with its node.
         state: as it is now.
         find: returns the reservation pod of a group that is in the input; None where there is none.

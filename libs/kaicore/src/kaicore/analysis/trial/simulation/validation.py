@@ -331,7 +331,6 @@ class OddFields:
         Args:
             where: the object was found.
             subject: the object.
-            path: of the field.
             odd: what is odd about it.
         """
         line = f"{where}: {subject}: {path}: {odd}"

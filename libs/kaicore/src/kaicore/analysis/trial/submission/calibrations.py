@@ -86,7 +86,6 @@ async def measure_calibration(
 
     Args:
         log: which is only read.
-        cluster: the name of the cluster.
         progress: called with how far it is, and how far it will go, in positions.
 
     Raises:

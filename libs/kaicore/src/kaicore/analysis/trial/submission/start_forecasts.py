@@ -42,8 +42,6 @@ def waiting_starts(
     Args:
         state: a copy; changed.
         kind: Pod, or without its API group that of a group or of pods' owner.
-        namespace: its namespace.
-        name: its name.
         history: of the same log, up to the state's position or before; not changed.
         now: microseconds since the epoch.
         oldest: whether only the group of the longest waiting pod is meant.

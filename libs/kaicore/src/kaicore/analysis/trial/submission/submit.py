@@ -186,18 +186,7 @@ class _Groups:
         return sorted(dict.fromkeys(listed), key=weight)
 
     def _victims(self, key: str) -> list[SubmittedEviction]:
-        return [
-            SubmittedEviction(
-                namespace=one.namespace,
-                name=one.name,
-                node=one.node,
-                group=one.group,
-                reason=one.reason,
-                fits_on=one.fits_on,
-            )
-            for one in self._evictions
-            if one.preemptor == key
-        ]
+        return [SubmittedEviction.copied(one) for one in self._evictions if one.preemptor == key]
 
     def _pod(self, entry: PodEntry) -> SubmittedPod:
         placed = self._placed.get(entry.pod.uid)
@@ -247,7 +236,6 @@ class Submissions(StartForecasts):
         """Say what would become of manifests; see `kaicore.analysis.trial.submission.submit`.
 
         Args:
-            cluster: the name of the cluster.
             objects: in any order, with apiVersion and kind.
             at: as of which moment (`kaicore.analysis.replay.moments`); empty for now. In the past the time is that of
                 the last event.

@@ -53,7 +53,6 @@ async def archive_month(
 
     Args:
         connection: of a role that may read the month's table.
-        month: which.
         seals: of all clusters that have events in it.
         directory: where the files go; made when missing.
 

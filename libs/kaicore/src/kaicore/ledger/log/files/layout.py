@@ -56,7 +56,6 @@ class Header(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
     Attributes:
         kai_ledger_log: version of the layout.
-        cluster: the name of the cluster.
         after: the event before the first one; position 0 where the file begins with event 1.
         first_hash: of the first event, in hexadecimal.
         last: the last event.

@@ -40,7 +40,6 @@ class _Months:
 
     Attributes:
         before: the seal of the month before them, None where there is none.
-        seals: theirs.
     """
 
     before: Seal | None

@@ -41,7 +41,6 @@ class LogFileWriter:
     ) -> None:
         """Args:
         path: of the file; one that is there is replaced.
-        cluster: the name of the cluster.
         after: the event before the first one.
         first_hash: of the first event.
         last: the last event.

@@ -34,7 +34,6 @@ class Anchor(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=
     """A line of such a file.
 
     Attributes:
-        cluster: the name of the cluster.
         position: of its last event then.
         hash: of that event, hex.
         recorded_at: of that event, microseconds since the epoch.
@@ -165,8 +164,6 @@ def anchor_line(
     """Return a line that vouches for a log's head.
 
     Args:
-        cluster: the name of the cluster.
-        head: the log's.
         seals: of its retired months.
         sealed_at: microseconds since the epoch.
         before: the file's last line; empty if there is none.

@@ -32,7 +32,6 @@ class Finding:
 
     Attributes:
         position: the event where it shows, or 0 where no event does.
-        problem: what it is.
     """
 
     position: int
@@ -99,7 +98,6 @@ class RecordedErasure:
 
     Attributes:
         at: position of the `FieldsErased` that says it, the last one that does.
-        mark: the event's.
     """
 
     at: int
@@ -168,8 +166,6 @@ async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | 
     """Verify a cluster's log from its first event, or from the last seal.
 
     Args:
-        log: the log.
-        cluster: the name of the cluster.
         anchors: hashes by position, from reports of earlier audits that were kept out of the database's reach.
 
     Raises:
@@ -186,8 +182,6 @@ async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> 
     """Tell whether the chain still leads from where it once stood to where it is now; what is new is read, no more.
 
     Args:
-        log: the log.
-        cluster: the name of the cluster.
         since: where it stood, as somebody wrote it down; not before the last retired event.
         head: its present place by the log's account.
 

@@ -148,7 +148,6 @@ class Allocate(CycleAction):
         """Have running pods evicted for a group, by the first action that can.
 
         Args:
-            pending_group: the group.
             if_owed: whether that is done only if its queue is owed what it asks for; otherwise an elastic group gets
                 room for further pods, too.
         """
@@ -194,7 +193,6 @@ class Allocate(CycleAction):
         """Place the pods of steps that start at once; otherwise leave the reasons with their groups.
 
         Args:
-            steps: what starts.
             decides: whether they do start; otherwise it is only found out whether they could.
         """
         session = self.session
@@ -348,7 +346,6 @@ class Allocate(CycleAction):
         """Leave with groups why their steps do not start.
 
         Args:
-            steps: the groups, and what was to start.
             class_counts: how many pods of each class that is.
             placed: how many pods found a node before one did not; None if none was tried.
             no_room: why no domain of a network topology has room; empty if it is not that.

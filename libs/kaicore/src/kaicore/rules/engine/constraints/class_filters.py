@@ -184,7 +184,6 @@ class ClassFilters:
         """Tell whether a row that admits a pod does so whatever is not known yet; a row that does not is remembered.
 
         Args:
-            row: the row.
             created_at: when the pod was created, seconds since the epoch.
         """
         if not self.numa.doubted or self.numa.is_certain(row, created_at=created_at):

@@ -156,7 +156,6 @@ class ConstraintEvaluator:
 
     def __init__(self, pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tolerated: Flags) -> None:
         """Args:
-        pod_class: the class.
         columns: the cycle's own copy.
         fitting: rows that meet its node selector and required node affinity.
         tolerated: rows with taints that it tolerates, or none.
@@ -254,9 +253,7 @@ class ConstraintEvaluator:
         """Return what a pod gets on a row for each claim that its demand wants; None if that is too far off.
 
         Args:
-            row: the row.
             zones: NUMA zones to which its devices had better be close; none for no preference.
-            only_close: they have to be close.
         """
         return () if self._device_rule is None else self._device_rule.choose(row, zones, only_close=only_close)
 

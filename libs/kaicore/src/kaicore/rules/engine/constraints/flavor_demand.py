@@ -52,10 +52,8 @@ def flavor_demand(
     """Return where a queue's flavors let a pod go.
 
     Args:
-        queue: the pod's.
         flavors: those that exist, by name. Without any, a queue's flavors are only names.
         requests: what the pod asks for.
-        tolerations: the pod's.
     """
     if not flavors:
         return ANY_FLAVOR

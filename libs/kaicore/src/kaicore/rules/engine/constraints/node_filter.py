@@ -36,7 +36,6 @@ class MaskFilter:
     """A rule that is evaluated for all rows at once.
 
     Attributes:
-        code: its reason.
         mask: per row, whether the node fails the rule.
         detail: what the reason says besides.
     """
@@ -61,7 +60,6 @@ class GroupedMaskFilter:
     """A rule that is evaluated for all rows at once and that has several details.
 
     Attributes:
-        code: its reason.
         mask: per row, whether the node fails the rule.
         group: per row, which detail is the node's; the lowest are shown first.
         details: by group.
@@ -178,7 +176,6 @@ def any_mask(filters: Iterable[MaskFilter | GroupedMaskFilter], rows: int) -> Fl
     """Tell per row whether the node fails any of some filters.
 
     Args:
-        filters: the filters.
         rows: how many rows there are.
     """
     failing = np.zeros(rows, np.bool_)

@@ -29,7 +29,6 @@ class CarriedTerm(msgspec.Struct, frozen=True):
     """A term of a pod that decides about others as long as the pod is there.
 
     Attributes:
-        selection: the others.
         topology_key: makes the domains.
         weight: what it adds to the score of the pod's domain for one of the others; None: it keeps them out of it.
     """
@@ -193,7 +192,6 @@ class PodMarks:
 
         Args:
             mark: the mark that is counted.
-            key: the label.
             values: the label's value per row, as `NodeColumns.label_values` gives them.
             counting: rows that count; None for all.
         """

@@ -54,7 +54,6 @@ def pod_rules(pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tole
     """Return the rules of a class; none for most.
 
     Args:
-        pod_class: the class.
         columns: the cycle's own copy.
         fitting: rows that meet the class's node selector and required node affinity.
         tolerated: rows with taints that it tolerates, or none.

@@ -83,8 +83,6 @@ def with_at_most(pod: Pod, resource: str, most: int) -> Pod | None:
     A limit that equals the request goes down with it, so that the pod keeps its quality of service.
 
     Args:
-        pod: the pod.
-        resource: of which it asks for less.
         most: in the resource's unit, as a node counts it (`node_requests`).
 
     Returns:
@@ -353,7 +351,6 @@ class Remedies:
         """Return the running groups that would each leave room for a waiting group at their end, those preferred first.
 
         Args:
-            group_key: of the waiting group.
             most: so many are returned.
         """
         steps = self._steps_of(group_key)

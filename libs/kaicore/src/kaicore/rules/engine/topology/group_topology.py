@@ -15,7 +15,6 @@ class GroupTopology:
 
     Attributes:
         name: of the topology, for people.
-        sets: of the group.
         tree: over the rows of the cycle's nodes.
         constraints: by the name of the set; of sets that have one.
         together: whether the root's constraint is about the pods of all groups that start at once with this one.

@@ -150,7 +150,6 @@ class HeldPod:
     """A pod of a group that has its place already.
 
     Attributes:
-        member: the pod.
         row: its node.
         rank: its place among the pods of its set; `NO_RANK` for none.
     """
@@ -165,7 +164,6 @@ class GroupPart:
     """The part of one group that is to be placed.
 
     Attributes:
-        workload: the group.
         topology: what it asks for.
         waiting: the pods that are to be placed, in order of age.
         held: the pods of the group that have a place.

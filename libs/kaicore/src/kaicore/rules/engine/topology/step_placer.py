@@ -134,7 +134,6 @@ class StepPlacer:
         """Place pods of running groups anew, where constrained near those that stay.
 
         Args:
-            moved: the pods.
             placer: on the nodes at one time.
             among: rows that may take constrained pods; None for all.
             as_close: whether the pods of a group must share as narrow a domain as they do now.
@@ -161,7 +160,6 @@ class StepPlacer:
         """Tell whether waiting pods are on rows where their group's constraints let them be, by where the group runs.
 
         Args:
-            key: of the group.
             rows: by the uids of the pods.
             placer: on the nodes.
         """

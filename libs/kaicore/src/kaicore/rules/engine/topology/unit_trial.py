@@ -73,7 +73,6 @@ class PlacerRoom:
         """Args:
         placer: on the nodes at one time.
         members: by number.
-        kept_counts: of the placer.
         among: rows that may take pods; None for all.
         """
         self.classes: list[int] = []

@@ -186,8 +186,6 @@ def gpu_seconds_lost(member: Member, held: Amounts, *, now: int) -> int:
     """Return how much work a pod loses if it goes: whole seconds, times the GPUs that it holds; 0 if that is unknown.
 
     Args:
-        member: the pod.
-        held: all that it holds.
         now: microseconds since the epoch.
     """
     since = member.work_since

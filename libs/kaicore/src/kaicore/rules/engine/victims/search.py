@@ -22,7 +22,6 @@ The cost of an eviction, and the pods that go together, are in `kaicore.rules.en
 import heapq
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import numpy as np
 
@@ -142,31 +141,10 @@ class Reprieve:
 _MORE_DOMAINS = 8
 
 
-class Evictions(Protocol):
-    """The placements and evictions of a search for victims so far, and its way to do more."""
-
-    @property
-    def cost(self) -> int:
-        """Of all victims so far."""
-
-    @property
-    def exhausted(self) -> bool:
-        """True if this cycle may try no more."""
-
-    def savepoint(self) -> int:
-        """Return where to roll back to later."""
-
-    def rollback(self, savepoint: int) -> None:
-        """Take back all that was placed and evicted since a savepoint."""
-
-    def place_evicting(self, member: Member, row: int) -> Assignment | None:
-        """Place a pod on a row and evict there what costs least; None if that cannot be."""
-
-
 class DomainVictims:
     """Victims for the pods of one trial."""
 
-    def __init__(self, trial: UnitTrial, evictions: Evictions, candidates: Candidates) -> None:
+    def __init__(self, trial: UnitTrial, evictions: "VictimSearch", candidates: Candidates) -> None:
         """Args:
         trial: of the pods, on the nodes as they will be.
         evictions: of the search so far.
@@ -314,7 +292,9 @@ class _Capacities:
 class _EvictingRoom(PlacerRoom):
     """Rows of which some evict what holds their room."""
 
-    def __init__(self, trial: UnitTrial, evictions: Evictions, rooms: _Capacities, rows: Ints, evicting: Ints) -> None:
+    def __init__(
+        self, trial: UnitTrial, evictions: "VictimSearch", rooms: _Capacities, rows: Ints, evicting: Ints
+    ) -> None:
         among = np.zeros(len(rooms.present), np.bool_)
         among[rows] = True
         super().__init__(trial.placer, trial.asked.members, trial.kept_counts, among=among)
@@ -463,16 +443,16 @@ class VictimSearch:
 
     @property
     def cost(self) -> int:
-        """See `Evictions`."""
+        """Of all victims so far."""
         return sum(victim_set.cost for victim_set in self._victim_sets)
 
     @property
     def exhausted(self) -> bool:
-        """See `Evictions`."""
+        """True if this cycle may try no more."""
         return self._session.steps_left <= 0
 
     def savepoint(self) -> int:
-        """See `Evictions`."""
+        """Return where to roll back to later."""
         accounts, statement = self._session.accounts.savepoint(), self._placer.statement.savepoint()
         self._marks.append(
             _Mark(
@@ -482,7 +462,7 @@ class VictimSearch:
         return len(self._marks) - 1
 
     def rollback(self, savepoint: int) -> None:
-        """See `Evictions`."""
+        """Take back all that was placed and evicted since a savepoint."""
         mark = self._marks[savepoint]
         del self._marks[savepoint + 1 :]
         self._placer.statement.rollback(mark.statement)
@@ -493,7 +473,7 @@ class VictimSearch:
         self._candidates.unban(mark.banned)
 
     def place_evicting(self, member: Member, row: int) -> Assignment | None:
-        """See `Evictions`."""
+        """Place a pod on a row and evict there what costs least; None if that cannot be."""
         for _ in range(_MOST_ROUNDS):
             assignment = self._placer.place_on(member, row)
             cheapest = None if assignment is not None else self._node_victims.cheapest(member, row)

@@ -15,7 +15,6 @@ class VictimSet:
     Attributes:
         parts: the pods by group, in order of name; first the group that was asked about, then those that do not go on
             without it.
-        members: all of them.
         cost: see `kaicore.rules.engine.victims.eviction_cost`.
         shrinks: whether the first group goes on without them.
     """

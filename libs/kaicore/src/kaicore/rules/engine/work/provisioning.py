@@ -39,7 +39,6 @@ class StandingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         group: key of the group.
-        shard: the shard that decided.
         attempt: see `ProvisioningRequested`, as all that follows.
         decided_at: the cycle's time, microseconds since the epoch.
         stage: how far it is: `requested`, `created`, `accepted`, `provisioned`.

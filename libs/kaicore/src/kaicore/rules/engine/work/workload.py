@@ -43,7 +43,6 @@ class Member(Protocol):
 
     Attributes:
         group: key of the group.
-        class_key: of its class.
         requests: what it takes of a node as a whole.
         node: where it is placed or bound; empty while it waits.
         zone_charge: what it is charged with on zones.
@@ -55,7 +54,6 @@ class Member(Protocol):
         nomination: the room that is reserved for it while it waits.
         releasing: whether it is charged as being released.
         rank: its place among the pods of its set, as it was placed; -1 for none.
-        gpus: the parts of GPUs that it has.
     """
 
     group: str

@@ -5,7 +5,7 @@ Decisions of a shadow are about the pods of another scheduler, and are never car
 
 import msgspec
 
-from kaicore.rules.events.payloads.base import Payload
+from kaicore.rules.events.payloads.base import NamespacedPayload, Payload, PodPayload
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import Allocation, ExtendedClaim
 from kaicore.rules.model.gpu_share import GpuPart
@@ -19,12 +19,8 @@ class ProvisioningRequestObserved(Payload, frozen=True):
     request: ProvisioningRequest
 
 
-class ProvisioningRequestDeleted(Payload, frozen=True):
+class ProvisioningRequestDeleted(NamespacedPayload, frozen=True):
     """A ProvisioningRequest is gone."""
-
-    uid: str
-    namespace: str
-    name: str
 
 
 class ProvisioningPodSet(msgspec.Struct, frozen=True):
@@ -227,7 +223,7 @@ class EvictionCost(msgspec.Struct, frozen=True, omit_defaults=True):
     minutes: int = 0
 
 
-class EvictionDecided(Payload, frozen=True):
+class EvictionDecided(PodPayload, frozen=True):
     """A cycle decided that a running pod has to go; the binder makes it so.
 
     Attributes:
@@ -248,10 +244,6 @@ class EvictionDecided(Payload, frozen=True):
             rate was asked for.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     cycle: str
     group: str
     reason: str
@@ -285,22 +277,18 @@ class PodNominated(Payload, frozen=True, gc=False):
     placement: Placement | None = None
 
 
-class NominationCleared(Payload, frozen=True):
+class NominationCleared(PodPayload, frozen=True):
     """A cycle decided to keep no more room for a waiting pod.
 
     Attributes:
         reason: see `kaicore.rules.engine.decisions.ClearReason`.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     cycle: str
     reason: str
 
 
-class RepairRequested(Payload, frozen=True):
+class RepairRequested(PodPayload, frozen=True):
     """A cycle decided that a pod is to be evicted: it did not get the zones that its own NUMA policy asks for.
 
     Attributes:
@@ -309,10 +297,6 @@ class RepairRequested(Payload, frozen=True):
         missed: what was observed that is not as it asks.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     cycle: str
     pod_class: str
     owner: str
@@ -359,7 +343,7 @@ class GroupPending(Payload, frozen=True):
     reasons: tuple[Reason, ...] = ()
 
 
-class WaitingPod(Payload, frozen=True):
+class WaitingPod(NamespacedPayload, frozen=True):
     """A pod that a cycle left waiting, and under what the reasons for that are recorded.
 
     Attributes:
@@ -371,9 +355,6 @@ class WaitingPod(Payload, frozen=True):
         problem: why its group cannot be decided on with it (`kaicore.rules.events.reasons.group`); None if it can.
     """
 
-    uid: str
-    namespace: str
-    name: str
     pod_class: str
     group: str
     alone: bool = False

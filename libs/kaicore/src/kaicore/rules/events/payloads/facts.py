@@ -5,7 +5,7 @@ They come from the API server and from the kubelets that run the pods.
 
 import msgspec
 
-from kaicore.rules.events.payloads.base import Payload
+from kaicore.rules.events.payloads.base import NamedPayload, NamespacedPayload, Payload, PodPayload
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
@@ -21,11 +21,8 @@ class NamespaceObserved(Payload, frozen=True):
     namespace: Namespace
 
 
-class NamespaceDeleted(Payload, frozen=True):
+class NamespaceDeleted(NamedPayload, frozen=True):
     """A namespace is gone."""
-
-    uid: str
-    name: str
 
 
 class PersistentVolumeClaimObserved(Payload, frozen=True):
@@ -34,12 +31,8 @@ class PersistentVolumeClaimObserved(Payload, frozen=True):
     claim: PersistentVolumeClaim
 
 
-class PersistentVolumeClaimDeleted(Payload, frozen=True):
+class PersistentVolumeClaimDeleted(NamespacedPayload, frozen=True):
     """A claim is gone."""
-
-    uid: str
-    namespace: str
-    name: str
 
 
 class PersistentVolumeObserved(Payload, frozen=True):
@@ -48,11 +41,8 @@ class PersistentVolumeObserved(Payload, frozen=True):
     volume: PersistentVolume
 
 
-class PersistentVolumeDeleted(Payload, frozen=True):
+class PersistentVolumeDeleted(NamedPayload, frozen=True):
     """A volume is gone."""
-
-    uid: str
-    name: str
 
 
 class StorageClassObserved(Payload, frozen=True):
@@ -61,11 +51,8 @@ class StorageClassObserved(Payload, frozen=True):
     storage_class: StorageClass
 
 
-class StorageClassDeleted(Payload, frozen=True):
+class StorageClassDeleted(NamedPayload, frozen=True):
     """A storage class is gone."""
-
-    uid: str
-    name: str
 
 
 class PodDisruptionBudgetObserved(Payload, frozen=True):
@@ -74,12 +61,8 @@ class PodDisruptionBudgetObserved(Payload, frozen=True):
     budget: PodDisruptionBudget
 
 
-class PodDisruptionBudgetDeleted(Payload, frozen=True):
+class PodDisruptionBudgetDeleted(NamespacedPayload, frozen=True):
     """A disruption budget is gone."""
-
-    uid: str
-    namespace: str
-    name: str
 
 
 class ResourceSliceObserved(Payload, frozen=True):
@@ -88,11 +71,8 @@ class ResourceSliceObserved(Payload, frozen=True):
     resource_slice: ResourceSlice
 
 
-class ResourceSliceDeleted(Payload, frozen=True):
+class ResourceSliceDeleted(NamedPayload, frozen=True):
     """A slice is gone."""
-
-    uid: str
-    name: str
 
 
 class DeviceClassObserved(Payload, frozen=True):
@@ -101,11 +81,8 @@ class DeviceClassObserved(Payload, frozen=True):
     device_class: DeviceClass
 
 
-class DeviceClassDeleted(Payload, frozen=True):
+class DeviceClassDeleted(NamedPayload, frozen=True):
     """A device class is gone."""
-
-    uid: str
-    name: str
 
 
 class DeviceTaintRuleObserved(Payload, frozen=True):
@@ -114,11 +91,8 @@ class DeviceTaintRuleObserved(Payload, frozen=True):
     rule: DeviceTaintRule
 
 
-class DeviceTaintRuleDeleted(Payload, frozen=True):
+class DeviceTaintRuleDeleted(NamedPayload, frozen=True):
     """A rule is gone, and with it its taint."""
-
-    uid: str
-    name: str
 
 
 class ResourceClaimObserved(Payload, frozen=True):
@@ -127,12 +101,8 @@ class ResourceClaimObserved(Payload, frozen=True):
     claim: ResourceClaim
 
 
-class ResourceClaimDeleted(Payload, frozen=True):
+class ResourceClaimDeleted(NamespacedPayload, frozen=True):
     """A resource claim is gone."""
-
-    uid: str
-    namespace: str
-    name: str
 
 
 class DevicesCharged(Payload, frozen=True):
@@ -157,11 +127,8 @@ class NodeObserved(Payload, frozen=True):
     node: Node
 
 
-class NodeDeleted(Payload, frozen=True):
+class NodeDeleted(NamedPayload, frozen=True):
     """The watcher saw a node go, or missed it on a relist."""
-
-    uid: str
-    name: str
 
 
 class TopologyObserved(Payload, frozen=True):
@@ -182,45 +149,33 @@ class PodObserved(Payload, frozen=True):
     pod: Pod
 
 
-class PodDeleted(Payload, frozen=True):
+class PodDeleted(NamespacedPayload, frozen=True):
     """The watcher saw a pod go, or missed it on a relist."""
 
-    uid: str
-    namespace: str
-    name: str
 
-
-class PodRejected(Payload, frozen=True):
+class PodRejected(PodPayload, frozen=True):
     """A kubelet refused the pod: its phase is Failed for good, and any successor is another pod.
 
     Attributes:
         reason: `TopologyAffinityError`, `UnexpectedAdmissionError`, `OutOfcpu`, …
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     reason: str
     message: str = ""
 
 
-class PlacementObserved(Payload, frozen=True):
+class PlacementObserved(PodPayload, frozen=True):
     """A pod's real holdings on its node.
 
     Attributes:
         source: `exporter` (podresources of the node's kubelet) or `annotation` (another program's record on the pod).
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     placement: Placement
     source: str = "exporter"
 
 
-class PredictionMissed(Payload, frozen=True):
+class PredictionMissed(PodPayload, frozen=True):
     """A kubelet did otherwise than was predicted; what it did stands.
 
     Attributes:
@@ -231,10 +186,6 @@ class PredictionMissed(Payload, frozen=True):
         message: the kubelet's, if it rejected the pod.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     policy: str
     cause: str
     predicted: Placement | None = None
@@ -248,11 +199,8 @@ class QueueObserved(Payload, frozen=True):
     queue: Queue
 
 
-class QueueDeleted(Payload, frozen=True):
+class QueueDeleted(NamedPayload, frozen=True):
     """A queue is gone; `name` as the model has it."""
-
-    uid: str
-    name: str
 
 
 class FlavorObserved(Payload, frozen=True):
@@ -261,11 +209,8 @@ class FlavorObserved(Payload, frozen=True):
     flavor: ResourceFlavor
 
 
-class FlavorDeleted(Payload, frozen=True):
+class FlavorDeleted(NamedPayload, frozen=True):
     """A ResourceFlavor is gone."""
-
-    uid: str
-    name: str
 
 
 class QueueReclaimed(Payload, frozen=True):
@@ -338,11 +283,8 @@ class HyperNodeObserved(Payload, frozen=True):
     hyper_node: HyperNode
 
 
-class HyperNodeDeleted(Payload, frozen=True):
+class HyperNodeDeleted(NamedPayload, frozen=True):
     """A HyperNode is gone."""
-
-    uid: str
-    name: str
 
 
 class PriorityClassObserved(Payload, frozen=True):
@@ -351,11 +293,8 @@ class PriorityClassObserved(Payload, frozen=True):
     priority_class: PriorityClass
 
 
-class PriorityClassDeleted(Payload, frozen=True):
+class PriorityClassDeleted(NamedPayload, frozen=True):
     """A priority class is gone."""
-
-    uid: str
-    name: str
 
 
 class GroupSourceObserved(Payload, frozen=True):

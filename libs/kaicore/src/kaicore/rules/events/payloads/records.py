@@ -2,7 +2,7 @@
 
 import msgspec
 
-from kaicore.rules.events.payloads.base import Payload
+from kaicore.rules.events.payloads.base import Payload, PodPayload
 from kaicore.rules.events.payloads.decisions import ClassPending, GroupPending
 
 
@@ -69,17 +69,13 @@ class WatcherStarted(Payload, frozen=True):
     instance: str
 
 
-class PodBound(Payload, frozen=True):
+class PodBound(PodPayload, frozen=True):
     """The API server took the binding."""
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     attempts: int = 1
 
 
-class BindFailed(Payload, frozen=True):
+class BindFailed(PodPayload, frozen=True):
     """The API server refused the binding for good, or did not take it in time; the pod is free again.
 
     Attributes:
@@ -87,10 +83,6 @@ class BindFailed(Payload, frozen=True):
         gone: the pod exists no more, or is another pod's successor of the same name.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     code: int
     reason: str
     message: str = ""
@@ -98,17 +90,13 @@ class BindFailed(Payload, frozen=True):
     gone: bool = False
 
 
-class PodEvicted(Payload, frozen=True):
+class PodEvicted(PodPayload, frozen=True):
     """The API server took the eviction: the pod ends, and its controller makes another."""
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     attempts: int = 1
 
 
-class EvictionFailed(Payload, frozen=True):
+class EvictionFailed(PodPayload, frozen=True):
     """The API server refused the eviction for good, or did not take it in time.
 
     Attributes:
@@ -116,10 +104,6 @@ class EvictionFailed(Payload, frozen=True):
         gone: the pod exists no more, or is another pod's successor of the same name.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     code: int
     reason: str
     message: str = ""

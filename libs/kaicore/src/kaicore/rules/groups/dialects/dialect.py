@@ -95,7 +95,6 @@ class Dialect:
 
     Attributes:
         name: of the project, for people.
-        workloads: its kinds.
         annotations: how annotations begin that are kept of pods, for they say how pods belong together.
     """
 

@@ -114,7 +114,6 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
     leader's and so many workers. Where there are other types of replicas too, any of them count.
 
     Args:
-        wire: the job.
         lost: is called with what is left out.
         kind: with its API group.
 

@@ -140,7 +140,6 @@ def _with_topology(
 
     Args:
         templates: the groups that an object stands for.
-        annotations: of the object.
         of_pods: whether it makes pods, so that segments are of some of them; a PodGroup of KAI repeats what its owner
             says.
     """

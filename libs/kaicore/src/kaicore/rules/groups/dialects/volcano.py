@@ -210,7 +210,6 @@ def volcano_job_sets(
     """Return the tree of a job's tasks, and of their partitions.
 
     Args:
-        spec: of the job.
         states: what its status tells of its tasks, by name.
         subject: the object, for errors.
         field: where the spec stands in it.
@@ -420,7 +419,6 @@ def normalize_hyper_job(wire: HyperJobObject, lost: Lost = unheard, *, kind: str
     its template allows at most, by default of tier 1, unless it is `soft`.
 
     Args:
-        wire: the object.
         lost: is called with what is left out.
         kind: with its API group.
 
@@ -503,7 +501,6 @@ def _task_set(pod: Pod, sets: Sequence[PodSet], job: str = "") -> SetName:
     A pod tells its partition by its label. One without it tells its number, and partitions are of equal size.
 
     Args:
-        pod: the pod.
         sets: the tree.
         job: name of the job's own set where the tree is of several jobs; empty otherwise.
     """
@@ -524,7 +521,6 @@ def _job_of_hyper_job(pod: Pod, key: str) -> str:
     """Return the name of the set of the Job that owns a pod: the Job's own, without that of its HyperJob.
 
     Args:
-        pod: the pod.
         key: of the HyperJob, `<kind>/<namespace>/<name>`.
     """
     hyper_job = key.split("/", 2)[2]

@@ -58,7 +58,6 @@ def see_that_cores_are_whole(need: int, *, threads: int, whole: int) -> None:
     """See that CPUs can be given by whole cores (`full-pcpus-only`).
 
     Args:
-        need: CPUs.
         threads: CPUs per core.
         whole: CPUs that the node has free.
 
@@ -98,7 +97,6 @@ def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] 
 
     Args:
         node: its zones; used up.
-        request: what is aligned of the pod.
         seen: by container, what the kubelet is known to have made of it.
     """
     return _Walk(node, request, seen or {}).run()

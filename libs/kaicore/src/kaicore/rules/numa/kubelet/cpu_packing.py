@@ -68,7 +68,6 @@ class CoreCounts:
         """Return what `free` CPUs can be, the likeliest first: with as few broken cores as there must be.
 
         Args:
-            free: CPUs.
             broken: of how many cores at most one CPU is taken.
             most: so many broken cores matter at most.
         """

@@ -29,7 +29,6 @@ class Holding(msgspec.Struct, gc=False):
     Attributes:
         mask: the merged hint under which it is allocated, 0 for any zones.
         amounts: CPUs and devices by resource and zone, lent ones included.
-        blocks: its memory.
         uncertain: resources of which only the sum over the zones is certain.
     """
 

@@ -51,7 +51,6 @@ class _Arrival(msgspec.Struct, frozen=True):
     """The time when a pod came to its node.
 
     Attributes:
-        uid, created_at: of the pod.
         charged_at, placed_at, bound_at, started_at: as in `PodEntry`.
     """
 
@@ -136,7 +135,6 @@ class EarlyReleases:
             entry: a pod that ended, was placed, or was observed otherwise.
             node: to which it is charged, or was until it ended.
             change: of its charge.
-            ended: it ended.
             at: position of the event.
             now: when that was recorded.
         """

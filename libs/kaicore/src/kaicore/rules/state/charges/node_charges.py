@@ -160,7 +160,6 @@ class NodeCharges:
 
         Args:
             before: a copy of the entry as it was before the event.
-            after: the entry.
             held: the node that the pod was charged to; empty for none.
             holds: the node that it is to be charged to; empty for none.
             ended: it has ended on the node that it was charged to.
@@ -254,7 +253,6 @@ class NodeCharges:
         """A terminating pod holds what it holds until it is gone, but is known to let go of it.
 
         Args:
-            entry: the pod.
             ends: it ends with others that terminate.
         """
         releasing = entry.charged and (entry.leaving or ends)

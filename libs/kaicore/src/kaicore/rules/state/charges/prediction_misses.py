@@ -97,7 +97,6 @@ class PredictionMisses:
         """Follow the end of a pod, or its observation: it may tell why placements on its node are not as predicted.
 
         Args:
-            entry: the pod.
             node: to which it is charged, or was until it ended.
             ended: it ended; what it got there is kept in mind.
         """

@@ -291,7 +291,6 @@ class VolumeRegistry:
         """Return which claims are to be provisioned for the node that a pod gets, and which volumes others get.
 
         Args:
-            pod: the pod.
             chosen: a volume's name for each that its demand wants, empty where none was chosen.
             promised: what other pods' claims get that it may use as well, by `namespace/name`.
         """
@@ -499,7 +498,6 @@ class ClusterConstraints:
         """Return what becomes of a placed pod's claims that are not bound yet.
 
         Args:
-            pod: the pod.
             chosen: a volume's name for each that its demand wants, empty where none was chosen.
             also: what the same cycle has given to claims that other pods may use as well, by `namespace/name`.
 

@@ -155,7 +155,6 @@ class PodIndexes:
 
         Args:
             before: a copy of the entry as it was; of stage ABSENT for a pod that is new.
-            after: the entry.
             release: how the pod let go of its node, if it did.
         """
         # 1. The pod before and now. From placed to bound nothing moves: it is charged to its node already.

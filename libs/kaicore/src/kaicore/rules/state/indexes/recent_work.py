@@ -70,7 +70,6 @@ class RecentWork:
         """Count a pod that is new, if it asks for devices.
 
         Args:
-            pod_class: its class.
             claimed: how many devices its claims ask for.
             at_us: when, microseconds since the epoch.
         """

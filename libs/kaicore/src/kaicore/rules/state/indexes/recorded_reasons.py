@@ -28,7 +28,6 @@ class ShadowChoice(msgspec.Struct, frozen=True):
     """A shadow's choice for a pod.
 
     Attributes:
-        node: its name.
         placement: the zones that the pod would have got there, None where nothing is aligned.
         kept: whether room would only have been kept there, until others are gone.
         cycle: that decided so.

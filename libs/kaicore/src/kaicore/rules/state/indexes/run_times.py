@@ -86,7 +86,6 @@ class RunsOfKind(msgspec.Struct):
     Attributes:
         kind: by basis and key.
         lengths_us: microseconds, the oldest run first.
-        owner: of the last run.
         ended_at: when the last run ended, microseconds since the epoch.
     """
 

@@ -66,8 +66,6 @@ class WorkloadIndex:
         """Put a pod where it now stands in its group.
 
         Args:
-            entry: the pod.
-            group: its group.
             waiting: whether it may be decided on.
             at: recorded time of what changed it, microseconds since the epoch.
         """

@@ -279,7 +279,6 @@ def observation_charges(
 
     Args:
         topology: of its node; None where it has none.
-        pod: the pod.
         predicted: its zones as predicted.
         before: as they were observed the last time, None where they were not.
         observed: as they are observed now.

@@ -55,7 +55,6 @@ class KubeletRejection(msgspec.Struct, frozen=True):
     """A kubelet rejected the pod.
 
     Attributes:
-        node: the node of the kubelet.
         reason: as in `PodRejected`.
         position: of that event.
     """

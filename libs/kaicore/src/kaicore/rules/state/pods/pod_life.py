@@ -141,9 +141,7 @@ class PodLife:
         """Take in an event of the pod; return its part in the pod's life, None for one that has none.
 
         Args:
-            payload: of the event.
             at: when it was recorded, microseconds since the epoch.
-            position: of the event.
         """
         part = self._apply(payload, at)
         if not self.waiting:

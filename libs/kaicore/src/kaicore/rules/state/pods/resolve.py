@@ -164,10 +164,6 @@ def zone_charge(
 
     Args:
         columns: the node's zones among all.
-        topology: the node's, None where it has none.
-        pod: the pod.
-        predicted: its zones as predicted.
-        observed: its zones as observed.
         kept: what its ordinary init containers keep as predicted again, given what was observed; None where the first
             prediction stands.
         alternatives: other predictions that may hold instead while nothing was observed: each zone counts with the most

@@ -311,7 +311,6 @@ class DeviceRegistry:
         """Have what a decision gave to a pod's claims counted, and nothing else; return whether anything changed.
 
         Args:
-            pod: the pod.
             devices: by the claim's name; empty where the pod has no node any more.
         """
         before = self._of_pod.get(pod.uid, _NO_DEVICES)
@@ -407,7 +406,6 @@ class DeviceRegistry:
         """Return what becomes of a placed pod's claims.
 
         Args:
-            pod: the pod.
             claims: what it gets for each claim that its demand wants.
         """
         devices: dict[str, Allocation] = {}

@@ -46,7 +46,6 @@ class NodeReadiness(msgspec.Struct):
         """Take in that a node was deleted.
 
         Args:
-            name: of the node.
             with_pods: names of nodes with pods; deleted nodes that no pod is on any more are forgotten.
         """
         self.not_ready_since.pop(name, None)

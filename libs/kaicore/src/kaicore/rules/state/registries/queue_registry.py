@@ -194,7 +194,6 @@ class QueueRegistry:
         Args:
             queue: as the pods name it; empty for pods that name none.
             namespace: the pods', if they name none.
-            pod_class: their class.
         """
         key = (queue, namespace, pod_class.key)
         demand = self._demands.get(key)

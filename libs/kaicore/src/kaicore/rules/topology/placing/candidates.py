@@ -133,7 +133,6 @@ def balanced(
     Args:
         tree: the spots.
         within: what domains take.
-        wanted: how many pods.
         size: so many stay together.
         preferred: depth at which they should share a domain, below the scope's.
         parts: depth at which what stays together shares a domain; behind the last depth for none.
@@ -228,8 +227,6 @@ class Bound:
     """So many pods of a set must fit into a domain, so many does each take at most.
 
     Attributes:
-        wanted: pods.
-        within: what domains take.
         of: which of the sets in it, one of those that are alike; None for pods of one class of all of them.
     """
 
@@ -331,9 +328,7 @@ def candidates(
 
     Args:
         tree: the spots.
-        work: the set.
         asked: what must fit, and what the pods prefer.
-        depth: of the domains.
         scope: where.
         policy: whether those with the least or with the most room come first.
         pull: pods of other sets that attract this one towards their wider domains; None for none.

@@ -12,8 +12,6 @@ class Layer:
     """So many pods stay in one domain at a depth.
 
     Attributes:
-        size: pods.
-        depth: of the domain.
         spares: how many spots of each such domain stay free.
         alone: whether a domain takes only one such part.
     """
@@ -29,7 +27,6 @@ class Scope:
     """A domain, or the whole cluster, as a run of spots.
 
     Attributes:
-        depth: of the domain.
         low: first spot.
         high: behind the last spot.
     """
@@ -63,7 +60,6 @@ def capacity(
     """Sum up what spots take.
 
     Args:
-        tree: the spots.
         counts: of each spot in the scope, how many pods it takes.
         layers: parts that stay together, from the widest to the narrowest.
         scope: what is looked at.

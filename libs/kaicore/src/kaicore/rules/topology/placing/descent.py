@@ -167,7 +167,6 @@ def descend(
     the fewest are used. Further down each part stays in its domain.
 
     Args:
-        tree: the spots.
         within: what the domains take.
         wanted: how many pods, a multiple of the outermost part's size.
         layers: which of them stay together.

@@ -23,7 +23,6 @@ class Slices:
     """So many pods of consecutive ranks share a domain (`kaicore.rules.model.group.SliceLayer`).
 
     Attributes:
-        size: pods of each slice.
         required: level; `NO_LEVEL` for none.
         preferred: level; `NO_LEVEL` for none.
         spares: how many nodes of a domain are left free.
@@ -59,7 +58,6 @@ class SetRequest:
     """A pod set with pods that are to be placed in one go.
 
     Attributes:
-        name: of the set.
         pods: of a leaf: numbers of the pods in order of rank; see `Room`.
         children: of an inner set.
         constraint: None for none of its own.
@@ -147,7 +145,6 @@ class Placed:
     """The places of pods that were put there.
 
     Attributes:
-        rows: by pod.
         domains: by set that has a constraint, the level and the number of the domain that its pods share; the level is
             `NO_LEVEL` where they share none.
     """

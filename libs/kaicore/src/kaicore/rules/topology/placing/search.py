@@ -66,7 +66,6 @@ class Siblings:
     Attributes:
         tree: the spots.
         trial: where it has been put.
-        work: the set.
         closed: spots that are closed to all of it; None for none.
         begin: number of the set's first pod in the trial.
         ends: of each that has been placed, the set, or None for pods with no constraint of their own, and the number
@@ -196,7 +195,6 @@ def search(
 
     Args:
         request: the set; its pods are put into the room if they all find a place, otherwise none is.
-        tree: the topology.
         room: the nodes.
         strategy: how one of several domains with room is chosen.
     """
@@ -216,7 +214,6 @@ class _Frame:
     """A set that has been placed one by one with others, with the ways that are left.
 
     Attributes:
-        one: the set.
         alike: equal of sets that are alike.
         ways: yields the domains that take it.
         domain: where it is; None before it is placed.
@@ -277,7 +274,6 @@ class _Search:
         """Yield each domain of a scope that takes a set, with its pods there; they are taken off when it goes on.
 
         Args:
-            work: the set.
             scope: where.
             closed: spots that take nothing.
             pull: pods of other sets that attract this one.

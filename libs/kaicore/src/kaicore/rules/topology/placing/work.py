@@ -20,7 +20,6 @@ class Lot:
 
     Attributes:
         pods: in order of rank.
-        pod_class: their class.
         layers: which of them stay together, from the widest domain to the narrowest.
     """
 
@@ -34,7 +33,6 @@ class Batch:
     """Sets that are alike, in order.
 
     Attributes:
-        works: the sets.
         lot: their pods as those of one class in parts that stay together, the sets themselves at their required
             depth; None where that does not say it all.
     """
@@ -53,7 +51,6 @@ class Work:
     """A set to be placed.
 
     Attributes:
-        name: of the set.
         size: how many pods it has, those of sets in it included.
         lots: pods with no constraint but this set's, by class.
         batches: sets in it with constraints of their own.

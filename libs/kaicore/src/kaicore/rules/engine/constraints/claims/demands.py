@@ -14,7 +14,6 @@ class WantedClaim(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         requests: as the claim has them, the selectors of each request's device class before its own.
-        constraints: as the claim has them.
         claim: `namespace/name` of a claim that several pods use: where it is allocated for one, the others use that.
         extended: of a claim for extended resources, the resource of each request; one that a node's kubelet has is not
             asked of devices there.
@@ -59,7 +58,6 @@ class WantedVolume(msgspec.Struct, frozen=True, omit_defaults=True):
     """The request of an unbound claim of a storage class with `WaitForFirstConsumer`.
 
     Attributes:
-        storage_class: its class.
         request: of storage, bytes.
         access_modes: sorted; a volume has to offer all of them.
         volume_mode: as `PersistentVolume.volume_mode`.
@@ -115,7 +113,6 @@ def volume_places(volume: PersistentVolume, *, what: str) -> tuple[tuple[str, Te
     Source: kube-scheduler's VolumeBinding (node affinity) and VolumeZone (labels).
 
     Args:
-        volume: the volume.
         what: how it is called, such as `a bound volume`.
     """
     places: list[tuple[str, Terms]] = []

@@ -24,7 +24,6 @@ class GivenClaim(NamedTuple):
     """The devices that a claim of a pod gets in a cycle.
 
     Attributes:
-        allocation: its devices.
         claim: `namespace/name` of a claim that several pods use; empty otherwise.
     """
 
@@ -192,7 +191,6 @@ class Reach:
     Attributes:
         groups: per row, the number of the group of rows that can use the same volumes.
         volumes: per group, its volumes, the smallest first, of equals by name.
-        groups_of: the groups that can use a volume, by its name.
     """
 
     groups: Ints
@@ -268,7 +266,6 @@ class VolumeSupply:
         """Return who can use the volumes of a class that were free as the cycle began.
 
         Args:
-            storage_class: the class.
             build: works it out, once, for volumes that come smallest first, of equals by name.
         """
         reach = self._reaches.get(storage_class)

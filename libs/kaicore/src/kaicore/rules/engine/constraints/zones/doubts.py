@@ -96,8 +96,6 @@ class Doubts:
         """Tell whether a node that admits a pod, as it is accounted, does so for certain, and beside what is reserved.
 
         Args:
-            row: the node.
-            request: what is aligned of the pod.
             created_at: when the pod was created, seconds since the epoch.
             node: makes the zones of the row as they are accounted.
         """

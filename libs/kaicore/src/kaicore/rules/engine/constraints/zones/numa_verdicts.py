@@ -92,7 +92,6 @@ class NumaVerdicts:
     ) -> None:
         """Args:
         columns: the cycle's own copy.
-        pod_class: the class.
         config: the shard's settings.
         states: of the cycle's rows; without it, rows must not be charged as long as this is asked.
         doubts: about the rows; None where pods do not come to them now.
@@ -197,7 +196,6 @@ class NumaVerdicts:
         """Return what a row's score changes by if devices of other pods count as the pod's own.
 
         Args:
-            row: the row.
             others: the zones of each of those devices, as masks.
         """
         if not self._scored or not others:
@@ -217,7 +215,6 @@ class NumaVerdicts:
         """Say what a node that admits such a pod would do otherwise than its own policy asks.
 
         Args:
-            row: the node.
             empty: as if the node had no pods.
         """
         if self._own is None:
@@ -233,7 +230,6 @@ class NumaVerdicts:
         """Tell whether a node's kubelet would admit such a pod; one without zones admits all.
 
         Args:
-            row: the node.
             on_empty: as if the node had no pods.
         """
         if on_empty:
@@ -244,7 +240,6 @@ class NumaVerdicts:
         """Tell whether a node that admits a pod does so whatever pods there hold that have not been observed yet.
 
         Args:
-            row: the node.
             created_at: when the pod was created, seconds since the epoch.
         """
         if self._doubts is None or not self.doubted:

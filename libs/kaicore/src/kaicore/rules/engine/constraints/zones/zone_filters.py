@@ -22,7 +22,6 @@ class AdmissionFilter:
         """Args:
         columns: the cycle's own copy.
         numa: what kubelets make of the class.
-        states: of the rows.
         on_empty: whether it is about the nodes without their pods.
         """
         self._columns = columns
@@ -84,7 +83,6 @@ class OwnPolicyFilter:
         """Args:
         columns: the cycle's own copy.
         numa: what kubelets make of the class.
-        states: of the rows.
         policy: of the class; nodes are left out for it.
         on_empty: whether it is about the nodes without their pods.
         """
