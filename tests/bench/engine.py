@@ -316,7 +316,9 @@ def passed_over(count: int = 500) -> tuple[str, Workloads]:
 
 
 def reserved(count: int) -> Iterator[Figure]:
-    """A gang of 64 whole nodes waits behind one-GPU jobs, of which every third has a limit: CPU of its first cycle."""
+    """A gang of 64 whole nodes waits behind one-GPU jobs, of which every third has a limit: CPU of its first cycle, and
+    of the next one, while its room is held.
+    """
     cluster = nodes(count)
     for number in range(count * 8):
         limit = 3_600 + number * 7_919 % 86_400 if number % 3 == 0 else 0
@@ -325,9 +327,13 @@ def reserved(count: int) -> Iterator[Figure]:
     started(cluster)
     cluster.gang("large", 64, cpu=96, memory=640, gpu=8, group={"created_at": 1}, created_at=1)
     for backfill in (Backfill.OFF, Backfill.EASY):
-        took, _ = timed(cluster, config=msgspec.structs.replace(_CONFIG, backfill=backfill), clock=time.process_time)
+        config = msgspec.structs.replace(_CONFIG, backfill=backfill)
+        took, _ = timed(cluster, config=config, clock=time.process_time)
         what = f"a gang of 64 nodes waits, {count} nodes, {count * 8} running"
         yield figure(f"engine: CPU of a cycle with backfill {backfill}: {what}", took, "ms")
+    cluster.cycle(config)
+    took, _ = timed(cluster, config=config, clock=time.process_time)
+    yield figure(f"engine: CPU of a cycle while room is held for it: {what}", took, "ms")
 
 
 _HOUR_US = 3_600_000_000

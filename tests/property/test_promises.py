@@ -188,6 +188,62 @@ def test_promised_start_is_the_first_end_after_which_the_gang_fits(
         assert promise.starts_at // 1_000_000 - began == fitting[0] * 60
 
 
+class Aged(NamedTuple):
+    """A pod without a limit that runs: on which node, and its GPUs."""
+
+    node: int
+    gpu: int
+
+
+def _promised(result: CycleResult) -> RoomPromised | None:
+    found = (reason for one in result.groups for reason in one.reasons if isinstance(reason, RoomPromised))
+    return next(found, None)
+
+
+def _fits_after(promise: RoomPromised, running: list[tuple[int, Aged]], gang: tuple[int, int], ends: int) -> bool:
+    """Tell whether a gang fits on promised nodes once so many pods there are gone, the youngest first."""
+    count, gpu = gang
+    there = [one for _, one in sorted(running, reverse=True) if f"n{one.node}" in promise.names.split(", ")]
+    free = dict.fromkeys(promise.names.split(", "), 8)
+    for one in there[ends:]:
+        free[f"n{one.node}"] -= one.gpu
+    return sum(left // gpu for left in free.values()) >= count
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.lists(st.builds(Aged, st.integers(0, 3), st.integers(1, 8)), max_size=16),
+    st.tuples(st.integers(2, 6), st.integers(1, 8)),
+    st.sets(st.integers(0, 15), max_size=3),
+    st.sampled_from((0, 30, 60)),
+)
+def test_held_room_is_enough_whichever_pods_end_and_whenever_it_was_looked_for(
+    pods: list[Aged], gang: tuple[int, int], ended: set[int], seconds: int
+) -> None:
+    cluster = Workloads()
+    for number in range(4):
+        cluster.add_node(f"n{number}", cpu=64, memory=256, gpu=8)
+    free, began = [8] * 4, cluster.now // 1_000_000
+    running: dict[int, tuple[Aged, Pod]] = {}
+    for number, one in enumerate(pods):
+        if free[one.node] >= one.gpu:
+            free[one.node] -= one.gpu
+            where = {"node_name": f"n{one.node}", "phase": "Running", "start_time": began + number * 60 - 3_600}
+            running[number] = one, cluster.add_pod(pod(f"run-{number}", cpu=1, memory=1, gpu=one.gpu, **where))
+    cluster.gang("gang", gang[0], cpu=1, memory=1, gpu=gang[1])
+    first = _promised(cluster.cycle(_CONFIG))
+    for number in sorted(ended & running.keys()):
+        cluster.delete_pod(running.pop(number)[1])
+    cluster.now += seconds * 1_000_000
+    kept = _promised(cluster.cycle(_CONFIG))
+    if kept is not None:
+        left = [(number, one) for number, (one, _) in running.items()]
+        assert _fits_after(kept, left, gang, kept.unlimited)
+        assert not _fits_after(kept, left, gang, 0)
+        assert first is None or kept.since == first.since
+        assert kept.looked_at or (first is not None and seconds < 60) or kept.since >= cluster.now - 1_000_000
+
+
 class Small(NamedTuple):
     """Small pods of a stream: when one comes after the one before, and how long it runs, in minutes."""
 

@@ -6,7 +6,8 @@ suffice for. The first keeps devices together, the second keeps CPUs and memory 
 
 A pod that comes to a node takes devices, and may leave the others where fewer classes can use them. What is lost to a
 class is a part of all that the class can use in the cluster: the scarcer, the dearer. The mean of these parts, by the
-weights of the classes, is the part of all free devices that the pod takes: the room, in hundredths of a device.
+weights of the classes, is the part of all free devices that the pod takes: the room, in hundredths of a device. Less
+than two hundredths decide nothing: so exactly nobody knows what comes, and fullness keeps devices together.
 
 A class with a share of a GPU can use free GPUs, and of GPUs that are opened for sharing those with a free part that is
 large enough, as much as is free. For such a class CPUs and memory count only if they do not suffice for one pod:
@@ -39,6 +40,8 @@ _DEVICE = 2 * 1000
 #: The weights of all classes together, and what is lost if all that each class can use is lost.
 _WEIGHTS = 1_000_000
 _ALL = _WEIGHTS * 10**9
+#: So many hundredths of a device are the least that decides.
+_LEAST = 2
 
 
 class RecentClass(msgspec.Struct, frozen=True):
@@ -159,7 +162,7 @@ class RoomForWork:
             patterns: of the nodes (`patterns`).
         """
         usable = self._usable(before, patterns) @ self._prices - self._usable(after, patterns) @ self._prices
-        taken: Ints = usable // self._hundredth
+        taken: Ints = usable // (_LEAST * self._hundredth) * _LEAST
         return taken
 
     def _usable(self, there: NodeRoom, patterns: Ints) -> Ints:

@@ -25,8 +25,8 @@ class RoomPromised(CodedReason, frozen=True, kw_only=True):
         first_starts_at: the first time at which a start was promised, microseconds since the epoch; 0 for none.
         since: when room was promised first, microseconds since the epoch.
         moved: why the promise is not the first one; empty if it is.
-        looked_at: when all nodes were looked at last for room that is only held, microseconds since the epoch; 0 if
-            not since it was promised.
+        looked_at: when all nodes were looked at last for room that is only held, microseconds since the epoch; 0 for
+            `since`.
     """
 
     nodes: int = 0
