@@ -4,16 +4,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from kai_api.pages.queues import charts_of_hours, queue_lines
 from kai_cli.asking.questions import print_changes
 from kai_cli.asking.why_page import why_text
 from kai_cli.history.audit import node_text
 from kai_cli.output import rows_text
-from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, RowSelection, Why
+from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, QueueRow, RowSelection, Why
 from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.history.pod_stories import PodStories
+from kaicore.rules.events import payloads
+from kaicore.rules.queues.division import HOUR_US
 
 from tests.factory import GPU, pod
+from tests.hierarchy import queue
 from tests.sharing_cluster import ON, SharingCluster
 from tests.stored import stored
 
@@ -153,3 +158,28 @@ async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it
     assert {one.pod: one.gpus for one in later.holdings} == {one.pod: one.gpus for one in audit.holdings}
     other = await inquiry.audit_node("c", "n0", Span(), gpu="3")
     assert [one.pod for one in other.holdings if one.gpus[0].gpu] == ["default/c", other.holdings[-1].pod]
+
+
+def test_queues_count_parts_in_lists_and_on_the_dashboard() -> None:
+    made = SharingCluster()
+    made.record("queue/default", payloads.QueueObserved(queue("default", quota=1)))
+    made.share("a", 300)
+    made.add_pod(pod("whole", cpu=1, gpu=2))
+    made.turn()
+    made.now += 2 * HOUR_US
+    made.share("c", 850)
+    (row,) = list_rows(made.state, "queues", RowSelection())
+    assert isinstance(row, QueueRow)
+    (gpu,) = (one for one in row.resources if one.resource == "gpu")
+    assert (gpu.quota, gpu.allocated, gpu.requested) == ("1", "2.3", "3.15")
+    (line,) = queue_lines(made.state, "gpu")
+    assert (line.quota, line.allocated, line.requested, line.allocated_share) == ("1", "2.3", "3.15", 57.5)
+    (chart,) = charts_of_hours(made.state, ["default"], "gpu", span="1d").charts
+    assert chart.values[-2] == "2.3", "of the hour before"
+
+
+def test_what_if_over_history_counts_the_parts_of_pods() -> None:
+    made = SharingCluster()
+    made.share("a", 300)
+    made.turn()
+    assert PodStories(made.state).by_uid["uid-a"].gpus == 0.3

@@ -19,6 +19,7 @@ from fastapi.routing import APIRoute
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from kaicore.analysis.ask.projections.capacity import Gpus
 from kaicore.errors import KaiError
+from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import readable_amount
 from starlette.exceptions import HTTPException
 
@@ -96,7 +97,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals.update(asset=_asset, readable=readable_amount)
-    environment.filters.update(when=short_time, clock=clock, duration=duration, pods=pods_text)
+    environment.filters.update(when=short_time, clock=clock, duration=duration, pods=pods_text, gpus=gpus_text)
     return environment
 
 
@@ -170,4 +171,4 @@ def gpu_parts(gpus: Gpus) -> tuple[Part, ...]:
         ("stranded", "stranded", gpus.stranded),
         ("out", "out of service", gpus.out),
     )
-    return parts(gpus.total, ((kind, label, amount, str(amount)) for kind, label, amount in kinds))
+    return parts(gpus.total, ((kind, label, amount, gpus_text(amount)) for kind, label, amount in kinds))
