@@ -148,7 +148,7 @@ async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it
         f"gpu-reservation-n0-{first[:8]}": ("reserves GPU 2", ""),
         "a": ("0.3 of GPU 2", "deleted"),
         "b": ("0.5 of GPU 2", ""),
-        "whole": ("1 of a GPU, not known which", ""),
+        "whole": ("1 whole GPU, not known which", ""),
     }
     assert "default/b" in node_text(audit)
     assert node_text(audit).startswith("GPU 2 of node n0, ")
@@ -158,6 +158,19 @@ async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it
     assert {one.pod: one.gpus for one in later.holdings} == {one.pod: one.gpus for one in audit.holdings}
     other = await inquiry.audit_node("c", "n0", Span(), gpu="3")
     assert [one.pod for one in other.holdings if one.gpus[0].gpu] == ["default/c", other.holdings[-1].pod]
+
+
+async def test_audit_takes_a_gpu_as_lists_name_it_and_says_so_when_no_record_names_it(shared: SharingCluster) -> None:
+    inquiry = Inquiry(await stored(shared))
+    by_index = await inquiry.audit_node("c", "n0", Span(), gpu="2")
+    assert await inquiry.audit_node("c", "n0", Span(), gpu="GPU 2") == by_index
+    (group,) = shared.state.shared_gpus.groups
+    by_group = await inquiry.audit_node("c", "n0", Span(), gpu=f"GPU group {group[:8]}")
+    assert by_group.holdings == by_index.holdings
+    assert "no record names" not in node_text(by_index) + node_text(by_group)
+    unknown = node_text(await inquiry.audit_node("c", "n0", Span(), gpu="7"))
+    assert "no record names GPU 7 of n0; kai get nodes names those that are shared" in unknown
+    assert "1 whole GPU, not known which" in unknown
 
 
 def test_queues_count_parts_in_lists_and_on_the_dashboard() -> None:

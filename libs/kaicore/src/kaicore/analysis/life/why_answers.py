@@ -41,6 +41,8 @@ class GpuPartAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def text(self) -> str:
         """All that for people."""
+        if self.part.isdecimal() and not (self.gpu or self.group):
+            return f"{self.part} whole GPU{'' if self.part == '1' else 's'}, not known which"
         return f"reserves {self.name}" if self.reserves else f"{self.part} of {self.name}"
 
 
