@@ -28,7 +28,10 @@ _GUIDES, _KUEUE, _HELM, _END_TO_END = "guides", "kueue", "helm", "end-to-end"
 #: Tests of the gate, which runs them on the simulated API server.
 _OF_THE_GATE = tuple(
     f"tests/e2e/test_{name}.py"
-    for name in ("stack", "rights", "chart", "operator", "devices", "healing", "autoscaling", "topology_of_a_fleet")
+    for name in (
+        *("stack", "rights", "chart", "operator", "devices", "gpu_shares", "healing", "autoscaling"),
+        "topology_of_a_fleet",
+    )
 )
 #: Kubernetes' own PodGroups, and claims that are made for them.
 _GATES = "GenericWorkload=true,DRAWorkloadResourceClaims=true"

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
+import msgspec
 import psycopg
 import pytest
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
+from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
 from kaicore.analysis.ask.projections.questions import ReadModels
-from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
@@ -259,7 +261,32 @@ async def _check_answers(client: Client, here: str) -> None:
     later = await client.get(f"{here}/series/occupancy?from={points[1]['at']}")
     assert later["items"] == points[1:]
     use = (await client.get(f"{here}/series/queues?queue=team"))["items"]
-    assert {"2"} == {one["allocated"] for one in use if one["resource"] == "gpu" and one["seconds"] == 3600}
+    assert {"2", "2.35"} == {one["allocated"] for one in use if one["resource"] == "gpu" and one["seconds"] == 3600}
     assert "shorter than a minute" in (await client.get(f"{here}/series/occupancy?step=1s", status=400))["error"]
     assert "is no moment" in (await client.get(f"{here}/series/queues?from=x", status=400))["error"]
     assert "not the `next`" in (await client.get(f"{here}/history/pods?after=x", status=400))["error"]
+
+
+@pytest.mark.parametrize(("schema", "counted", "answer"), [(3, 2, 2), (PROJECTION_SCHEMA, 2300, 2.3)])
+async def test_gpus_of_rows_that_an_older_program_made_are_whole_ones(
+    postgres_log: EventLog,
+    store: ViewStore,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    schema: int,
+    counted: int,
+    answer: float,
+) -> None:
+    monkeypatch.setattr("kaicore.analysis.ask.projections.store.PROJECTION_SCHEMA", schema)
+    made = await store.begin("c7", position=0, recorded_at=0)
+    pods = [PodHistory(uid="a", namespace="n", name="a", gpus=counted)]
+    queues = [
+        QueueHour(at=0, queue="q", resource=name, seconds=2, allocated=2 * counted, requested=0, fair_share=0)
+        for name in ("gpu", "pods")
+    ]
+    await store.save("c7", made, RowChanges(pods=pods, queues=queues), position=3, recorded_at=30)
+    history = ReadModels(postgres_log, store)
+    (pod,) = (await history.pods("c7")).items
+    assert (pod.gpus, msgspec.json.encode(pod.gpus)) == (answer, f"{answer}".encode())
+    used = {use.resource: use.allocated for use in (await history.queues("c7")).items}
+    assert used == {"gpu": f"{answer}", "pods": f"{counted}"}

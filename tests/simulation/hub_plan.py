@@ -4,7 +4,17 @@ import random
 
 import msgspec
 
-from tests.simulation.plan import LIMITS, ROLES, Arrival, Fault, Plan, drawn_fault, with_readers
+from tests.simulation.plan import (
+    LIMITS,
+    ROLES,
+    SHARES_EACH,
+    Arrival,
+    Fault,
+    Plan,
+    drawn_fault,
+    with_readers,
+    with_shares,
+)
 from tests.simulation.services import CLUSTER
 
 #: The clusters, and what their processes' names end in.
@@ -30,6 +40,8 @@ def hub_plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
         plant=plant,
         clusters=len(_CLUSTERS),
     )
+    if seed // _READERS_EACH % SHARES_EACH == 0:
+        plan = with_shares(plan)
     return with_readers(plan) if seed % _READERS_EACH == 0 else plan
 
 

@@ -107,15 +107,11 @@ def manifests(one: Arrival) -> list[dict[str, Any]]:
     """The objects of a dispatch: a pod, or a gang with its group."""
     whole = msgspec.structs.replace(one, kind="gang")
     objects = [_pod_group(whole)] if one.pods > 1 else []
-    objects += [
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": _metadata(f"{one.name}-{number}", whole if one.pods > 1 else one),
-            "spec": _spec(one),
-        }
-        for number in range(one.pods)
-    ]
+    for number in range(one.pods):
+        metadata = _metadata(f"{one.name}-{number}", whole if one.pods > 1 else one)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _spec(one)}
+        _admit(pod)
+        objects.append(pod)
     return objects
 
 

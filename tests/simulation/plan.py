@@ -33,8 +33,9 @@ READING_ROLES = ("projector-0", "webhook-0", "api-0")
 _READING_LINKS = (*((role, "log") for role in READING_ROLES), ("reader-0", "kai-api"), ("api", "webhook"))
 _HUB_LINKS = (("author-0", "hub-0"), ("author-0", "hub-1"))
 _READERS_EACH = 8
-#: One plan in so many has shares of GPUs.
-_SHARES_EACH = 2
+#: One plan in so many has shares of GPUs, and the work that asks for them.
+SHARES_EACH = 2
+_SHARING = frozenset({"pod", "gang", "dispatch"})
 
 GANG_GRACE_S = 6.0
 
@@ -153,17 +154,18 @@ def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
         skew_s=chance.choice((0.0, 0.0, 0.5, 30.0)),
         plant=plant,
     )
-    if seed % _SHARES_EACH == 1:
+    if seed % SHARES_EACH == 1:
         plan = with_shares(plan)
     return with_readers(plan) if seed % _READERS_EACH == 0 else plan
 
 
 def with_shares(plan: Plan) -> Plan:
-    """Have half of the pods and gangs ask for shares of GPUs, and reservation pods deleted; all else stays as it is."""
+    """Have half of the pods, gangs and dispatches ask for shares of GPUs, and reservation pods deleted.
+
+    All else stays as it is.
+    """
     chance = random.Random(f"shares/{plan.seed}")
-    arrivals = [
-        _shared(chance, one) if one.kind in ("pod", "gang") and not one.staged else one for one in plan.arrivals
-    ]
+    arrivals = [_shared(chance, one) if one.kind in _SHARING and not one.staged else one for one in plan.arrivals]
     while chance.random() < 0.3:
         arrivals.append(Arrival(round(chance.uniform(1.0, plan.seconds), 3), "lose", chance.choice(NODES)))
     arrivals.sort(key=lambda one: one.at)

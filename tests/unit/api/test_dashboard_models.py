@@ -13,6 +13,7 @@ from kaicore.analysis.ask.explanations import why_owner
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -29,8 +30,8 @@ def fleet() -> Fleet:
 def test_gpus_of_a_cluster_add_up_to_all_there_are(fleet: Fleet) -> None:
     columns = gpu_columns(fleet.state)
     every = columns.sum()
-    assert every.total == 16 * 8 == every.held + every.releasing + every.free + every.stranded + every.out
-    assert every.used == sum(
+    assert every.total == 16 * 8 * WHOLE == every.held + every.releasing + every.free + every.stranded + every.out
+    assert every.used == WHOLE * sum(
         entry.requests.get("nvidia.com/gpu", 0) for entry in fleet.state.pods.values() if entry.charged
     )
 
@@ -138,7 +139,7 @@ def test_a_node_without_zones_is_shown_as_a_whole() -> None:
 
 def test_a_domain_has_pages_of_nodes(fleet: Fleet) -> None:
     made = domain_page(fleet.state, topology="Topology dc", path="b1", number=7)
-    assert (made.total, made.page, made.pages, made.gpus.total) == (8, 1, 1, 64)
+    assert (made.total, made.page, made.pages, made.gpus.total) == (8, 1, 1, 64 * WHOLE)
     with pytest.raises(UnknownSubject, match="no nodes in 'b1/r00'"):
         domain_page(fleet.state, topology="Topology dc", path="b1/r00")
 

@@ -4,16 +4,21 @@ from typing import Any
 
 import msgspec
 import pytest
+from kai_api.pages.queues import charts_of_hours, queue_lines
 from kai_cli.asking.questions import print_changes
 from kai_cli.asking.why_page import why_text
 from kai_cli.history.audit import node_text
 from kai_cli.output import rows_text
-from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, RowSelection, Why
+from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, QueueRow, RowSelection, Why
 from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.history.pod_stories import PodStories
+from kaicore.rules.events import payloads
+from kaicore.rules.queues.division import HOUR_US
 
 from tests.factory import GPU, pod
+from tests.hierarchy import queue
 from tests.sharing_cluster import ON, SharingCluster
 from tests.stored import stored
 
@@ -143,7 +148,7 @@ async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it
         f"gpu-reservation-n0-{first[:8]}": ("reserves GPU 2", ""),
         "a": ("0.3 of GPU 2", "deleted"),
         "b": ("0.5 of GPU 2", ""),
-        "whole": ("1 of a GPU, not known which", ""),
+        "whole": ("1 whole GPU, not known which", ""),
     }
     assert "default/b" in node_text(audit)
     assert node_text(audit).startswith("GPU 2 of node n0, ")
@@ -153,3 +158,41 @@ async def test_audit_of_a_gpu_names_who_held_parts_of_it_and_who_may_have_had_it
     assert {one.pod: one.gpus for one in later.holdings} == {one.pod: one.gpus for one in audit.holdings}
     other = await inquiry.audit_node("c", "n0", Span(), gpu="3")
     assert [one.pod for one in other.holdings if one.gpus[0].gpu] == ["default/c", other.holdings[-1].pod]
+
+
+async def test_audit_takes_a_gpu_as_lists_name_it_and_says_so_when_no_record_names_it(shared: SharingCluster) -> None:
+    inquiry = Inquiry(await stored(shared))
+    by_index = await inquiry.audit_node("c", "n0", Span(), gpu="2")
+    assert await inquiry.audit_node("c", "n0", Span(), gpu="GPU 2") == by_index
+    (group,) = shared.state.shared_gpus.groups
+    by_group = await inquiry.audit_node("c", "n0", Span(), gpu=f"GPU group {group[:8]}")
+    assert by_group.holdings == by_index.holdings
+    assert "no record names" not in node_text(by_index) + node_text(by_group)
+    unknown = node_text(await inquiry.audit_node("c", "n0", Span(), gpu="7"))
+    assert "no record names GPU 7 of n0; kai get nodes names those that are shared" in unknown
+    assert "1 whole GPU, not known which" in unknown
+
+
+def test_queues_count_parts_in_lists_and_on_the_dashboard() -> None:
+    made = SharingCluster()
+    made.record("queue/default", payloads.QueueObserved(queue("default", quota=1)))
+    made.share("a", 300)
+    made.add_pod(pod("whole", cpu=1, gpu=2))
+    made.turn()
+    made.now += 2 * HOUR_US
+    made.share("c", 850)
+    (row,) = list_rows(made.state, "queues", RowSelection())
+    assert isinstance(row, QueueRow)
+    (gpu,) = (one for one in row.resources if one.resource == "gpu")
+    assert (gpu.quota, gpu.allocated, gpu.requested) == ("1", "2.3", "3.15")
+    (line,) = queue_lines(made.state, "gpu")
+    assert (line.quota, line.allocated, line.requested, line.allocated_share) == ("1", "2.3", "3.15", 57.5)
+    (chart,) = charts_of_hours(made.state, ["default"], "gpu", span="1d").charts
+    assert chart.values[-2] == "2.3", "of the hour before"
+
+
+def test_what_if_over_history_counts_the_parts_of_pods() -> None:
+    made = SharingCluster()
+    made.share("a", 300)
+    made.turn()
+    assert PodStories(made.state).by_uid["uid-a"].gpus == 0.3

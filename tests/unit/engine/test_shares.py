@@ -55,7 +55,7 @@ def test_pods_with_a_share_wait_as_unsupported_while_sharing_is_off() -> None:
     result = made.cycle(EngineConfig())
     assert not result.placements
     assert made.reasons(result) == [
-        "asks for features that kai-ledger does not support: a share of a GPU (gpu-fraction)"
+        "asks for a share of a GPU (gpu-fraction): shares are off until the scheduler's settings have gpu_sharing: true"
     ]
 
 

@@ -71,7 +71,7 @@ def test_submitted_shares_are_tried_and_their_gpus_named(shared: SharingCluster)
     first, second = map(group_text, answer.groups)
     assert "it would start now" in first
     assert "0.3 of GPU 2" in first
-    assert "0.5 of a GPU, not known which" in second
+    assert "0.5 of a GPU that is opened for it" in second
     assert not shared.state.pods.keys() - {uid for uid in shared.state.pods if "/" not in uid}
 
 

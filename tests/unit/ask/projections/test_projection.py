@@ -8,10 +8,14 @@ from kaicore.analysis.ask.answers import PodRow, RowSelection
 from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, occupancy
 from kaicore.analysis.trial.history.reading import Sampler
+from kaicore.rules.events import payloads
+from kaicore.rules.model.gpu_share import GPU_MEMORY_LABEL, GpuShare
 
 from tests.examples import examples
 from tests.factory import Cluster, amounts, pod
+from tests.hierarchy import queue
 from tests.projected import projected, story
+from tests.sharing_cluster import ZONE, SharingCluster
 
 EVENTS = story()
 WHOLE = projected(EVENTS)
@@ -22,7 +26,7 @@ def test_a_pods_history_has_every_step_and_stays_when_the_pod_is_gone() -> None:
     ended, rejected, never = pods["a"], pods["c"], pods["never"]
     steps = (ended.created_at, ended.seen_at, ended.decided_at, ended.bound_at, ended.started_at, ended.finished_at)
     assert list(steps) == sorted(steps)
-    assert (ended.node, ended.outcome, ended.placements, ended.gpus) == ("n0", "Succeeded", 1, 1)
+    assert (ended.node, ended.outcome, ended.placements, ended.gpus) == ("n0", "Succeeded", 1, 1000)
     assert ended.gone_at >= ended.finished_at
     assert (rejected.outcome, rejected.rejections, rejected.started_at) == ("Rejected", 1, 0)
     assert (never.decided_at, never.node, never.outcome) == (0, "", "Pending")
@@ -36,9 +40,9 @@ def test_occupancy_has_a_row_for_each_minute_with_events_and_its_gpus_add_up() -
         row.gpus == row.gpus_held + row.gpus_releasing + row.gpus_free + row.gpus_stranded + row.gpus_out
         for row in rows
     )
-    assert {row.gpus for row in rows if row.nodes} == {4}
-    assert max(row.gpus_held for row in rows) == 3
-    assert {row.gpus_waiting for row in rows if row.pods_waiting == 1} == {9}
+    assert {row.gpus for row in rows if row.nodes} == {4000}
+    assert max(row.gpus_held for row in rows) == 3000
+    assert {row.gpus_waiting for row in rows if row.pods_waiting == 1} == {9000}
 
 
 def test_a_queues_use_is_counted_through_hours_in_which_nothing_was_recorded() -> None:
@@ -46,7 +50,7 @@ def test_a_queues_use_is_counted_through_hours_in_which_nothing_was_recorded() -
     hours = sorted({hour for hour, resource in use if resource == "gpu"})
     quiet = use[hours[2], "gpu"]
     assert quiet.seconds == 3600
-    assert quiet.allocated == 2 * 3600, "two pods hold one GPU each, and the rejected one none"
+    assert quiet.allocated == 2000 * 3600, "two pods hold one GPU each, and the rejected one none"
 
 
 def test_decisions_are_counted_by_the_hour() -> None:
@@ -68,8 +72,33 @@ def test_a_pod_that_is_deleted_before_it_was_placed_waits_in_no_figure() -> None
     cluster.add_pod(pod("leaves", cpu=1, gpu=1, deletion_at=cluster.now // 1_000_000))
     row, sampler = occupancy(cluster.state), Sampler(cluster.state, begin=0, end=cluster.now)
     sampler.take(at=cluster.now)
-    assert (row.pods_waiting, row.gpus_waiting) == (1, 1)
+    assert (row.pods_waiting, row.gpus_waiting) == (1, 1000)
     assert (sampler.samples[0].waiting, sampler.samples[0].waiting_gpus) == (1, 1)
     assert cluster_figures(cluster.state).waiting == waiting_line(cluster.state).pods == 1
     listed = list_rows(cluster.state, "pods", RowSelection(pending=True))
     assert [row.name for row in listed if isinstance(row, PodRow)] == ["waits"]
+
+
+def test_parts_of_gpus_are_counted_in_thousandths_of_pods_queues_and_over_time() -> None:
+    cluster = SharingCluster(nodes=0)
+    cluster.add_node("n0", ZONE, ZONE, labels={GPU_MEMORY_LABEL: "40000"})
+    cluster.record("queue/default", payloads.QueueObserved(queue("default", quota=4)))
+    cluster.share("a", 300)
+    cluster.add_pod(pod("b", cpu=1, gpu_share=GpuShare(mib=10_000, devices=2)))
+    cluster.add_pod(pod("whole", cpu=1, gpu=1))
+    waiting = occupancy(cluster.state)
+    cluster.turn()
+    cluster.now += MINUTE_US
+    cluster.share("too-late", 300)
+    tables = projected(cluster.events)
+    assert waiting.gpus_waiting == 300 + 2000 + 1000, "memory of a GPU counts as the whole one"
+    assert {row.name: row.gpus for row in tables.pods.values() if row.namespace == "default"} == {
+        "a": 300,
+        "b": 500,
+        "whole": 1000,
+        "too-late": 300,
+    }
+    last = occupancy(cluster.state)
+    assert (last.gpus, last.gpus_held, last.gpus_free, last.gpus_waiting) == (4000, 1800, 2200, 300)
+    used = {use.allocated // use.seconds for use in tables.queues.values() if use.resource == "gpu"}
+    assert used == {1800}

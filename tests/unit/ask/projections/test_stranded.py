@@ -8,7 +8,8 @@ from kaicore.analysis.trial.history.reading import Sampler
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.tree import gpus_of
 
-from tests.factory import GI, amounts
+from tests.dashboard_fleet import SharingFleet
+from tests.factory import GI, amounts, pod
 from tests.sharing_cluster import SharingCluster
 from tests.workloads import Workloads
 
@@ -44,7 +45,7 @@ def test_a_free_gpu_is_stranded_where_too_little_is_left_beside_it(
     assert use_per_gpu(made.state) == {"cpu": per_gpu[0] * 1000, "memory": per_gpu[1] * GI}
     held = sum(one.get("gpu", 0) for one in running)
     gpus = gpu_columns(made.state).sum()
-    assert gpus == Gpus(total=8, held=held, free=8 - held - stranded, stranded=stranded)
+    assert gpus == Gpus(total=8000, held=1000 * held, free=1000 * (8 - held - stranded), stranded=1000 * stranded)
     sampler = Sampler(made.state, begin=0, end=1)
     sampler.take(at=0)
     assert sampler.samples[0].stranded == stranded, "what-if over history counts the same"
@@ -64,4 +65,38 @@ def test_gpus_of_nodes_that_take_no_pods_are_out_of_service_and_not_stranded() -
     made.add_node("n0", *_TWO_ZONES)
     made.full(made.gang("cpus", 1, cpu=32, memory=8))
     made.add_node("n1", *_TWO_ZONES, unschedulable=True)
-    assert gpu_columns(made.state).sum() == Gpus(total=16, free=4, stranded=4, out=8)
+    assert gpu_columns(made.state).sum() == Gpus(total=16_000, free=4000, stranded=4000, out=8000)
+
+
+def test_of_gpus_that_are_shared_pods_hold_their_parts_and_the_rest_is_free() -> None:
+    fleet = SharingFleet()
+    gpus = gpu_columns(fleet.state).sum()
+    assert gpus == Gpus(total=6000, held=4250, releasing=200, free=1550)
+    sampler = Sampler(fleet.state, begin=0, end=1)
+    sampler.take(at=0)
+    assert (sampler.samples[0].gpus, sampler.samples[0].held) == (6, 4.45)
+
+
+def test_rest_of_a_shared_gpu_is_stranded_by_the_part_that_nothing_is_left_beside() -> None:
+    made = SharingCluster()
+    made.share("a", 500)
+    made.turn()
+    # Of the zone's 8 CPUs one is used; pods here use two for each GPU.
+    for number in range(2):
+        made.add_pod(pod(f"cpus-{number}", cpu=8 - 2 * number))
+    made.turn()
+    assert use_per_gpu(made.state) == {"cpu": 2000, "memory": GI}
+    gpus = gpu_columns(made.state).sum()
+    assert (gpus.total, gpus.held) == (4000, 500)
+    assert gpus.free + gpus.stranded == 3500
+    assert gpus.free == 500, "a CPU is left: for half a GPU"
+
+
+def test_gpus_beside_a_shared_one_that_nothing_holds_are_not_given_out() -> None:
+    made = SharingCluster()
+    made.share("a", 250)
+    made.turn()
+    (group,) = made.state.shared_gpus.groups.values()
+    made.delete_pod(made.state.pods[group.uid].pod)
+    assert group.exposed
+    assert gpu_columns(made.state).sum() == Gpus(total=4000, held=250, out=3750)

@@ -27,6 +27,7 @@ from kaicore.errors import KaiError
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import readable_amount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.views import ClusterView
@@ -374,7 +375,7 @@ def _environment() -> Environment:
         auto_reload=False,
     )
     environment.globals.update(asset=_asset, readable=readable_amount)
-    environment.filters.update(when=short_time, clock=clock, duration=duration, pods=pods_text)
+    environment.filters.update(when=short_time, clock=clock, duration=duration, pods=pods_text, gpus=gpus_text)
     return environment
 
 
@@ -448,4 +449,4 @@ def gpu_parts(gpus: Gpus) -> tuple[Part, ...]:
         ("stranded", "stranded", gpus.stranded),
         ("out", "out of service", gpus.out),
     )
-    return parts(gpus.total, ((kind, label, amount, str(amount)) for kind, label, amount in kinds))
+    return parts(gpus.total, ((kind, label, amount, gpus_text(amount)) for kind, label, amount in kinds))

@@ -11,10 +11,11 @@ from kaicore.analysis.ask.listing import queues_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, gpus_text
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount, is_memory
 from kaicore.rules.queues.division import HOUR_US
-from kaicore.rules.queues.tree import GPU, UNLIMITED, counted
+from kaicore.rules.queues.tree import GPU, UNLIMITED, counted, is_gpu
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView
 
 #: How far back a chart may look, by name, seconds; the longer ones are read from the hours that the state keeps.
@@ -101,7 +102,7 @@ def charts_of_reports(
             place += 1
             if isinstance(report, payloads.QueuesReported):
                 now |= {
-                    item.queue: (item.allocated.get(resource, 0), item.fair_share.get(resource, 0))
+                    item.queue: (_amount(item.allocated, resource), _amount(item.fair_share, resource))
                     for item in report.queues
                     if item.queue in held
                 }
@@ -122,11 +123,14 @@ def charts_of_hours(state: QueuesView, names: Sequence[str], resource: str, *, s
     for key, usage in registry.usages.items():
         number = tree.find(key.queue, namespace=key.namespace)
         history = usage.history
-        by_hour = dict(history.hours.get(resource, {}))
+        by_hour = {
+            hour: _amount({name: kept.get(hour, 0) for name, kept in history.hours.items()}, resource) for hour in hours
+        }
         for hour in hours[max(0, history.settled_ms * 1000 // HOUR_US - hours.start) :]:
             # What it has used since its last change is not written down yet.
-            only = history.weighed(range(hour, hour + 1), {hour: 1}, at_us=state.recorded_at)
-            by_hour[hour] = only.get(resource, 0)
+            by_hour[hour] = _amount(
+                history.weighed(range(hour, hour + 1), {hour: 1}, at_us=state.recorded_at), resource
+            )
         for above in () if number is None else tree.paths[number]:
             into = sums.setdefault(tree.queues[above].name, {})
             for hour, amount in by_hour.items():
@@ -161,9 +165,9 @@ def _charts(
                 name=name,
                 allocated=_path(values, top, closed=True),
                 deserved=_path(line, top, closed=False) if any(line) else "",
-                last=format_amount(resource, values[-1]) if values else "0",
-                most=format_amount(resource, max(values, default=0)),
-                values=tuple(format_amount(resource, value) for value in values),
+                last=_text(resource, values[-1]) if values else "0",
+                most=_text(resource, max(values, default=0)),
+                values=tuple(_text(resource, value) for value in values),
             )
         )
     return QueueCharts(
@@ -172,7 +176,7 @@ def _charts(
         began=times[0],
         ended=times[-1],
         times=times,
-        top=format_amount(resource, top),
+        top=_text(resource, top),
         charts=tuple(charts),
     )
 
@@ -248,7 +252,7 @@ def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
         queue = tree.queues[number]
         if place >= 0:
             allocated, deserved, requested, quota, limit = (
-                tree.whole(place, int(table[number][place]))
+                tree.in_thousandths(place, int(table[number][place]))
                 for table in (
                     accounts.used,
                     accounts.shares.fair,
@@ -267,7 +271,7 @@ def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
                 depth=depth,
                 stopped=queue.stopped,
                 quota=_text(resource, quota),
-                limit="" if limit >= UNLIMITED else format_amount(resource, limit),
+                limit="" if limit >= UNLIMITED else _text(resource, limit),
                 deserved=_text(resource, deserved),
                 allocated=_text(resource, allocated),
                 requested=_text(resource, requested),
@@ -290,7 +294,7 @@ def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
 
 
 def total_of(state: FleetView, resource: str) -> int:
-    """Return what all ready nodes have of a resource, as queues count it."""
+    """Return what all ready nodes have of a resource, as queues count it; GPUs in thousandths."""
     columns = state.columns
     rows = len(columns.names)
     ready = columns.present[:rows] & columns.ready[:rows]
@@ -298,21 +302,22 @@ def total_of(state: FleetView, resource: str) -> int:
         name: int(columns.allocatable[:rows, column][ready].sum(dtype=float))
         for name, column in columns.resources.items()
     }
-    return counted(sums).get(resource, 0)
+    return _amount(counted(sums), resource)
+
+
+def _amount(amounts: Amounts, resource: str) -> int:
+    """Return an amount of a resource; of GPUs in thousandths, with the parts of GPUs that are shared."""
+    amount = amounts.get(resource, 0)
+    parts = amounts.get(SHARED_GPU, 0) if resource in SHARED_IN else 0
+    return amount * WHOLE + parts if is_gpu(resource) else amount
 
 
 def _unconfigured(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
     """Return the one queue that all work is in where there are no objects."""
     whole = total_of(state, resource)
-    used: Amounts = {}
-    pending: Amounts = {}
-    for usage in state.queue_registry.usages.values():
-        for name, amount in counted(usage.used).items():
-            used[name] = used.get(name, 0) + amount
-        for name, amount in counted(usage.pending).items():
-            pending[name] = pending.get(name, 0) + amount
-    allocated = used.get(resource, 0)
-    requested = allocated + pending.get(resource, 0)
+    usages = state.queue_registry.usages.values()
+    allocated = sum(_amount(counted(usage.used), resource) for usage in usages)
+    requested = allocated + sum(_amount(counted(usage.pending), resource) for usage in usages)
     waiting, running = _pods(state)
     return tuple(
         QueueLine(
@@ -358,7 +363,10 @@ def _pods(state: QueuesView) -> tuple[Counter[int], Counter[int]]:
 
 
 def _text(resource: str, amount: int) -> str:
-    return "unlimited" if amount >= UNLIMITED else format_amount(resource, amount)
+    """Write an amount: of GPUs in thousandths, else in the resource's own unit."""
+    if amount >= UNLIMITED:
+        return "unlimited"
+    return gpus_text(amount) if is_gpu(resource) else format_amount(resource, amount)
 
 
 def _share(amount: int, whole: int) -> float:

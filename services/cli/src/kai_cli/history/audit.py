@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -268,18 +268,31 @@ def placements_text(audit: PlacementAudit) -> str:
     return "\n".join([*parts, "", table(("HOUR", *_COUNTS), hours)])
 
 
+def _gpu_name(gpu: str) -> str:
+    return f"GPU {gpu}" if gpu.isdecimal() else gpu
+
+
+def _unnamed(audit: NodeAudit) -> Iterator[str]:
+    """Say that no record names the GPU that was asked for."""
+    parts = [part for one in audit.holdings for part in one.gpus]
+    if audit.gpu and not any(part.gpu == audit.gpu or part.group[:8] == audit.gpu[:8] for part in parts):
+        yield f"no record names {_gpu_name(audit.gpu)} of {audit.node}; kai get nodes names those that are shared"
+
+
 def node_text(audit: NodeAudit) -> str:
     """Write everything that held a node."""
     head: tuple[str, ...] = ("POD", "FROM", "TO", "ENDED", "DECIDED BY", "ZONES")
     rows = [_holding_row(one) for one in audit.holdings]
-    asked, unsure = (f"GPU {audit.gpu} of ", " or may have") if audit.gpu else ("", "")
+    asked, unsure = (f"{_gpu_name(audit.gpu)} of ", " or may have") if audit.gpu else ("", "")
     if any(one.gpus for one in audit.holdings):
         head = (*head[:-1], "GPUS", head[-1])
         gpus = [", ".join(part.text for part in one.gpus) for one in audit.holdings]
         rows = [[*row[:-1], text, row[-1]] for row, text in zip(rows, gpus, strict=True)]
     parts = [
         f"{asked}node {audit.node}, {_span_text(audit.span)}: {len(audit.holdings)} pods held it{unsure}, "
-        f"{len(audit.rejections)} rejected, {len(audit.gaps)} times not known what of its zones",
+        f"{len(audit.rejections)} rejected, {len(audit.gaps)} time{'' if len(audit.gaps) == 1 else 's'} not known what "
+        "of its zones",
+        *_unnamed(audit),
         "",
         table(head, rows),
     ]
@@ -411,7 +424,7 @@ def audit_node(
 
     Args:
         name: of the node.
-        gpu: only what held this GPU, by index or UUID, or may have: which whole GPUs a pod got no record tells.
+        gpu: only what held this GPU, by index, UUID or group, or may have: no record names the whole GPUs of a pod.
         since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
         until: end here, likewise.
     """

@@ -44,7 +44,7 @@ from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
-from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.queues.tree import UNLIMITED, is_gpu
 from kaicore.rules.state.pods.pod_entry import PRESENT, PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkView
@@ -296,7 +296,7 @@ class _QueueNames:
 
 def _queues(state: QueuesView, wanted: RowSelection) -> Iterable[Row]:
     now = state.recorded_at
-    by_name = figures(state.queue_accounts(state.config(), now=now))
+    by_name = figures(state.queue_accounts(state.config(), now=now), thousandths=True)
     names = _QueueNames(state)
     waiting: Counter[str] = Counter()
     running: Counter[str] = Counter()
@@ -331,7 +331,9 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 
     def text(resource: str, amounts: Amounts) -> str:
         amount = amounts.get(resource, 0)
-        return "unlimited" if amount >= UNLIMITED else exact_amount(resource, amount)
+        if amount >= UNLIMITED:
+            return "unlimited"
+        return gpus_text(amount) if is_gpu(resource) else exact_amount(resource, amount)
 
     def bound(resource: str, amount: int | None, otherwise: str, *, milli: int) -> str:
         if amount is None:

@@ -20,7 +20,7 @@ class GpuPartAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a GPU that a pod holds.
 
     Attributes:
-        group: the GPU group; empty for a GPU that is no part of one.
+        group: the GPU group; empty for GPUs that are not shared, and in a trial for one that would be opened.
         gpu: its index or UUID, as its reservation pod or its driver names it; empty where that is not known.
         part: of the GPU, as a decimal number.
         reserves: whether the pod is the reservation pod of the GPU.
@@ -35,13 +35,17 @@ class GpuPartAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
     def name(self) -> str:
         """The GPU, for people."""
         if not self.gpu:
-            return f"GPU group {self.group[:8]}" if self.group else "a GPU, not known which"
+            return f"GPU group {self.group[:8]}"
         return f"GPU {self.gpu}" if self.gpu.isdecimal() else self.gpu
 
     @property
     def text(self) -> str:
         """All that for people."""
-        return f"reserves {self.name}" if self.reserves else f"{self.part} of {self.name}"
+        if self.gpu or self.group:
+            return f"reserves {self.name}" if self.reserves else f"{self.part} of {self.name}"
+        if self.part.isdecimal():
+            return f"{self.part} whole GPU{'' if self.part == '1' else 's'}, not known which"
+        return f"{self.part} of a GPU that is opened for it"
 
 
 class PartHolder(Answer, frozen=True, kw_only=True):

@@ -148,7 +148,7 @@ class QueueTree:
         self.implied_default = self._number[DEFAULT_QUEUE] if implied and queues else -1
         self.resources = tuple(sorted({name for queue in self.queues for name in queue.shares}))
         self._parts = parts
-        self.units = tuple(WHOLE if parts and _is_gpu(name) else 1 for name in self.resources)
+        self.units = tuple(WHOLE if parts and is_gpu(name) else 1 for name in self.resources)
         size, width = len(self.queues), len(self.resources)
         self.quotas = [[0] * width for _ in range(size)]
         self.limits = [[UNLIMITED] * width for _ in range(size)]
@@ -185,7 +185,7 @@ class QueueTree:
         if shared:
             names = names - {SHARED_GPU} | {WHOLE_GPU}
         if self._parts:
-            by_name = {name: amount * WHOLE if _is_gpu(name) else amount for name, amount in by_name.items()}
+            by_name = {name: amount * WHOLE if is_gpu(name) else amount for name, amount in by_name.items()}
             by_name |= {name: by_name.get(name, 0) + shared for name in SHARED_IN} if shared else {}
         return Demand(
             tuple(
@@ -197,6 +197,12 @@ class QueueTree:
     def whole(self, place: int, amount: int) -> int:
         """Return an amount of a resource, by its place, in the resource's own unit, rounded up."""
         return amount if amount >= UNLIMITED else -(-amount // self.units[place])
+
+    def in_thousandths(self, place: int, amount: int) -> int:
+        """Return an amount of a resource, by its place: of GPUs in thousandths, else in the resource's own unit."""
+        if amount >= UNLIMITED or not is_gpu(self.resources[place]):
+            return amount
+        return amount * WHOLE // self.units[place]
 
     def not_counted_by(self, number: int) -> AbstractSet[int]:
         """Return the places of `uncounted` for a queue."""
@@ -366,7 +372,8 @@ class QueueTree:
         )
 
 
-def _is_gpu(resource: str) -> bool:
+def is_gpu(resource: str) -> bool:
+    """Tell whether a resource, as queues name it, is GPUs: a kind of them, or all kinds together."""
     return resource == GPU or gpus_per_unit(resource) > 0
 
 

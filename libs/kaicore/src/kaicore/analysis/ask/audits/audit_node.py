@@ -178,6 +178,11 @@ class _Gpus:
         return parts + ([GpuPartAnswer(part=str(story.whole))] if story.whole else [])
 
 
+def _may_be(held: GpuPartAnswer, gpu: str) -> bool:
+    """Tell whether what a pod held is, or may be, of a GPU: of that name or group, or of no known name."""
+    return held.group[:8] == gpu[:8] or held.gpu in (gpu, "")
+
+
 async def audit_node(
     log: EventLog, cluster: str, node: str, span: SpanAnswer, *, state_at: StateAt, gpu: str = ""
 ) -> NodeAudit:
@@ -186,11 +191,13 @@ async def audit_node(
     Args:
         node: the node's name.
         state_at: returns the state at a position.
-        gpu: index, UUID or device name of a GPU; only pods that held it, or may have, are kept. Empty for all pods.
+        gpu: index, UUID or device name of a GPU, as lists name it (`3`, `GPU 3`), or its group; only pods that held it,
+            or may have, are kept. Empty for all pods.
 
     Raises:
         UnknownSubject: the log has never heard of the node.
     """
+    gpu = gpu.removeprefix("GPU group ").removeprefix("GPU ")
     gpus = _Gpus()
     uids = await _charged(log, cluster, node, span, state_at=state_at, gpus=gpus)
     stories: list[_PodStory] = []
@@ -208,7 +215,7 @@ async def audit_node(
             for story in stories
             for holding in story.holdings
             if (holding.until is None or holding.until.position >= span.first)
-            and (not gpu or any(one.gpu in (gpu, "") for one in gpus.held(story, holding, whole=True)))
+            and (not gpu or any(_may_be(one, gpu) for one in gpus.held(story, holding, whole=True)))
         ),
         key=lambda one: (one[1].since.position, one[0].uid),
     )

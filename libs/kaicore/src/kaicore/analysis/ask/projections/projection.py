@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.ask.projections.capacity import gpu_columns
+from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_asked
 from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -19,7 +19,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.queues.tree import GPU, gpus_of
+from kaicore.rules.queues.tree import GPU
 from kaicore.rules.state.accuracy import fold_counting
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.agreement import Agreement
@@ -27,8 +27,8 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import FleetView
 
-#: Of what the rows are made; another one makes all of them anew.
-PROJECTION_SCHEMA = 3
+#: Of what the rows are made; another one makes all of them anew. Since 4, GPUs are counted in thousandths.
+PROJECTION_SCHEMA = 4
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
@@ -101,7 +101,7 @@ class Projection:
         if not state.recorded_at or ends <= began:
             return
         self._occupancy.append(occupancy(state))
-        by_queue = figures(state.queue_accounts(state.config(), now=state.recorded_at))
+        by_queue = figures(state.queue_accounts(state.config(), now=state.recorded_at), thousandths=True)
         for name, queue in by_queue.items():
             for resource in _RESOURCES:
                 amounts = {
@@ -140,7 +140,7 @@ class Projection:
             event,
             created_at=pod.created_at * 1_000_000,
             node=pod.node_name or row.node,
-            gpus=gpus_of(entry.requests),
+            gpus=row.gpus if row.placements and not entry.gpus else gpus_asked(entry),
             started_at=row.started_at or entry.started_at,
             finished_at=row.finished_at or (event.recorded_at if finished else 0),
             outcome="Rejected" if rejected else pod.phase,
@@ -165,11 +165,12 @@ class Projection:
                 self._change(row, event, tried_at=tried_at, **self._belongings(entry))
 
     def _placed(self, payload: payloads.PodPlaced, event: Event) -> None:
-        row = self._pods.get(payload.uid)
-        if row is not None:
+        row, entry = self._pods.get(payload.uid), self.state.pods.get(payload.uid)
+        if row is not None and entry is not None:
             self._change(
                 row,
                 event,
+                gpus=gpus_asked(entry),
                 node=payload.node,
                 cycle=payload.cycle,
                 tried_at=row.tried_at or event.recorded_at,
@@ -215,7 +216,7 @@ def occupancy(state: FleetView) -> Occupancy:
         gpus_free=gpus.free,
         gpus_stranded=gpus.stranded,
         gpus_out=gpus.out,
-        gpus_waiting=sum(gpus_of(entry.requests) for entry in waiting),
+        gpus_waiting=sum(map(gpus_asked, waiting)),
         pods_waiting=len(waiting),
         pods_placed=stages[Stage.PLACED],
         pods_bound=stages[Stage.BOUND],

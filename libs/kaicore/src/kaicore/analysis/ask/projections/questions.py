@@ -5,7 +5,9 @@ Each states the position up to which its model is built, because the log may be 
 
 import re
 from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
+import msgspec
 from sqlalchemy import ColumnElement, tuple_
 
 from kaicore.analysis.ask.answers import Answer
@@ -23,7 +25,11 @@ from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.moments import parse_moment, position_of
 from kaicore.errors import InvalidObject
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.model.gpu_share import WHOLE, gpus_text
 from kaicore.rules.model.quantity import format_amount, parse_duration
+from kaicore.rules.queues.tree import is_gpu
+
+_RowT = TypeVar("_RowT", bound=msgspec.Struct)
 
 
 class PodRecord(Answer, frozen=True, kw_only=True):
@@ -31,7 +37,8 @@ class PodRecord(Answer, frozen=True, kw_only=True):
 
     Attributes:
         group: key of its group; empty for a pod of its own.
-        gpus: that it asks for.
+        gpus: that it asks for, parts included, such as 0.3; of memory of a GPU its part of that one, once it has a
+            node, and the whole one before.
         seen_at: its first event was recorded.
         tried_at: a cycle first decided on it, or left it waiting.
         decided_at: a cycle last chose a node for it; `cycle` is which.
@@ -46,7 +53,7 @@ class PodRecord(Answer, frozen=True, kw_only=True):
     queue: str
     node: str
     cycle: str
-    gpus: int
+    gpus: float
     created_at: str | None
     seen_at: str | None
     tried_at: str | None
@@ -83,21 +90,23 @@ class OccupancyPoint(Answer, frozen=True, kw_only=True):
     Attributes:
         at: when the minute, or the step that was asked for, began.
         position: as of which it stood so.
+        gpus: of all nodes, the sum of the next five; parts are counted, to thousandths of a GPU.
+        gpus_held: by pods that stay: of a GPU that is shared their parts.
         gpus_stranded: free, but without enough CPU or memory beside them for such pods as run.
-        gpus_out: free, on nodes that are not ready or cordoned.
-        gpus_waiting: that waiting pods ask for.
+        gpus_out: free, but on nodes that are not ready or cordoned, or not given out where a shared GPU goes.
+        gpus_waiting: that waiting pods ask for; memory of a GPU counts as the whole one.
     """
 
     at: str
     position: int
     nodes: int
-    gpus: int
-    gpus_held: int
-    gpus_releasing: int
-    gpus_free: int
-    gpus_stranded: int
-    gpus_out: int
-    gpus_waiting: int
+    gpus: float
+    gpus_held: float
+    gpus_releasing: float
+    gpus_free: float
+    gpus_stranded: float
+    gpus_out: float
+    gpus_waiting: float
     pods_waiting: int
     pods_placed: int
     pods_bound: int
@@ -108,6 +117,7 @@ class QueueUse(Answer, frozen=True, kw_only=True):
 
     Attributes:
         seconds: of the hour that are counted.
+        allocated: a quantity, such as `2.3` of GPUs; likewise `requested` and `fair_share`.
     """
 
     at: str
@@ -171,22 +181,43 @@ def _time(microseconds: int) -> str | None:
     return time_text(microseconds) if microseconds else None
 
 
+def _gpus(milli: int) -> float:
+    """Return thousandths as GPUs; whole ones without a decimal point, as clients have known them."""
+    return milli // WHOLE if milli % WHOLE == 0 else milli / WHOLE
+
+
+#: Rows of older read models count whole GPUs, until the newer ones have caught up.
+_IN_THOUSANDTHS = 4
+
+
+def _counted(row: _RowT, generation: Generation) -> _RowT:
+    """Return a row with GPUs in thousandths, whichever program has made it."""
+    if generation.schema >= _IN_THOUSANDTHS:
+        return row
+    names = [name for name in row.__struct_fields__ if name.startswith("gpus")]
+    if isinstance(row, QueueHour) and is_gpu(row.resource):
+        names = ["allocated", "requested", "fair_share"]
+    return msgspec.structs.replace(row, **{name: getattr(row, name) * WHOLE for name in names})
+
+
 def pod_record(row: PodHistory) -> PodRecord:
     """Return a pod's history as an answer."""
-    times = [name for name in PodRecord.__struct_fields__ if name.endswith("_at")]
-    return PodRecord.copied(row, **{name: _time(getattr(row, name)) for name in times})
+    times = {name: _time(getattr(row, name)) for name in PodRecord.__struct_fields__ if name.endswith("_at")}
+    return PodRecord.copied(row, gpus=_gpus(row.gpus), **times)
 
 
 def occupancy_point(row: Occupancy, *, at: int) -> OccupancyPoint:
     """Return how a cluster stood as an answer; `at` is when its step began."""
-    return OccupancyPoint.copied(row, at=time_text(at))
+    gpus = {name: _gpus(getattr(row, name)) for name in OccupancyPoint.__struct_fields__ if name.startswith("gpus")}
+    return OccupancyPoint.copied(row, at=time_text(at), **gpus)
 
 
 def queue_use(row: QueueHour) -> QueueUse:
     """Return what a queue used as an answer."""
 
     def average(amount: int) -> str:
-        return format_amount(row.resource, amount // max(1, row.seconds))
+        mean = amount // max(1, row.seconds)
+        return gpus_text(mean) if is_gpu(row.resource) else format_amount(row.resource, mean)
 
     return QueueUse(
         at=time_text(row.at),
@@ -274,7 +305,7 @@ class ReadModels:
             position=generation.position,
             recorded_at=time_text(generation.recorded_at),
             next=f"{rows[-1].seen_at}-{rows[-1].uid}" if more else "",
-            items=[pod_record(row) for row in rows],
+            items=[pod_record(_counted(row, generation)) for row in rows],
         )
 
     async def occupancy(self, cluster: str, *, since: str = "", until: str = "", step: str = "") -> OccupancySeries:
@@ -300,6 +331,7 @@ class ReadModels:
         rows = await self._store.rows(
             Occupancy, OCCUPANCY, cluster, generation.number, where=where, order=(columns.at.desc(),), limit=_MOST_ROWS
         )
+        rows = [_counted(row, generation) for row in rows]
         points = list(_steps(reversed(rows), step_us))
         while len(points) > _MOST_POINTS and not step:
             step_us *= 2
@@ -336,7 +368,7 @@ class ReadModels:
             cluster=cluster,
             position=generation.position,
             recorded_at=time_text(generation.recorded_at),
-            items=[queue_use(row) for row in rows],
+            items=[queue_use(_counted(row, generation)) for row in rows],
         )
 
     async def decisions(self, cluster: str, *, since: str = "", until: str = "") -> DecisionSeries:

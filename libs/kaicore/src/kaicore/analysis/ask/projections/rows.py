@@ -1,4 +1,6 @@
-"""Rows of the read models, for answers and tables. Times are microseconds since the epoch; 0 means never."""
+"""Rows of the read models, for answers and tables. Times are microseconds since the epoch; 0 means never. GPUs are
+counted in thousandths, so that parts of GPUs that pods share add up.
+"""
 
 import msgspec
 
@@ -8,7 +10,7 @@ class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         group: key of its group; empty for a pod of its own.
-        gpus: that it asks for.
+        gpus: that it asks for, in thousandths; of memory of a GPU its part of that one, once it has a node.
         created_at: at the API server.
         seen_at: its first event was recorded.
         tried_at: a cycle first decided on it, or left it waiting.
@@ -52,8 +54,9 @@ class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at: when the minute began.
         position: of the last event of the minute.
-        gpus: of all nodes: the sum of held, releasing, free, stranded and out (`capacity.Gpus`).
-        gpus_waiting: that waiting pods ask for.
+        gpus: of all nodes, in thousandths as all that begin so: the sum of held, releasing, free, stranded and out
+            (`capacity.Gpus`).
+        gpus_waiting: that waiting pods ask for; memory of a GPU counts as the whole one.
     """
 
     at: int
@@ -77,7 +80,7 @@ class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at: when the hour began.
         seconds: of the hour that are counted.
-        allocated: the resource's amount times seconds.
+        allocated: the resource's amount times seconds; of GPUs in thousandths.
         requested: likewise, of what its work holds and waits for.
         fair_share: likewise, of what the division gives it.
     """

@@ -3,10 +3,11 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kaicore.analysis.ask.projections.capacity import gpus_asked
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.pod_life import LifeEvent, PodLife
 from kaicore.rules.state.views import FleetView
@@ -40,7 +41,7 @@ class PodStory(PodLife):
         pod: as it was when it came, or when the window began; afterwards only what its owner may change of it.
         group: key of its group.
         queue: the one that its group names, or `namespace/` and its namespace where it names none.
-        gpus: that it asks for.
+        gpus: that it asks for, with parts of GPUs that are shared (`capacity.gpus_asked`).
         placed_at: the time of the state on which that was decided.
         ended_at: when it was known to end: finished, rejected, or about to be deleted.
         succeeded: whether it finished well.
@@ -52,7 +53,7 @@ class PodStory(PodLife):
     created_at: int
     group: str = ""
     queue: str = ""
-    gpus: int = 0
+    gpus: float = 0
     ended_at: int = 0
     end: StoryEnd = StoryEnd.OPEN
     succeeded: bool = False
@@ -66,7 +67,7 @@ class PodStory(PodLife):
         return max(self.ended_at - began, 0) if began and self.ended_at else 0
 
     @property
-    def lost_gpu_us(self) -> int:
+    def lost_gpu_us(self) -> float:
         """Work that its eviction lost: since its last checkpoint, or since it ran, microseconds times its GPUs."""
         if self.end is not StoryEnd.EVICTED or not self.running_at:
             return 0
@@ -142,7 +143,8 @@ class PodStories:
     def _file(self, story: PodStory, entry: PodEntry) -> None:
         queue, namespace = self._state.queue_of(entry)
         story.group, story.queue = entry.group, queue or f"namespace/{namespace}"
-        story.gpus = gpus_of(entry.requests)
+        if entry.gpus or not story.gpus:
+            story.gpus = gpus_asked(entry) / WHOLE
 
     def _deleted(self, story: PodStory, *, at: int) -> None:
         if story.end is not StoryEnd.OPEN:

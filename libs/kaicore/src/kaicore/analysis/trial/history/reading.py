@@ -14,9 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
 
-import numpy as np
-
-from kaicore.analysis.ask.projections.capacity import gpu_columns
+from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_asked, gpus_held
 from kaicore.analysis.trial.history.lineages import Lineage, trace
 from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.ledger.log.port import EventLog
@@ -24,7 +22,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.queues.tree import gpus_of, gpus_per_unit
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import encode_state
 from kaicore.rules.state.views import FleetView
@@ -39,7 +37,7 @@ class Sample:
 
     Attributes:
         at: microseconds since the epoch.
-        gpus: that nodes have.
+        gpus: that nodes have; as all numbers of GPUs here, with the parts of GPUs that are shared.
         held: of these, those that pods hold.
         fragmented: of these nodes, those on which some GPUs are held and some are not.
         stranded: see `kaicore.analysis.ask.projections.capacity`.
@@ -48,13 +46,13 @@ class Sample:
     """
 
     at: int
-    gpus: int
-    held: int
+    gpus: float
+    held: float
     nodes: int
     fragmented: int
-    stranded: int
+    stranded: float
     waiting: int
-    waiting_gpus: int
+    waiting_gpus: float
 
 
 class Sampler:
@@ -85,29 +83,18 @@ class Sampler:
 
     def _sample(self, at: int) -> Sample:
         state = self._state
-        total, held = gpus_by_row(state)
+        total, held = gpus_held(state)
         waiting = [state.pods[uid] for uid in state.waiting]
-        asked = sum(gpus_of(entry.requests) for entry in waiting)
         return Sample(
             at=at,
-            gpus=int(total.sum()),
-            held=int(held.sum()),
+            gpus=int(total.sum()) / WHOLE,
+            held=int(held.sum()) / WHOLE,
             nodes=int((total > 0).sum()),
             fragmented=int(((held > 0) & (held < total)).sum()),
-            stranded=min(self._stranded, int(total.sum() - held.sum())),
+            stranded=min(self._stranded, int(total.sum() - held.sum())) / WHOLE,
             waiting=len(waiting),
-            waiting_gpus=asked,
+            waiting_gpus=sum(map(gpus_asked, waiting)) / WHOLE,
         )
-
-
-def gpus_by_row(state: FleetView) -> tuple[np.ndarray, np.ndarray]:
-    """Return how many GPUs each row's node has, and how many of these are held; 0 for a row without a node."""
-    columns = state.columns
-    weights = np.zeros(columns.allocatable.shape[1], np.int64)
-    for resource, column in columns.resources.items():
-        weights[column] = gpus_per_unit(resource)
-    total = (columns.allocatable @ weights) * columns.present
-    return total, np.minimum(columns.used @ weights, total)
 
 
 #: Events read at once.

@@ -8,11 +8,14 @@ function documents its exact computation; decision 0295 lists our own additions.
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 
 import msgspec
 
+from kaicore.analysis.ask.projections.capacity import gpus_held
 from kaicore.analysis.trial.history.pod_stories import PodStory, StoryEnd
-from kaicore.analysis.trial.history.reading import History, Sample, gpus_by_row
+from kaicore.analysis.trial.history.reading import History, Sample
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.views import FleetView
 
 #: Sizes of jobs by which waiting times are distinguished: GPUs from one of these up to below the next.
@@ -66,9 +69,10 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     return sorted(values)[max(int(rank), 1) - 1]
 
 
-def size_name(gpus: int) -> str:
-    """Return which of `SIZES` a job is of, in words: `0`, `1`, `2-7`, `8`, `9-64`, `65+`."""
-    return next(name for least, name in zip(reversed(SIZES), reversed(_SIZE_NAMES), strict=True) if gpus >= least)
+def size_name(gpus: float) -> str:
+    """Return which of `SIZES` a job is of, in words: `0`, `1`, `2-7`, `8`, `9-64`, `65+`; a part counts as a GPU."""
+    whole = ceil(gpus)
+    return next(name for least, name in zip(reversed(SIZES), reversed(_SIZE_NAMES), strict=True) if whole >= least)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +84,7 @@ class JobPlaces:
         domains: of these nodes, as far as they are in any; none where no topology is known.
     """
 
-    gpus: int
+    gpus: float
     nodes: tuple[str, ...]
     domains: tuple[str, ...] = ()
 
@@ -91,7 +95,7 @@ def node_deviation(job: JobPlaces, *, most_gpus: int) -> float:
     Args:
         most_gpus: that any node has.
     """
-    return len(set(job.nodes)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
+    return len(set(job.nodes)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
 
 
 def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
@@ -100,7 +104,7 @@ def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
     Args:
         most_gpus: that any domain has.
     """
-    return len(set(job.domains)) / max(-(-job.gpus // max(most_gpus, 1)), 1)
+    return len(set(job.domains)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
 
 
 def binned(
@@ -272,8 +276,8 @@ class Places:
 
 def places_of(state: FleetView) -> Places:
     """Return where the nodes of a state are."""
-    total, _ = gpus_by_row(state)
-    gpus = {name: int(total[row]) for name, row in state.columns.rows.items()}
+    total, _ = gpus_held(state)
+    gpus = {name: int(total[row]) // WHOLE for name, row in state.columns.rows.items()}
     most, book = max(gpus.values(), default=0), state.network_topologies
     for key in sorted(book.topologies()):
         tree = book.tree(key)

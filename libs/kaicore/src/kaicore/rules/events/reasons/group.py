@@ -5,6 +5,7 @@ from typing import ClassVar
 from msgspec import field
 
 from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.model.pod import GPU_SHARE
 
 
 class SchedulingGated(CodedReason, frozen=True, kw_only=True):
@@ -36,6 +37,8 @@ class Unsupported(CodedReason, frozen=True, kw_only=True):
     group: str = ""
 
     def __str__(self) -> str:
+        if self.features.startswith(GPU_SHARE) and ", " not in self.features:
+            return f"asks for {self.features}: shares are off until the scheduler's settings have gpu_sharing: true"
         of_group = f" of {self.group}" if self.group else ""
         return f"asks for features that kai-ledger does not support: {self.features}{of_group}"
 

@@ -376,9 +376,15 @@ def queue_accounts(
     return QueueAccounts.of(tree, shares, leaves)
 
 
-def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
-    """Return how each queue stands, by name: of objects, and of the default queue that is none."""
+def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, QueueFigures]:
+    """Return how each queue stands, by name: of objects, and of the default queue that is none.
+
+    Args:
+        accounts: of all queues.
+        thousandths: GPUs in thousandths; otherwise whole ones, rounded up, as events and statuses have them.
+    """
     tree, shares = accounts.tree, accounts.shares
+    count = tree.in_thousandths if thousandths else tree.whole
     by_name = {}
     for number, queue in enumerate(tree.queues):
         if not queue.uid and number != tree.implied_default:
@@ -387,7 +393,7 @@ def figures(accounts: QueueAccounts) -> dict[str, QueueFigures]:
 
         def named(row: "list[int] | tuple[int, ...]", names: Sequence[str] = names) -> Amounts:
             # Sums over a whole cluster are of no bound, and events hold 64 bits.
-            amounts = zip(names, map(tree.whole, range(len(names)), row), strict=True)
+            amounts = zip(names, map(count, range(len(names)), row), strict=True)
             return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount and resource}
 
         by_name[queue.name] = QueueFigures(
