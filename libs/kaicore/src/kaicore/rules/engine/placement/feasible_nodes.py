@@ -107,7 +107,7 @@ class RowParts:
             added, share = -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN), self._share
             if share is None:
                 return added
-            return added + ZONES * share.alignment(row) + int(self._of_opened(share, row, share.cost(row)))
+            return added + share.by_zones(row) + int(self._of_opened(share, row, share.cost(row)))
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
@@ -132,7 +132,7 @@ class RowParts:
         added -= TAKEN * np.minimum(idle, MOST_IDLE)
         costs = None if self._share is None else self._share.costs(rows)
         if self._share is not None and costs is not None:
-            added += self._of_opened(self._share, rows, costs) + ZONES * self._share.alignments(rows)
+            added += self._of_opened(self._share, rows, costs) + self._share.by_zones_of(rows)
         if self._room is not None:
             added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
         elif costs is not None:
@@ -485,7 +485,7 @@ class FeasibleNodes:
         """
         own = self._class.numa_policy
         keeps = own is None or not own.binding or self._numa.stray(row) is None
-        if self.share is not None and not self.share.admits(row):
+        if self.share is not None and not (self.share.admits(row) and self.share.keeps(row)):
             return False
         return self._numa.admits(row) and keeps and self._numa.is_certain(row, created_at=created_at)
 
