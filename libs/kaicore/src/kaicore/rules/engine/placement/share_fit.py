@@ -76,10 +76,11 @@ class ShareFit:
         columns.vector(self._reservation.requests)
         #: Costs by part, kind of row (`GpuSupply.kinds`), GPUs that can be opened, and zones of the pod.
         self._costs: dict[tuple[int, int, int, int], int] = {}
-        #: The same, and alignments, by state of a row, kind, part, and whether none of its whole GPUs is to be had.
-        self._of_states: dict[tuple[int, int, int, bool], int] = {}
-        self._by_zones: dict[tuple[int, int, int, bool], int] = {}
-        self._strays: dict[tuple[int, int, int, bool], Stray | None] = {}
+        #: The same, what zones add to scores, strays, and the GPUs taken, by `likeness`.
+        self._of_states: dict[tuple[int, int, int], int] = {}
+        self._by_zones: dict[tuple[int, int, int], int] = {}
+        self._strays: dict[tuple[int, int, int], Stray | None] = {}
+        self._taken_of: dict[tuple[int, int, int], list[int]] = {}
         self._states = states
         self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
         self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
@@ -104,20 +105,31 @@ class ShareFit:
         """Rows of which no whole GPU is to be had (`GpuSupply.expose`), which no cycle changes; shape (rows,)."""
         return self._columns.gpus.exposed(len(self._columns.present))
 
+    @cached_property
+    def fixed(self) -> Ints:
+        """By row, its part, and whether none of its whole GPUs is to be had, as one number; shape (rows,)."""
+        fixed: Ints = self.parts * 2 + self._exposed
+        return fixed
+
+    @cached_property
+    def _fixed(self) -> list[int]:
+        return self.fixed.tolist()
+
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
         cost = self._cost_of_parts(row)
         return cost if cost == NONE or self.keeps(row) else NONE
 
     def _cost_of_parts(self, row: int) -> int:
-        key = self._likeness(row)
+        key = self.likeness(row)
         cost = self._of_states.get(key)
         if cost is None:
-            cost = self._of_states[key] = self._cost(key[2], key[1], self._openable(row), self._zones(row))
+            cost = self._of_states[key] = self._cost(self._part(row), key[1], self._openable(row), self._zones(row))
         return cost
 
-    def _likeness(self, row: int) -> tuple[int, int, int, bool]:
-        return self._states.state(row), self._columns.gpus.kind(row), self._part(row), bool(self._exposed[row])
+    def likeness(self, row: int) -> tuple[int, int, int]:
+        """Return what all depends on that a pod gets on a row, and costs there: its state, its kind, and `fixed`."""
+        return self._states.state(row), self._columns.gpus.kind(row), self._fixed[row]
 
     def costs(self, rows: Ints) -> Ints:
         """Return the costs of rows as `cost` does; shape (rows,)."""
@@ -151,7 +163,7 @@ class ShareFit:
         """Return what the zones of the GPUs that a pod gets on a row add to the row's score, or take off."""
         if self._pods_numa is None and self._policy_numa is None:
             return 0
-        key = self._likeness(row)
+        key = self.likeness(row)
         added = self._by_zones.get(key)
         if added is None:
             numa = self._pods_numa
@@ -172,15 +184,15 @@ class ShareFit:
     def alike(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return one place of each kind of rows that zones and free parts make, and for each row its kind's number."""
         kinds, states = self._columns.gpus.kinds(len(self._columns.present))[rows], self._states.states(rows)
-        figures = ((states * (kinds.max(initial=0) + 1) + kinds) * (WHOLE + 2) + self.parts[rows]) * 2
-        _, first, which = np.unique(figures + self._exposed[rows], return_index=True, return_inverse=True)
+        figures = (states * (kinds.max(initial=0) + 1) + kinds) * 2 * (WHOLE + 2) + self.fixed[rows]
+        _, first, which = np.unique(figures, return_index=True, return_inverse=True)
         return first, which
 
     def stray(self, row: int) -> Stray | None:
         """Say what of a pod would be otherwise on a row with the parts than its own policy asks."""
         if self._policy_numa is None:
             return None
-        key = self._likeness(row)
+        key = self.likeness(row)
         if key not in self._strays:
             mask = reduce(or_, self._gpus_zones(row), 0)
             self._strays[key] = self._policy_numa.stray(row, shared_on=mask)
@@ -242,10 +254,12 @@ class ShareFit:
             created_at: when the pod was created, seconds since the epoch; None where nothing is in doubt.
         """
         part, share, gpus = self._part(row), self.share, self._columns.gpus
-        # The order of kinds (`GpuSupply.parts`), with the group to decide between GPUs that are alike.
-        groups = sorted([(free, gpus.zones(group), group) for free, group in gpus.free(row)])
-        fitting = [groups[place][2] for place in self._taken_on(row)]
-        given = [GivenPart(group, part, share.mib) for group in fitting]
+        given: list[GivenPart] = []
+        taken = self._taken_on(row)
+        if taken:
+            # The order of kinds (`GpuSupply.parts`), with the group to decide between GPUs that are alike.
+            groups = sorted([(free, gpus.zones(group), group) for free, group in gpus.free(row)])
+            given = [GivenPart(groups[place][2], part, share.mib) for place in taken]
         for number in range(share.devices - len(given)):
             group = name(number)
             predicted = self._numa.predict(row) if self._numa is not None else None
@@ -277,7 +291,12 @@ class ShareFit:
         return min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 - waste if self._spread else waste)
 
     def _taken_on(self, row: int) -> list[int]:
-        return self._taken(self._part(row), self._columns.gpus.kind(row), self._openable(row), self._zones(row))
+        key = self.likeness(row)
+        taken = self._taken_of.get(key)
+        if taken is None:
+            taken = self._taken(self._part(row), key[1], self._openable(row), self._zones(row))
+            self._taken_of[key] = taken
+        return taken
 
     def _taken(self, part: int, kind: int, openable: int, zones: int) -> list[int]:
         """Return the places of the open GPUs that a pod takes a part of, in order.
