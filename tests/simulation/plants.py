@@ -8,6 +8,7 @@ from unittest.mock import patch
 
 from kai_binder import binder
 from kai_binder.hub_side import HubSide
+from kai_binder.projection.gpu_groups import GpuGroups
 from kai_binder.writes import lanes
 from kai_binder.writes.attempt import Attempt, outcome_unit
 from kai_hub import main as hub_routes
@@ -22,15 +23,18 @@ from kaicore.kube.api.reflector_core import ReflectorCore
 from kaicore.ledger.bus.wire import from_message
 from kaicore.ledger.feed import EventFeed, EventSource
 from kaicore.ledger.log.memory import MemoryLog
+from kaicore.rules.engine.placement.gpu_supply import GpuSupply
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, derived_id
 from kaicore.rules.events.payloads import DispatchSubmitted
 from kaicore.rules.hub.hub_state import dispatch_stream
 from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.simulation import kubelets
 from tests.simulation.log import NetworkLog
 from tests.simulation.views import MemoryViews
 
 _append, _network_append = MemoryLog.append, NetworkLog.append
+_hold, _release = GpuSupply.hold, GpuGroups._release
 
 
 def _unconditional() -> Context[Any]:
@@ -189,6 +193,38 @@ def _submitted_again() -> Context[Any]:
     return patch.object(hub_routes, "submit_dispatch", submit)
 
 
+def _first_gpu() -> Context[Any]:
+    """The program of a reservation pod names a GPU of its node, whichever the kubelet gave to it."""
+
+    def own(environment: Mapping[str, str], *, driver: Callable[[], list[str]]) -> str:
+        del environment
+        return f"{driver()[0].rpartition('-')[0]}-0"
+
+    return patch.object(kubelets, "own_gpu", own)
+
+
+def _halved_parts() -> Context[Any]:
+    """What a pod holds of a GPU counts as half of it, in cycles and in the state."""
+
+    def hold(self: GpuSupply, group: str, milli: int, *, sign: int = 1) -> None:
+        _hold(self, group, milli // 2, sign=sign)
+
+    return patch.object(GpuSupply, "hold", hold)
+
+
+def _lost_reservations() -> Context[Any]:
+    """To a binder the end of one pod is that of all that share its GPU: it lets the reservation pod go."""
+
+    def release(self: GpuGroups, uid: str) -> None:
+        for group in self._groups.get(uid, ()):
+            gpu = self.opened.get(group)
+            if gpu is not None and uid in gpu.holders:
+                gpu.holders[:] = [uid]
+        _release(self, uid)
+
+    return patch.object(GpuGroups, "_release", release)
+
+
 @contextmanager
 def _both(one: Context[Any], other: Context[Any]) -> Iterator[None]:
     with one, other:
@@ -210,4 +246,7 @@ PLANTS: dict[str, Callable[[], Context[Any]]] = {
     "skipping-webhook": _skipping_webhook,
     "stale-answers": _stale_answers,
     "submitted-again": _submitted_again,
+    "first-gpu": _first_gpu,
+    "halved-parts": _halved_parts,
+    "lost-reservations": _lost_reservations,
 }

@@ -111,6 +111,82 @@ def test_gpu_counts_where_its_reservation_pod_was_observed() -> None:
     assert [part.group for one in placed.placements for part in one.gpus] == [first]
 
 
+#: The pod's own policy and the resources that it names, its CPUs, and whether the node takes it.
+OWN: dict[str, tuple[str, str, int, bool]] = {
+    "CPUs and the GPU are of the zone with the open one": ("single-numa-node", "", 2, True),
+    "the only zone with so many CPUs has no GPU": ("single-numa-node", "", 6, False),
+    "only the GPU matters": ("single-numa-node", GPU, 6, True),
+    "only CPUs matter": ("single-numa-node", "cpu", 6, True),
+    "restricted": ("restricted", "", 6, False),
+    "a wish leaves no node out": ("best-effort", "", 6, True),
+}
+
+
+def asking(policy: str, resources: str = "") -> dict[str, str]:
+    named = {"kai.scheduler/numa-policy": policy, "kai.scheduler/numa-resources": resources}
+    return {name: value for name, value in named.items() if value}
+
+
+@pytest.mark.parametrize("case", OWN.values(), ids=OWN)
+def test_own_policy_counts_the_shared_gpu_as_any_device(case: tuple[str, str, int, bool]) -> None:
+    policy, resources, cpu, taken = case
+    made = Sharing()
+    made.add_node("n0", NARROW, BARE)
+    made.share("first", 500)
+    made.cycle(ON)
+    made.share("second", 200, cpu=cpu, annotations=asking(policy, resources), created_at=1)
+    result = made.cycle(ON)
+    assert made.placed(result) == ({"second": "n0"} if taken else {})
+    if not taken:
+        (reason,) = result.pending[0].reasons
+        assert reason.code == "NumaPolicyNotKept"
+        assert f"cpu on node-1, {GPU} on node-0" in str(reason)
+
+
+def test_own_policy_of_one_zone_opens_a_gpu_of_it_rather_than_share_that_of_another() -> None:
+    made = Sharing()
+    made.add_node("n0", amounts(cpu=16, memory=32, gpu=2), amounts(cpu=2, memory=32, gpu=1))
+    made.share("first", 900)
+    made.cycle(ON)
+    made.share("second", 500, cpu=2, annotations=asking("single-numa-node"), created_at=1)
+    made.share("third", 500, cpu=12, annotations=asking("single-numa-node"), created_at=2)
+    assert made.zones(made.cycle(ON)) == {"second": "n0/0", "third": "n0/0"}
+
+
+def test_wish_prefers_the_node_where_cpus_and_the_shared_gpu_are_of_one_zone() -> None:
+    made = Sharing()
+    made.add_node("a-apart", NARROW, BARE)
+    made.add_node("b-aligned", amounts(cpu=4, memory=32, gpu=0), WIDE)
+    made.share("one", 300, cpu=6, annotations=asking("best-effort"))
+    assert made.placed(made.cycle(UNSCORED)) == {"one": "b-aligned"}
+
+
+def test_two_shared_gpus_of_a_pod_without_exclusive_cpus_are_of_one_zone_where_it_asks_so() -> None:
+    made = Sharing()
+    made.add_node("a-apart", WIDE, WIDE)
+    made.add_node("b-together", amounts(cpu=16, memory=32, gpu=2), BARE)
+    share, annotations = GpuShare(milli=500, devices=2), asking("single-numa-node", GPU)
+    made.add_pod(pod("two", cpu=1, qos="Burstable", gpu_share=share, annotations=annotations))
+    assert made.placed(made.cycle(ON)) == {"two": "b-together"}
+
+
+def test_pod_misses_its_own_policy_once_its_reservation_pod_is_observed_on_another_zone() -> None:
+    made = Sharing()
+    made.add_node("n0", WIDE, WIDE)
+    one = made.share("one", 300, cpu=2, annotations=asking("single-numa-node"))
+    (placed,) = made.cycle(ON).placements
+    (part,) = placed.gpus
+    held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)),)
+    seen = payloads.PlacementObserved(
+        one.uid, one.namespace, one.name, "n0", Placement(Provenance.OBSERVED, held, init=())
+    )
+    made.record(f"pod/{one.uid}", seen)
+    assert not made.state.misaligned
+    made.observe(part.group, "node-1")
+    assert made.state.misaligned == {one.uid}
+    assert made.state.pods[one.uid].misaligned == f"cpu on node-0, {GPU} on node-1"
+
+
 def test_pod_away_from_its_gpu_says_so() -> None:
     made = Sharing()
     made.add_node("n0", NARROW, BARE)

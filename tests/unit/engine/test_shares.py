@@ -294,3 +294,24 @@ def test_memory_counts_as_the_part_that_it_is_where_the_pod_is() -> None:
     assert sorted(made.placed(made.cycle())) == ["p0", "p1"]
     made.share("rest", 200, labels={KAI_QUEUE_LABEL: "a"})
     assert sorted(made.placed(made.cycle())) == ["rest"]
+
+
+def test_memory_that_waits_counts_in_its_queue_as_the_part_of_the_smallest_gpu_and_then_as_what_it_holds() -> None:
+    made = Sharing()
+    made.add_node("small", cpu=64, gpu=1, labels={"nvidia.com/gpu.memory": "40000"})
+    made.add_node("large", cpu=64, gpu=1, labels={"size": "large", "nvidia.com/gpu.memory": "80000"})
+    made.record("queue/a", payloads.QueueObserved(queue("a", limit=2)))
+    selector = {"size": "large"}
+    for number, mib in enumerate((16000, 16000, 60000)):
+        one = made.share(f"p{number}", mib=mib, node_selector=selector, labels={KAI_QUEUE_LABEL: "a"})
+
+    def counted() -> tuple[int, int]:
+        accounts = made.state.queue_accounts(ON, now=made.now)
+        (number,) = [number for number, one in enumerate(accounts.tree.queues) if one.name == "a"]
+        (place,) = [place for place, name in enumerate(accounts.tree.resources) if name == "gpu"]
+        return accounts.shares.requested[number][place], accounts.used[number][place]
+
+    assert counted() == (400 + 400 + 1000, 0), "of the smallest GPU at most"
+    made.delete_pod(one)
+    assert sorted(made.placed(made.cycle())) == ["p0", "p1"]
+    assert counted() == (400, 400)

@@ -31,6 +31,7 @@ __all__ = [
     "WHOLE",
     "GpuPart",
     "GpuShare",
+    "expected_parts",
     "gpu_memory",
     "gpus_text",
     "group_labels",
@@ -44,6 +45,8 @@ __all__ = [
 WHOLE = 1000
 #: Parts of GPUs, in thousandths, among the amounts of work; whoever counts them adds them to GPUs. No node has it.
 SHARED_GPU = "kai.scheduler/thousandths-of-a-gpu"
+#: Begins the names, among waiting amounts, of parts that depend on the memory of GPUs; counted are the GPUs.
+_BY_MEMORY = f"{SHARED_GPU}/"
 #: To what parts of GPUs are added: all kinds together, and NVIDIA's.
 SHARED_IN = frozenset({"gpu", GPU})
 #: On a node: the memory of each of its GPUs in MiB; in bytes where it is that large, as an older feature discovery did.
@@ -84,6 +87,23 @@ class GpuShare(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
             return self.milli
         return max(-(-self.mib * WHOLE // memory), self.milli) if memory else WHOLE + 1
 
+    def expected(self, memory: int) -> int:
+        """Return what counts of GPUs in all before a node is known, in thousandths: a whole GPU of each at most.
+
+        KAI-Scheduler means the same (`pkg/scheduler/plugins/proportion/proportion.go`), but its smallest GPU never has
+        more than 100 MiB (`pkg/scheduler/cache/cluster_info/cluster_info.go`, snapshotNodes).
+
+        Args: memory: of the smallest GPU that there is, in MiB; 0 where none is known.
+        """
+        return min(self.part_of(memory), WHOLE) * self.devices
+
+    @property
+    def waiting(self) -> dict[str, int]:
+        """The amounts as which it counts while no node is known, for `expected_parts`."""
+        if not self.mib:
+            return {SHARED_GPU: self.milli * self.devices}
+        return {f"{_BY_MEMORY}{self.mib}/{self.milli}": self.devices}
+
     def __str__(self) -> str:
         amount = f"{self.mib} MiB of a GPU's memory" if self.mib else f"{gpus_text(self.milli)} of a GPU"
         if self.mib and self.milli:
@@ -119,6 +139,23 @@ def _memory(text: str) -> int:
     if mib >= _MIB:
         mib //= _MIB
     return mib - mib % _ROUNDED_TO_MIB
+
+
+def expected_parts(amounts: Mapping[str, int], memory: int) -> dict[str, int]:
+    """Return amounts of waiting work with the parts of GPUs as what they are expected to be.
+
+    Args:
+        amounts: sums of `GpuShare.waiting` among them.
+        memory: of the smallest GPU that there is, in MiB; 0 where none is known.
+    """
+    expected = {name: amount for name, amount in amounts.items() if not name.startswith(_BY_MEMORY)}
+    if len(expected) < len(amounts):
+        parts = expected.get(SHARED_GPU, 0)
+        for name in amounts.keys() - expected.keys():
+            mib, milli = map(int, name.removeprefix(_BY_MEMORY).split("/"))
+            parts += GpuShare(milli, mib).expected(memory) * amounts[name]
+        expected[SHARED_GPU] = parts
+    return expected
 
 
 def in_thousandths(amounts: Mapping[str, int]) -> dict[str, int]:

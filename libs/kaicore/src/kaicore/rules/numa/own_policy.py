@@ -16,7 +16,8 @@ kubelet asks for hints so) must come from a limited number of zones. The limit i
 `restricted` it is the fewest zones that could ever suffice for the resource that needs most zones. In a prediction
 every zone counts that a resource *may* come from (its span), in an observation every zone that it names. A device that
 several zones reach is on each of them (the device manager's hints: any of its NUMA nodes will do), so one of those that
-is used anyway is enough.
+is used anyway is enough. GPUs of which a pod has parts are held by other pods, but count as devices of the container
+that gets them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -29,6 +30,7 @@ import msgspec
 import numpy as np
 
 from kaicore.errors import InvalidObject
+from kaicore.rules.model.gpu_share import GPU, GpuShare
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import ContainerKind, Pod
@@ -37,6 +39,9 @@ from kaicore.rules.numa.columns import ZoneColumns
 from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request
 from kaicore.rules.numa.kubelet.verdict import Admitted, Holding
+
+#: A container's name, its amounts, and by resource the zones that it holds as masks; without a name, the whole pod.
+_Unit = tuple[str, tuple[tuple[str, int], ...], dict[str, int]]
 
 
 def sources(columns: ZoneColumns, row: int, holding: Holding, resource: str) -> int:
@@ -126,9 +131,10 @@ def pod_numa_policy(pod: Pod, aligned: AlignedRequest) -> PodNumaPolicy | None:
         resources = tuple(sorted({name.strip() for name in names.split(",")}))
         if "" in resources:
             raise _invalid(pod, RESOURCES_ANNOTATION, names, "must be resource names with commas between")
-        if not set(resources).intersection(aligned.resources):
+        there = sorted({*aligned.resources, GPU} if pod.gpu_share is not None else aligned.resources)
+        if not set(resources).intersection(there):
             why = "names nothing that kubelets align of this pod"
-            raise _invalid(pod, RESOURCES_ANNOTATION, names, f"{why} ({', '.join(aligned.resources) or 'nothing'})")
+            raise _invalid(pod, RESOURCES_ANNOTATION, names, f"{why} ({', '.join(there) or 'nothing'})")
     return PodNumaPolicy(TopologyPolicy(text), resources)
 
 
@@ -166,6 +172,35 @@ def _invalid(pod: Pod, annotation: str, value: str | None, why: str) -> InvalidO
 
 
 @dataclass(frozen=True, slots=True)
+class SharedDevices:
+    """The GPUs of which a long-running container has parts, each held by a reservation pod of its own.
+
+    Attributes:
+        container: the container's name.
+        count: how many GPUs.
+    """
+
+    container: str
+    count: int
+
+
+def shared_devices(share: GpuShare | None, own: PodNumaPolicy | None, aligned: AlignedRequest) -> SharedDevices | None:
+    """Return the shared GPUs that a pod's own policy is about; None where it is about none.
+
+    Args:
+        share: the pod's parts of GPUs.
+        own: the pod's own policy.
+        aligned: what kubelets align of the pod.
+    """
+    if share is None or own is None or not own.concerns(GPU):
+        return None
+    for one in aligned.containers:
+        if one.name == share.container or (not share.container and one.kind is ContainerKind.APP):
+            return None if one.kind is ContainerKind.INIT else SharedDevices(one.name, share.devices)
+    return None
+
+
+@dataclass(frozen=True, slots=True)
 class Stray:
     """The part of a pod that violates its own policy.
 
@@ -186,7 +221,14 @@ class Stray:
 
 
 def strays(
-    columns: ZoneColumns, row: int, request: AlignedRequest, own: PodNumaPolicy, admitted: Admitted
+    columns: ZoneColumns,
+    row: int,
+    *,
+    request: AlignedRequest,
+    own: PodNumaPolicy,
+    admitted: Admitted,
+    shared: SharedDevices | None = None,
+    shared_on: int = 0,
 ) -> Stray | None:
     """Say what a node's kubelet would do otherwise than a pod's own policy asks; None if it keeps to it.
 
@@ -195,20 +237,24 @@ def strays(
 
     Args:
         admitted: what the kubelet would give it.
+        shared: the GPUs that it shares, as far as the policy is about them.
+        shared_on: the zones that these may be of, as a mask; 0 where that is left open.
     """
     settings = columns.kubelet_of(row)
     request = request.on(settings)
     asked = {
         name for items in (request.pod, *(item.amounts for item in request.containers)) for name, need in items if need
     }
+    if shared is not None:
+        asked.add(GPU)
     concerned = sorted(name for name in asked if own.concerns(name))
-    if request.empty or (not own.resources and not concerned):
+    if (request.empty and shared is None) or (not own.resources and not concerned):
         return None
     bound = [name for name in concerned if columns.binds(row, (name,))]
     if not bound or (own.resources and len(bound) < len(concerned)):
         missing = next((name for name in concerned if name not in bound), "") if own.resources else ""
         return Stray(resource=missing)
-    units: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]] = []
+    units: list[_Unit] = []
     for holding in admitted.holdings:
         if holding.container.kind is not ContainerKind.INIT:
             held = {name: sources(columns, row, holding, name) for name in bound}
@@ -216,7 +262,29 @@ def strays(
     if settings.pod_scope:
         together = {name: _union(held.get(name, 0) for _, _, held in units) for name in bound}
         units = [("", request.pod, together)]
+    if shared is not None and GPU in bound:
+        units = list(_with_shared(units, shared, shared_on))
     return _first_stray(columns, row, own, units)
+
+
+def _with_shared(units: Iterable[_Unit], shared: SharedDevices, mask: int) -> Iterator[_Unit]:
+    """Yield what is on zones together with shared GPUs among it.
+
+    Args:
+        units: by container, or one of the whole pod.
+        shared: the GPUs.
+        mask: of their zones.
+    """
+    there = False
+    for name, amounts, held in units:
+        if name in ("", shared.container):
+            there, counts = True, dict(amounts)
+            counts[GPU] = counts.get(GPU, 0) + shared.count
+            yield name, tuple(sorted(counts.items())), held | {GPU: held.get(GPU, 0) | mask}
+        else:
+            yield name, amounts, held
+    if not there:
+        yield shared.container, ((GPU, shared.count),), {GPU: mask}
 
 
 def missed(
@@ -227,6 +295,8 @@ def missed(
     request: AlignedRequest,
     own: PodNumaPolicy,
     observed: Placement,
+    shared: SharedDevices | None = None,
+    reservations: Sequence[ContainerPlacement] = (),
 ) -> str:
     """Say what of an observed placement is not as the pod's own policy asks; empty when nothing is, or none can tell.
 
@@ -238,11 +308,13 @@ def missed(
         row: the node's row.
         zone_names: its zones, in order of NUMA id.
         observed: what it holds.
+        shared: the GPUs that it shares, as far as the policy is about them.
+        reservations: what was observed of the pods that hold these.
     """
     if not own.binding or not zone_names:
         return ""
     index = {name: number for number, name in enumerate(zone_names)}
-    if any(zone not in index for container in observed.containers for zone in _zones(container)):
+    if any(zone not in index for one in (*observed.containers, *reservations) for zone in _zones(one)):
         return ""
     settings = columns.kubelet_of(row)
     request = request.on(settings)
@@ -255,6 +327,8 @@ def missed(
     elif {container.container for container in observed.lasting} <= set(lasting):
         units = [(item.container, lasting[item.container], [item]) for item in observed.lasting]
     held = [(name, amounts, _observed(containers, own, index)) for name, amounts, containers in sorted(units)]
+    if shared is not None and reservations:
+        held = list(_with_shared(held, shared, _observed(reservations, own, index).get(GPU, 0)))
     stray = _first_stray(columns, row, own, held)
     return "" if stray is None else stray.text(zone_names)
 
@@ -300,7 +374,7 @@ def _first_stray(
     columns: ZoneColumns,
     row: int,
     own: PodNumaPolicy,
-    units: list[tuple[str, tuple[tuple[str, int], ...], dict[str, int]]],
+    units: Iterable[_Unit],
 ) -> Stray | None:
     for name, amounts, held in units:
         if _union(held.values()).bit_count() > _allowed(columns, row, amounts, own):

@@ -21,6 +21,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.reservation_pod import PLANNED, planned_pod
 from kaicore.rules.events.payloads import GpuClosed, GpuOpened
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart
+from kaicore.rules.model.placement import ContainerPlacement
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.charges.node_charges import NodeCharges
 from kaicore.rules.state.pods.pod_entry import PodEntry
@@ -143,6 +144,17 @@ class SharedGpus:
         """Say why GPUs that a pod shares are not held; empty where they are."""
         groups = (self.groups.get(part.group) for part in parts)
         return "; ".join(text for group in groups if group is not None and (text := group.exposed))
+
+    def observed(self, parts: tuple[GpuPart, ...]) -> list[ContainerPlacement]:
+        """Return what was observed of the pods that hold the GPUs of parts; those are left out that were not yet."""
+        groups = (self.groups.get(part.group) for part in parts)
+        entries = (self._pods.get(group.uid) for group in groups if group is not None)
+        return [one for entry in entries if entry is not None and entry.observed for one in entry.observed.lasting]
+
+    def sharers(self, uid: str) -> list[str]:
+        """Return the pods that share the GPU which a reservation pod holds, by uid, in order."""
+        group = self.groups.get(self._by_uid.get(uid, ""))
+        return [] if group is None else sorted(one for one in group.parts if one in self._pods)
 
     @property
     def exposed(self) -> list[GpuGroup]:

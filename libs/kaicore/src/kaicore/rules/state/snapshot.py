@@ -35,7 +35,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRe
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-26-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-27-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):

@@ -65,7 +65,7 @@ class ShareFilter:
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
         if not self._in_all:
-            costs = zip(rows.tolist(), self._share.costs(rows).tolist(), strict=True)
+            costs = zip(rows.tolist(), self._share.costs_of_parts(rows).tolist(), strict=True)
             refused = [cost == NONE or not self._share.admits(row) for row, cost in costs]
             return np.array(refused, np.bool_)
         has = self._columns.allocatable[rows, self._columns.resources[GPU]] >= self._share.share.devices
@@ -129,7 +129,8 @@ class ClassFilters:
         self.room = RoomFilter(columns, pod_class.requests)
         self.numa = NumaVerdicts(columns, pod_class, config, states, doubts)
         share = pod_class.gpu_share
-        self.share = None if share is None else ShareFit(share, columns, config, states, self.numa)
+        own = pod_class.numa_policy
+        self.share = None if share is None else ShareFit(share, columns, config, states, pods=self.numa, own=own)
         #: Rows that admit a pod as they are accounted, but not for certain.
         self._uncertain: set[int] = set()
         matching = self._matching()
@@ -175,6 +176,8 @@ class ClassFilters:
             yield AdmissionFilter(columns, numa, states)
             if own is not None:
                 yield OwnPolicyFilter(columns, numa, states, policy=own)
+                if self.share is not None:
+                    yield OwnPolicyFilter(columns, numa, states, policy=own, share=self.share)
             yield MaskFilter(columns, NotObservedYet, self._are_uncertain())
         yield from self.constraints.filters()
         if self.closeness.required:

@@ -89,8 +89,10 @@ class RowParts:
             self._need = self._need[room.asked]
             if share is not None:
                 self._opening: Ints = columns.vector(reservation_class().requests)[room.asked]
-        #: The room that a pod takes, by the row's state, pattern, free devices of claims, and kind of open GPUs.
-        self._taken: dict[tuple[int, int, int, int], int] = {}
+        #: The room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
+        #: `ShareFit.fixed` for a share; and all that is added for a share, by its likeness and the pattern.
+        self._taken: dict[tuple[int, ...], int] = {}
+        self._of_alike: dict[tuple[tuple[int, int, int], int], int] = {}
         #: Whether free parts of GPUs count as devices that are left alone.
         self._spares_parts = self._asks_none and any(True for _ in columns.gpus.rows)
 
@@ -104,10 +106,14 @@ class RowParts:
         if not self:
             return 0
         if self._room is not None and self._counts is None:
-            added, share = -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN), self._share
+            share = self._share
             if share is None:
-                return added
-            return added + ZONES * share.alignment(row) + int(self._of_opened(share, row, share.cost(row)))
+                return -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
+            alike = share.likeness(row), self._room.pattern_of[row]
+            added = self._of_alike.get(alike)
+            if added is None:
+                added = self._of_alike[alike] = int(self.of_rows(np.array([row]), np.array([state]))[0])
+            return added
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
@@ -132,7 +138,7 @@ class RowParts:
         added -= TAKEN * np.minimum(idle, MOST_IDLE)
         costs = None if self._share is None else self._share.costs(rows)
         if self._share is not None and costs is not None:
-            added += self._of_opened(self._share, rows, costs) + ZONES * self._share.alignments(rows)
+            added += self._of_opened(self._share, rows, costs) + self._share.by_zones_of(rows)
         if self._room is not None:
             added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
         elif costs is not None:
@@ -149,7 +155,7 @@ class RowParts:
 
     def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
         """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""
-        key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row)
+        key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row), 0
         taken = self._taken.get(key)
         if taken is None:
             taken = self._taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
@@ -158,7 +164,9 @@ class RowParts:
     def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
         patterns, known = room.patterns[rows], self._taken
-        figures = states, patterns, free, self._columns.gpus.kinds(len(self._columns.present))[rows]
+        kinds = self._columns.gpus.kinds(len(self._columns.present))[rows]
+        fixed = np.zeros(len(rows), np.int64) if self._share is None else self._share.fixed[rows]
+        figures = states, patterns, free, kinds, fixed
         whole = figures[0]
         for figure in figures[1:]:
             whole = whole * (int(figure.max()) + 1) + figure
@@ -485,7 +493,7 @@ class FeasibleNodes:
         """
         own = self._class.numa_policy
         keeps = own is None or not own.binding or self._numa.stray(row) is None
-        if self.share is not None and not self.share.admits(row):
+        if self.share is not None and not (self.share.admits(row) and self.share.keeps(row)):
             return False
         return self._numa.admits(row) and keeps and self._numa.is_certain(row, created_at=created_at)
 

@@ -198,6 +198,10 @@ class GpuSupply:
         """Tell whether pods share a GPU, and all of them are on their way out: then so is its reservation."""
         return 0 < self.pods(group) <= self._leaving.get(group, 0)
 
+    def is_open(self, group: str) -> bool:
+        """Tell whether a GPU is held for sharing."""
+        return group in self._rows
+
     def reservation(self, group: str) -> Reservation | None:
         """Return what holds an open GPU now; None where the group is not open."""
         if group not in self._rows:

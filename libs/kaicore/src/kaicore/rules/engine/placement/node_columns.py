@@ -27,6 +27,8 @@ from kaicore.rules.numa.kubelet.settings import KubeletSettings, infer_settings
 from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+#: More than any GPU has, in MiB.
+_MOST_MEMORY = 1 << 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +213,11 @@ class NodeColumns:
                     codes[row] = values.setdefault(value, len(values))
             cached = self._label_values[key] = (codes, list(values))
         return cached
+
+    @property
+    def least_gpu_memory(self) -> int:
+        """The memory of the smallest GPU that pods may share, in MiB; 0 where no node tells it."""
+        return int(self.gpu_memory[self.gpu_memory > 0].min(initial=_MOST_MEMORY)) % _MOST_MEMORY
 
     def name_order(self) -> Ints:
         """Return each row's place among all names, ascending."""

@@ -2,12 +2,13 @@
 
 A pod takes parts of GPUs that are open before others are opened: of the open ones those in the zones that its CPUs and
 memory come from, then those with the least free, or with the most where pods are spread. A GPU is opened where the
-kubelet would give its reservation pod one. The zones of its GPUs count in a row's score as if the kubelet gave them to
-the pod itself.
+kubelet would give its reservation pod one. The zones of its GPUs count in a row's score, and for the pod's own policy,
+as if the kubelet gave them to the pod itself.
 """
 
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cache, cached_property, reduce
+from operator import or_
 from typing import TypeVar
 
 import numpy as np
@@ -16,16 +17,20 @@ from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation, charged_gpus, padded
 from kaicore.rules.engine.placement.node_columns import NodeColumns
+from kaicore.rules.engine.placement.node_score import KEEPS, ZONES
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_uid
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.model.gpu_share import GPU, WHOLE, GpuShare, reservation_name
+from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.kubelet.masks import zones_of
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
+from kaicore.rules.numa.own_policy import PodNumaPolicy, Stray
 
 #: The cost of a node that cannot take the pod.
 NONE = -1
@@ -47,7 +52,14 @@ class ShareFit:
     """One class with a share on the rows of a statement; charges are seen as they happen."""
 
     def __init__(
-        self, share: GpuShare, columns: NodeColumns, config: EngineConfig, states: RowStates, pods: NumaVerdicts
+        self,
+        share: GpuShare,
+        columns: NodeColumns,
+        config: EngineConfig,
+        states: RowStates,
+        *,
+        pods: NumaVerdicts,
+        own: PodNumaPolicy | None,
     ) -> None:
         """Args:
         share: what each pod of the class gets.
@@ -55,6 +67,7 @@ class ShareFit:
         config: the shard's settings.
         states: of the rows.
         pods: what kubelets make of the class itself.
+        own: the class's own policy.
         """
         self.share = share
         self._spread = config.strategy(devices=True) is PlacementStrategy.SPREAD
@@ -63,14 +76,22 @@ class ShareFit:
         columns.vector(self._reservation.requests)
         #: Costs by part, kind of row (`GpuSupply.kinds`), GPUs that can be opened, and zones of the pod.
         self._costs: dict[tuple[int, int, int, int], int] = {}
-        #: The same, and alignments, by state of a row, kind, part, and whether none of its whole GPUs is to be had.
-        self._of_states: dict[tuple[int, int, int, bool], int] = {}
-        self._alignments: dict[tuple[int, int, int, bool], int] = {}
+        #: The same, what zones add to scores, strays, and the GPUs taken, by `likeness`.
+        self._of_states: dict[tuple[int, int, int], int] = {}
+        self._by_zones: dict[tuple[int, int, int], int] = {}
+        self._strays: dict[tuple[int, int, int], Stray | None] = {}
+        self._taken_of: dict[tuple[int, int, int], list[int]] = {}
         self._states = states
         self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
         self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
         #: None where nothing of the class is ever bound to zones.
         self._pods_numa = pods if config.numa and not pods.asks_nothing else None
+        #: None where no policy of the class is about the GPUs that it shares.
+        self._policy_numa = pods if config.numa and pods.concerns_shared else None
+        self._binding = self._policy_numa is not None and own is not None and own.binding
+        #: Whether open GPUs of other zones than the pod's are of no use.
+        one_zone = own is not None and own.policy is TopologyPolicy.SINGLE_NUMA_NODE and own.resources != (GPU,)
+        self._inside = self._binding and one_zone
 
     @cached_property
     def parts(self) -> Ints:
@@ -84,20 +105,44 @@ class ShareFit:
         """Rows of which no whole GPU is to be had (`GpuSupply.expose`), which no cycle changes; shape (rows,)."""
         return self._columns.gpus.exposed(len(self._columns.present))
 
+    @cached_property
+    def fixed(self) -> Ints:
+        """By row, its part, and whether none of its whole GPUs is to be had, as one number; shape (rows,)."""
+        fixed: Ints = self.parts * 2 + self._exposed
+        return fixed
+
+    @cached_property
+    def _fixed(self) -> list[int]:
+        return self.fixed.tolist()
+
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
-        key = self._likeness(row)
+        cost = self._cost_of_parts(row)
+        return cost if cost == NONE or self.keeps(row) else NONE
+
+    def _cost_of_parts(self, row: int) -> int:
+        key = self.likeness(row)
         cost = self._of_states.get(key)
         if cost is None:
-            openable = min(max(min(self._closed(row), self._slots(row) - 1), 0), self.share.devices)
-            cost = self._of_states[key] = self._cost(key[2], key[1], openable, self._zones(row))
+            cost = self._of_states[key] = self._cost(self._part(row), key[1], self._openable(row), self._zones(row))
         return cost
 
-    def _likeness(self, row: int) -> tuple[int, int, int, bool]:
-        return self._states.state(row), self._columns.gpus.kind(row), self._part(row), bool(self._exposed[row])
+    def likeness(self, row: int) -> tuple[int, int, int]:
+        """Return what all depends on that a pod gets on a row, and costs there: its state, its kind, and `fixed`."""
+        return self._states.state(row), self._columns.gpus.kind(row), self._fixed[row]
 
     def costs(self, rows: Ints) -> Ints:
         """Return the costs of rows as `cost` does; shape (rows,)."""
+        costs = self.costs_of_parts(rows)
+        if self._binding:
+            there = np.flatnonzero(costs != NONE)
+            first, which = self.alike(rows[there])
+            strays = [not self.keeps(row) for row in rows[there][first].tolist()]
+            costs[there[np.array(strays, np.bool_)[which]]] = NONE
+        return costs
+
+    def costs_of_parts(self, rows: Ints) -> Ints:
+        """Return the costs of rows, whatever the pod's own policy asks; shape (rows,)."""
         columns, most = self._columns, self.share.devices
         closed = columns.allocatable[rows, self._gpus] - columns.used[rows, self._gpus]
         slots = columns.allocatable[rows, self._pods] - columns.used[rows, self._pods]
@@ -114,25 +159,48 @@ class ShareFit:
         costs: Ints = np.array([self._cost(*one) for one in alike], np.int64)[which]
         return costs
 
-    def alignment(self, row: int) -> int:
-        """Return what the zones of the GPUs that a pod gets on a row add to the row's score of zones, or take off."""
-        if self._pods_numa is None:
+    def by_zones(self, row: int) -> int:
+        """Return what the zones of the GPUs that a pod gets on a row add to the row's score, or take off."""
+        if self._pods_numa is None and self._policy_numa is None:
             return 0
-        key = self._likeness(row)
-        alignment = self._alignments.get(key)
-        if alignment is None:
-            alignment = self._alignments[key] = self._pods_numa.gain_with(row, self._gpus_zones(row))
-        return alignment
+        key = self.likeness(row)
+        added = self._by_zones.get(key)
+        if added is None:
+            numa = self._pods_numa
+            added = 0 if numa is None else ZONES * numa.gain_with(row, self._gpus_zones(row))
+            if self._policy_numa is not None and self.stray(row) is not None and self._policy_numa.stray(row) is None:
+                added -= KEEPS
+            self._by_zones[key] = added
+        return added
 
-    def alignments(self, rows: Ints) -> Ints:
-        """Return `alignment` of rows; shape (rows,)."""
-        if self._pods_numa is None:
+    def by_zones_of(self, rows: Ints) -> Ints:
+        """Return `by_zones` of rows; shape (rows,)."""
+        if self._pods_numa is None and self._policy_numa is None:
             return np.zeros(len(rows), np.int64)
-        kinds, states = self._columns.gpus.kinds(len(self._columns.present))[rows], self._states.states(rows)
-        figures = ((states * (kinds.max(initial=0) + 1) + kinds) * (WHOLE + 2) + self.parts[rows]) * 2
-        _, first, which = np.unique(figures + self._exposed[rows], return_index=True, return_inverse=True)
-        found: Ints = np.array([self.alignment(row) for row in rows[first].tolist()], np.int64)[which]
+        first, which = self.alike(rows)
+        found: Ints = np.array([self.by_zones(row) for row in rows[first].tolist()], np.int64)[which]
         return found
+
+    def alike(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return one place of each kind of rows that zones and free parts make, and for each row its kind's number."""
+        kinds, states = self._columns.gpus.kinds(len(self._columns.present))[rows], self._states.states(rows)
+        figures = (states * (kinds.max(initial=0) + 1) + kinds) * 2 * (WHOLE + 2) + self.fixed[rows]
+        _, first, which = np.unique(figures, return_index=True, return_inverse=True)
+        return first, which
+
+    def stray(self, row: int) -> Stray | None:
+        """Say what of a pod would be otherwise on a row with the parts than its own policy asks."""
+        if self._policy_numa is None:
+            return None
+        key = self.likeness(row)
+        if key not in self._strays:
+            mask = reduce(or_, self._gpus_zones(row), 0)
+            self._strays[key] = self._policy_numa.stray(row, shared_on=mask)
+        return self._strays[key]
+
+    def keeps(self, row: int) -> bool:
+        """Tell whether no binding policy of the class is against the GPUs that a pod gets on a row with the parts."""
+        return not self._binding or self.stray(row) is None
 
     @staticmethod
     def openings(costs: Numbers) -> Numbers:
@@ -150,7 +218,7 @@ class ShareFit:
         left: list[list[int]] = []
         for row in rows.tolist():
             part, kind = self._part(row), gpus.kind(row)
-            parts, taken = list(gpus.parts(kind)), self._taken(part, kind, self._zones(row))
+            parts, taken = list(gpus.parts(kind)), self._taken_on(row)
             for number in taken:
                 parts[number] -= part
             opened.append(devices - len(taken))
@@ -159,7 +227,7 @@ class ShareFit:
 
     def admits(self, row: int) -> bool:
         """Tell whether a row that has the parts can open what it has to: whether its kubelet gives a GPU for it."""
-        return self._numa is None or self.cost(row) < _OPENING or self._numa.admits(row)
+        return self._numa is None or self._cost_of_parts(row) < _OPENING or self._numa.admits(row)
 
     def counts(self, rows: Ints) -> Ints:
         """Return how many pods of the class rows take at most, by their GPUs alone; shape (rows,)."""
@@ -186,10 +254,12 @@ class ShareFit:
             created_at: when the pod was created, seconds since the epoch; None where nothing is in doubt.
         """
         part, share, gpus = self._part(row), self.share, self._columns.gpus
-        # The order of kinds (`GpuSupply.parts`), with the group to decide between GPUs that are alike.
-        groups = sorted([(free, gpus.zones(group), group) for free, group in gpus.free(row)])
-        fitting = [groups[place][2] for place in self._taken(part, gpus.kind(row), self._zones(row))]
-        given = [GivenPart(group, part, share.mib) for group in fitting]
+        given: list[GivenPart] = []
+        taken = self._taken_on(row)
+        if taken:
+            # The order of kinds (`GpuSupply.parts`), with the group to decide between GPUs that are alike.
+            groups = sorted([(free, gpus.zones(group), group) for free, group in gpus.free(row)])
+            given = [GivenPart(groups[place][2], part, share.mib) for place in taken]
         for number in range(share.devices - len(given)):
             group = name(number)
             predicted = self._numa.predict(row) if self._numa is not None else None
@@ -214,22 +284,34 @@ class ShareFit:
         if part > WHOLE:
             return NONE
         parts = self._columns.gpus.parts(kind)
-        taken = [parts[number] for number in self._taken(part, kind, zones)]
+        taken = [parts[number] for number in self._taken(part, kind, openable, zones)]
         wanted, waste = self.share.devices - len(taken), min(sum(taken) - part * len(taken), _OPENING - 1)
         if wanted > openable:
             return NONE
         return min(wanted, _MOST_OPENINGS) * _OPENING + (_OPENING - 1 - waste if self._spread else waste)
 
-    def _taken(self, part: int, kind: int, zones: int) -> list[int]:
+    def _taken_on(self, row: int) -> list[int]:
+        key = self.likeness(row)
+        taken = self._taken_of.get(key)
+        if taken is None:
+            taken = self._taken(self._part(row), key[1], self._openable(row), self._zones(row))
+            self._taken_of[key] = taken
+        return taken
+
+    def _taken(self, part: int, kind: int, openable: int, zones: int) -> list[int]:
         """Return the places of the open GPUs that a pod takes a part of, in order.
 
         Args:
             part: of each, in thousandths.
             kind: of the row (`GpuSupply.kinds`).
+            openable: how many GPUs can be opened, as far as it matters.
             zones: of the pod, as a mask.
         """
         parts, masks = self._columns.gpus.parts(kind), self._columns.gpus.masks(kind)
         places = [place for place, free in enumerate(parts) if free >= part]
+        if self._inside and zones:
+            inside = [place for place in places if _is_inside(masks[place], zones)]
+            places = inside if len(inside) + openable >= self.share.devices else places
         if self._spread:
             places.reverse()
         return sorted(places, key=lambda place: not _is_inside(masks[place], zones))[: self.share.devices]
@@ -246,19 +328,33 @@ class ShareFit:
         """Return the zones of the GPUs that a pod gets on a row, as masks, each once; none where no zone has GPUs."""
         gpus, zones = self._columns.gpus, self._columns.zones
         kind = gpus.kind(row)
-        taken = self._taken(self._part(row), kind, self._zones(row))
+        taken = self._taken_on(row)
         masks = {gpus.masks(kind)[place] for place in taken}
-        if len(taken) < self.share.devices:
+        opened = self.share.devices - len(taken)
+        if opened:
             predicted = self._numa.predict(row) if self._numa is not None else None
-            masks.add(0 if predicted is None else charged_gpus(predicted.charge))
+            mask = 0 if predicted is None else charged_gpus(predicted.charge)
+            masks.add(mask if mask and self._has_free(row, mask, opened) else 0)
         if 0 in masks and GPU in zones.resources:
             # It may be any of them.
             hosting = zones.capacity[row, : int(zones.zone_count[row]), zones.resources[GPU]].tolist()
             masks.add(sum(1 << zone for zone, amount in enumerate(hosting) if amount))
         return tuple(sorted(masks - {0}))
 
+    def _has_free(self, row: int, mask: int, gpus: int) -> bool:
+        """Tell whether zones of a row have so many GPUs that are not held."""
+        if gpus == 1:
+            return True
+        zones, column = self._columns.zones, self._columns.zones.resources[GPU]
+        there = zones_of(mask)
+        return int((zones.capacity[row, there, column] - zones.used[row, there, column]).sum()) >= gpus
+
     def _part(self, row: int) -> int:
         return int(self.parts[row])
+
+    def _openable(self, row: int) -> int:
+        """Return how many GPUs of a row can be opened; more than a pod asks for are not counted."""
+        return min(max(min(self._closed(row), self._slots(row) - 1), 0), self.share.devices)
 
     def _closed(self, row: int) -> int:
         """Return how many whole GPUs of a row are to be had."""

@@ -128,10 +128,10 @@ class Statement:
 
         A GPU that it has a part of is opened first if it is not open.
         """
+        gpus = self._columns.gpus
         for part in pod_charge.gpus:
-            gpus = self._columns.gpus
-            opening = part.opening or gpus.reservation_of(part.group)
-            if opening is not None and gpus.reservation(part.group) is None:
+            opening = None if gpus.is_open(part.group) else part.opening or gpus.reservation_of(part.group)
+            if opening is not None:
                 self.open(pod_charge.row, part.group, opening, hidden=pod_charge.hidden)
         before = self.states.before(pod_charge.row)
         placed = self._charge(pod_charge)

@@ -10,7 +10,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
+from kaicore.rules.model.gpu_share import SHARED_GPU
 from kaicore.rules.model.pod import Amounts
 
 
@@ -77,15 +77,14 @@ class CyclePods:
     def _parts(self, pod_class: PodClass) -> int:
         """Return the parts of GPUs that a pod of a class asks for, in thousandths; of the smallest GPU at most."""
         share = pod_class.gpu_share
-        return 0 if share is None else min(share.part_of(self._least_memory), WHOLE) * share.devices
+        return 0 if share is None else share.expected(self._least_memory)
 
     def _beyond_expected(self, member: Member) -> int:
         return sum(part.milli for part in member.gpus) - self._parts(self.class_of(member))
 
     @cached_property
     def _least_memory(self) -> int:
-        memories = self._input.columns.gpu_memory
-        return min(memories[memories > 0].tolist(), default=0)
+        return self._input.columns.least_gpu_memory
 
     def charge_of(self, member: Member) -> PodCharge:
         """Return what a running pod is charged with on its node."""

@@ -14,11 +14,12 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
-from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
+from kaicore.rules.model.gpu_share import SHARED_GPU
 from kaicore.rules.model.node import NodeTopology
+from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
-from kaicore.rules.numa.own_policy import missed
+from kaicore.rules.numa.own_policy import missed, shared_devices
 from kaicore.rules.state.charges.early_release import EarlyReleases
 from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses
@@ -82,6 +83,7 @@ class ClassRegistry:
 
 
 _NO_CHARGE = ZoneCharge()
+_NOTHING_HELD = Placement(Provenance.OBSERVED)
 
 #: Stages in which the end of a nomination gives nobody room: the pod takes it itself, or had it from no cycle.
 _NOT_FOR_ROOM = (Stage.PLACED, Stage.ABSENT)
@@ -179,6 +181,9 @@ class PodIndexes:
         if before.gpus or after.gpus or reserves:
             self.shared_gpus.update(before, after, held, holds)
             self._update_exposed()
+            if reserves and after.observed is not before.observed:
+                for uid in self.shared_gpus.sharers(after.pod.uid):
+                    self._update_alignment(self.pods[uid])
         marked = (moved or left or selected) and self.constraints.remark(after)
         # 4. Its story: what became of it, what it replaces, and how long pods like it run.
         if after.rejection is not before.rejection:
@@ -299,14 +304,18 @@ class PodIndexes:
         pod_class, text = self.class_registry.classes[entry.class_key], ""
         row = self.columns.row(entry.node) if entry.charged else -1
         topology = self.columns.topologies[row] if entry.charged else None
-        if pod_class.numa_policy is not None and entry.observed is not None and topology is not None:
+        # Of a pod of which nothing is aligned, nothing but the GPUs that it shares is ever observed.
+        observed = entry.observed or (_NOTHING_HELD if entry.gpus and pod_class.aligned.empty else None)
+        if pod_class.numa_policy is not None and observed is not None and topology is not None:
             text = missed(
                 self.columns.zones,
                 row,
                 zone_names=tuple(zone.name for zone in topology.zones),
                 request=pod_class.aligned,
                 own=pod_class.numa_policy,
-                observed=entry.observed,
+                observed=observed,
+                shared=shared_devices(pod_class.gpu_share, pod_class.numa_policy, pod_class.aligned),
+                reservations=self.shared_gpus.observed(entry.gpus),
             )
         if not text and entry.charged and entry.gpus:
             text = self.shared_gpus.exposed_by(entry.gpus)
@@ -472,13 +481,14 @@ class PodIndexes:
 def queue_amounts(entry: PodEntry, charge: QueueCharge) -> Amounts:
     """Return what a pod counts as in its queue: of a node, and of parts of GPUs, also of those that it waits for.
 
-    Until its node is known, memory of a GPU counts as the whole one: its queue's fair share leaves room for it.
+    Until its node is known, memory of a GPU counts as `expected_parts` says.
     """
     share = entry.pod.gpu_share
     if share is None:
         return entry.requests
-    asked = (WHOLE if share.mib else share.milli) * share.devices
-    parts = sum(part.milli for part in entry.gpus) if charge.running else asked
+    if not charge.running:
+        return entry.requests | share.waiting
+    parts = sum(part.milli for part in entry.gpus)
     return {**entry.requests, SHARED_GPU: parts} if parts else entry.requests
 
 

@@ -17,7 +17,7 @@ from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import QueueFigures, QueuesReported
-from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE
+from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, expected_parts
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
@@ -344,7 +344,8 @@ def queue_accounts(
             _take_off(totals, use.used)
             continue
         places[account] = number
-        used, pending = tree.demand(use.used, number).amounts, tree.demand(use.pending, number).amounts
+        used = tree.demand(use.used, number).amounts
+        pending = tree.demand(expected_parts(use.pending, columns.least_gpu_memory), number).amounts
         firm = tree.demand(use.non_preemptible, number).amounts
         row = requested[number]
         sums = uses.setdefault(number, ([0] * width, [0] * width))

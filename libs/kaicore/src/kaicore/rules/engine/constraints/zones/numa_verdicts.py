@@ -12,6 +12,7 @@ from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
+from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.numa import counting
 from kaicore.rules.numa.columns import Flags, Ints
@@ -20,7 +21,7 @@ from kaicore.rules.numa.kubelet.admission import admit
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rejected, predicted_placement
 from kaicore.rules.numa.kubelet.zones import NodeZones
-from kaicore.rules.numa.own_policy import Stray, spans, strays
+from kaicore.rules.numa.own_policy import Stray, shared_devices, spans, strays
 from kaicore.rules.numa.scoring import UNKNOWN, ScoringStrategy, score
 from kaicore.rules.numa.screen import may_admit
 
@@ -110,6 +111,8 @@ class NumaVerdicts:
         request = pod_class.counted if self._counting else pod_class.aligned
         self._request = request.without(frozenset(config.ignore_list))
         self._nothing_asked = self._request.empty
+        shared = shared_devices(pod_class.gpu_share, self._own, self._request)
+        self._shared = None if GPU in config.ignore_list else shared
         #: Whether zones make nodes better or worse for such a pod.
         least = self._scoring.strategy is ScoringStrategy.LEAST_NUMA_NODES
         self._scored = self._scoring.strategy is not ScoringStrategy.OFF and not self._nothing_asked
@@ -125,7 +128,7 @@ class NumaVerdicts:
         self._most_zones = int(columns.zones.zone_count.max(initial=0))
         scored = self._scoring.strategy, tuple(self._scoring.weights.items()), self._most_zones
         #: All that a class's verdicts and fits depend on besides the node.
-        self.asking = (*asking, self._own, scored)
+        self.asking = (*asking, self._own, self._shared, scored)
         self._met_fits = columns.zones.met(self.asking)
 
     def may_admit(self, rows: Ints) -> Flags:
@@ -211,19 +214,31 @@ class NumaVerdicts:
         verdict = self.verdict(row)
         return () if isinstance(verdict, Rejected) else spans(self._columns.zones, row, verdict)
 
-    def stray(self, row: int, *, empty: bool = False) -> Stray | None:
+    @property
+    def concerns_shared(self) -> bool:
+        """True if the pods' own policy is about GPUs that they share."""
+        return self._shared is not None
+
+    def stray(self, row: int, *, empty: bool = False, shared_on: int = 0) -> Stray | None:
         """Say what a node that admits such a pod would do otherwise than its own policy asks.
 
         Args:
             empty: as if the node had no pods.
+            shared_on: the zones that the GPUs may be of that the pod shares, as a mask; 0 where that is left open.
         """
         if self._own is None:
             return None
         verdict = self._on_empty(row) if empty else self.verdict(row)
-        return (
-            None
-            if isinstance(verdict, Rejected)
-            else strays(self._columns.zones, row, self._request, self._own, verdict)
+        if isinstance(verdict, Rejected):
+            return None
+        return strays(
+            self._columns.zones,
+            row,
+            request=self._request,
+            own=self._own,
+            admitted=verdict,
+            shared=self._shared,
+            shared_on=shared_on,
         )
 
     def admits(self, row: int, *, on_empty: bool = False) -> bool:

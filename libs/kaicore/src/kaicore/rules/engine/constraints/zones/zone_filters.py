@@ -1,6 +1,7 @@
 """Filters by zones: admission by the kubelet, and admission in the way that the pod's own policy asks for."""
 
 from collections.abc import Iterator
+from typing import Protocol
 
 import numpy as np
 
@@ -68,6 +69,16 @@ class AdmissionFilter:
         return refusal
 
 
+class SharedOn(Protocol):
+    """A share of a class, as far as a policy asks for its zones (`ShareFit`)."""
+
+    def alike(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Return one place of each kind of rows, and for each row the number of its kind."""
+
+    def stray(self, row: int) -> Stray | None:
+        """Say what of a pod would be otherwise on a row than its own policy asks."""
+
+
 class OwnPolicyFilter:
     """Nodes where the kubelet would take such a pod, but not as the pod's own policy asks."""
 
@@ -79,14 +90,17 @@ class OwnPolicyFilter:
         *,
         policy: PodNumaPolicy,
         on_empty: bool = False,
+        share: SharedOn | None = None,
     ) -> None:
         """Args:
         columns: the cycle's own copy.
         numa: what kubelets make of the class.
         policy: of the class; nodes are left out for it.
         on_empty: whether it is about the nodes without their pods.
+        share: of the class, where it is about the GPUs that a pod would share, too.
         """
         self._columns = columns
+        self._share = share
         self._numa = numa
         self._states = states
         self._policy = policy
@@ -94,13 +108,13 @@ class OwnPolicyFilter:
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
-        first, which = _alike(self._states, rows)
+        first, which = self._alike(rows)
         failing: Flags = np.array([self._stray(int(rows[place])) is not None for place in first.tolist()], np.bool_)
         return failing[which]
 
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
         """Yield a reason for each that the pod might get instead."""
-        first, which = _alike(self._states, rows)
+        first, which = self._alike(rows)
         groups: dict[tuple[str, str], list[int]] = {}
         for number, place in enumerate(first.tolist()):
             row = int(rows[place])
@@ -117,7 +131,12 @@ class OwnPolicyFilter:
                 detail = {"resource": resource, "policy": str(self._policy)}
                 yield node_reason(self._columns, NumaPolicyUntold, alike, detail)
 
+    def _alike(self, rows: Ints) -> tuple[Ints, Ints]:
+        return _alike(self._states, rows) if self._share is None else self._share.alike(rows)
+
     def _stray(self, row: int) -> Stray | None:
+        if self._share is not None:
+            return self._share.stray(row)
         return self._numa.stray(row, empty=self._on_empty)
 
 
