@@ -11,8 +11,8 @@ import asyncio
 import gc
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -145,6 +145,18 @@ def module_database_url(postgres_url: str, _administrator: Administrator, _migra
     """A migrated database that the tests of a module share, for property tests."""
     with _new_database(_administrator, template=_migrated_template) as name:
         yield _of_database(postgres_url, name)
+
+
+@pytest.fixture(scope="session")
+def copy_of(postgres_url: str, _administrator: Administrator) -> Callable[[str], AbstractContextManager[str]]:
+    """Copies a database to which nobody is connected, given its url, for one test: cheaper than to fill one again."""
+
+    @contextmanager
+    def copied(url: str) -> Iterator[str]:
+        with _new_database(_administrator, template=urlsplit(url).path.removeprefix("/")) as name:
+            yield _of_database(postgres_url, name)
+
+    return copied
 
 
 @pytest.fixture
