@@ -113,17 +113,25 @@ def _administrator(postgres_url: str) -> Iterator[Administrator]:
 
 
 @pytest.fixture(scope="session")
-def _migrated_template(postgres_url: str, _administrator: Administrator) -> Iterator[str]:
+def _template_without_months(postgres_url: str, _administrator: Administrator) -> Iterator[str]:
     """A migrated database without connections, so that it can be copied."""
     with _new_database(_administrator, template="template1") as name:
-        url = _of_database(postgres_url, name)
         with psycopg.connect(postgres_url, autocommit=True) as connection:
             # Roles belong to the whole server, which may be another worker's too (KAI_TEST_DATABASE_URL).
             connection.execute("SELECT pg_advisory_lock(hashtext('kai tests: roles'))")
-            upgrade(url)
+            upgrade(_of_database(postgres_url, name))
             for role in ("kai_append", "kai_read", "kai_project"):
                 connection.execute(sql.SQL("ALTER ROLE {} LOGIN PASSWORD 'x'").format(sql.Identifier(role)))
-        asyncio.run(_make_months(url))
+        yield name
+
+
+@pytest.fixture(scope="session")
+def _migrated_template(
+    postgres_url: str, _administrator: Administrator, _template_without_months: str
+) -> Iterator[str]:
+    """The same with the months of today."""
+    with _new_database(_administrator, template=_template_without_months) as name:
+        asyncio.run(_make_months(_of_database(postgres_url, name)))
         yield name
 
 
@@ -157,6 +165,13 @@ def copy_of(postgres_url: str, _administrator: Administrator) -> Callable[[str],
             yield _of_database(postgres_url, name)
 
     return copied
+
+
+@pytest.fixture
+def monthless_url(postgres_url: str, _administrator: Administrator, _template_without_months: str) -> Iterator[str]:
+    """A migrated database of the test's own for the superuser, in which no log was opened: for tests of other times."""
+    with _new_database(_administrator, template=_template_without_months) as name:
+        yield _of_database(postgres_url, name)
 
 
 @pytest.fixture
