@@ -21,6 +21,7 @@ from kaicore.runtime.embedded.postgres import programs_of
 
 from tests.conftest import as_role
 from tests.integration.scheduling import Facts, scheduling
+from tests.new_events import new_event, unit
 from tests.recorded import DIRECTORY
 
 DUMPS = sorted((DIRECTORY / "versions").glob("*.sql.xz"))
@@ -44,8 +45,6 @@ async def test_a_database_of_a_past_version_is_migrated_and_decided_as_it_was_an
     empty_database_url: str, dump: Path
 ) -> None:
     restored(dump, empty_database_url)
-    with pytest.raises(NotMigrated, match="migrate it"):
-        await PostgresLog.open(empty_database_url)
     upgrade(empty_database_url)
     async with await PostgresLog.open(empty_database_url) as log:
         clusters = await log.clusters()
@@ -71,6 +70,16 @@ async def test_a_database_of_a_past_version_is_migrated_and_decided_as_it_was_an
         report = await replay_log(log, "demo")
         assert report.differences == []
         assert 0 < report.other_engine < report.cycles
+
+
+async def test_a_database_is_opened_after_it_was_migrated_and_not_before(empty_database_url: str) -> None:
+    restored(DUMPS[0], empty_database_url)
+    with pytest.raises(NotMigrated, match="migrate it"):
+        await PostgresLog.open(empty_database_url)
+    upgrade(empty_database_url)
+    async with await PostgresLog.open(empty_database_url) as log:
+        await log.append("demo", [unit(new_event("node/added"))])
+        assert (await verify(log, "demo")).ok
 
 
 #: The last version before roles of services, and what its programs do on a schema that they do not know.
