@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.live_stack import PATIENCE_S
-from tests.kai_commands import kai, talking
+from tests.kai_commands import kai
 from tests.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
@@ -48,17 +48,9 @@ def row(report: str, name: str) -> list[str]:
 
 
 def test_everything_that_can_run_does_and_the_report_says_so(root: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "kai_cli.main", *demonstration(root)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        env=environment(),
-        timeout=2 * PATIENCE_S,
-        check=False,
-    )
+    done = kai(*demonstration(root), environment=environment(), timeout=2 * PATIENCE_S)
     output = done.stdout
-    assert done.returncode == 0, output
+    assert done.returncode == 0, output + done.stderr
     _, _, report = output.partition("24 nodes, the same workload twice")
     figures = {
         name: [figure for figure in map(str.strip, row(report, name)) if figure]
@@ -97,13 +89,20 @@ def ask_what_the_readme_asks(data: Path) -> None:
 
 
 def test_a_run_that_is_interrupted_is_no_success(root: Path) -> None:
-    process, said = talking("kai_cli.main", *demonstration(root), environment=environment())
-    with said:
+    """As a user starts it: all other demonstrations and stacks of the tests are forks (`tests/kai_commands.py`)."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "kai_cli.main", *demonstration(root)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env=environment(),
+    )
+    with process, process.stdout as said:
         for line in said:
             if line.startswith("Postgres and NATS are up"):
                 break
         process.send_signal(signal.SIGTERM)
         output = said.read()
-    assert process.wait(PATIENCE_S) == 130
+        assert process.wait(PATIENCE_S) == 130
     assert "there is no report" in output
     assert "checks" not in output

@@ -185,6 +185,7 @@ def meant(line: str) -> Iterator[str]:
         yield offered.replace(choices, choices.partition("|")[0])
 
 
+@functools.cache
 def is_mention(line: str) -> bool:
     """True if the line names something that cannot be run like this."""
     words = spelled_out(next(variants(re.split(r" [>|] ", line)[0].removeprefix("kai "))))

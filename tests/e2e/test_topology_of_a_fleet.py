@@ -1,6 +1,6 @@
 """Gangs of five dialects on a fleet in racks and blocks; a rack fails. What the API server has is what counts.
 
-`KAI_TEST_TOPOLOGY_NODES` makes the fleet smaller or larger than 192 nodes.
+`KAI_TEST_TOPOLOGY_NODES` makes the fleet smaller or larger than 96 nodes.
 """
 
 import json
@@ -29,10 +29,10 @@ pytestmark = [
 BLOCK, RACK = "example.com/block", "example.com/rack"
 #: A node holds one pod of the gangs.
 FLEET = f"""
-topologyLabels: {{{BLOCK}: 64, {RACK}: 16}}
+topologyLabels: {{{BLOCK}: 32, {RACK}: 8}}
 groups:
   - name: node
-    count: {os.environ.get("KAI_TEST_TOPOLOGY_NODES", "192")}
+    count: {os.environ.get("KAI_TEST_TOPOLOGY_NODES", "96")}
     zones: 1
     perZone: {{cpus: 8, memory: 32Gi}}
     nrt: {{publisher: none}}
@@ -82,20 +82,20 @@ class Gang:
 GANGS = (
     Gang(
         "kai",
-        40,
+        20,
         BLOCK,
         job={
-            "kai.scheduler/batch-min-member": "40",
+            "kai.scheduler/batch-min-member": "20",
             "kai.scheduler/topology": "default",
             "kai.scheduler/topology-required-placement": BLOCK,
             "kai.scheduler/topology-preferred-placement": RACK,
         },
     ),
-    Gang("kueue", 6, RACK, annotations={"kueue.x-k8s.io/podset-required-topology": RACK}),
-    Gang("preferring", 20, annotations={"kueue.x-k8s.io/podset-preferred-topology": RACK}),
+    Gang("kueue", 3, RACK, annotations={"kueue.x-k8s.io/podset-required-topology": RACK}),
+    Gang("preferring", 10, annotations={"kueue.x-k8s.io/podset-preferred-topology": RACK}),
     Gang(
         "koordinator",
-        12,
+        6,
         RACK,
         group={
             "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
@@ -105,28 +105,28 @@ GANGS = (
                     NETWORK_SPEC: json.dumps({"gatherStrategy": [{"layer": "RackLayer", "strategy": "MustGather"}]})
                 },
             },
-            "spec": {"minMember": 12},
+            "spec": {"minMember": 6},
         },
         labels={"pod-group.scheduling.sigs.k8s.io": "koordinator"},
     ),
     Gang(
         "volcano",
-        14,
+        7,
         RACK,
         group={
             "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "spec": {"minMember": 14, "networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
+            "spec": {"minMember": 7, "networkTopology": {"mode": "hard", "highestTierAllowed": 1}},
         },
         annotations={"scheduling.k8s.io/group-name": "volcano"},
     ),
     Gang(
         "native",
-        4,
+        2,
         RACK,
         group={
             "apiVersion": "scheduling.k8s.io/v1alpha2",
             "spec": {
-                "schedulingPolicy": {"gang": {"minCount": 4}},
+                "schedulingPolicy": {"gang": {"minCount": 2}},
                 "schedulingConstraints": {"topology": [{"key": RACK}]},
             },
         },
@@ -218,7 +218,7 @@ async def test_gangs_of_all_dialects_keep_their_domains_when_a_rack_fails(stack:
         labels = await labels_of_nodes(client)
         before = await placed(client)
         assert_as_required(before, labels)
-        assert len({labels[node][RACK] for node in before["kai"]}) == 3, "40 nodes are three racks at least"
+        assert len({labels[node][RACK] for node in before["kai"]}) == 3, "20 nodes are three racks at least"
         assert len({labels[node][RACK] for node in before["preferring"]}) == 2
         # The rack fails that has the fewest pods of the largest gang, and others beside.
         (*_, (rack, _)) = Counter(labels[node][RACK] for node in before["kai"]).most_common()

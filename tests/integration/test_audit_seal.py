@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import msgspec
@@ -10,7 +12,6 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
 from kaicore.ledger.log.chain import event_hash
-from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
@@ -31,11 +32,16 @@ async def fill(url: str, count: int = 4) -> None:
         await facts.add_nodes(count)
 
 
+@pytest.fixture(scope="module")
+def filled(module_database_url: str) -> str:
+    asyncio.run(fill(module_database_url))
+    return module_database_url
+
+
 @pytest.fixture
-def url(empty_database_url: str) -> str:
-    upgrade(empty_database_url)
-    asyncio.run(fill(empty_database_url))
-    return empty_database_url
+def url(filled: str, copy_of: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
+    with copy_of(filled) as copied:
+        yield copied
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import asyncio
 import sys
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from itertools import groupby
 from pathlib import Path
 
@@ -52,10 +52,16 @@ def load(url: str, events: list[Event]) -> None:
             )
 
 
+@pytest.fixture(scope="module")
+def loaded(module_database_url: str) -> str:
+    load(module_database_url, EVENTS)
+    return module_database_url
+
+
 @pytest.fixture
-def url(superuser_url: str) -> str:
-    load(superuser_url, EVENTS)
-    return superuser_url
+def url(loaded: str, copy_of: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
+    with copy_of(loaded) as copied:
+        yield copied
 
 
 @pytest.fixture

@@ -28,11 +28,9 @@ def clock() -> StoppedClock:
 
 
 @pytest.fixture
-async def log(empty_database_url: str, clock: StoppedClock) -> AsyncIterator[PostgresLog]:
-    from kaicore.ledger.log.migrate import upgrade
+async def log(monthless_url: str, clock: StoppedClock) -> AsyncIterator[PostgresLog]:
 
-    await asyncio.to_thread(upgrade, empty_database_url)
-    async with await PostgresLog.open(empty_database_url, clock=clock) as opened:
+    async with await PostgresLog.open(monthless_url, clock=clock) as opened:
         yield opened
 
 
@@ -64,9 +62,7 @@ def test_events_are_in_the_partition_of_their_month() -> None:
         Month.parse("January")
 
 
-async def test_months_are_made_ahead_as_time_goes_by(
-    log: PostgresLog, clock: StoppedClock, empty_database_url: str
-) -> None:
+async def test_months_are_made_ahead_as_time_goes_by(log: PostgresLog, clock: StoppedClock, monthless_url: str) -> None:
     assert await log.months() == [JANUARY, JANUARY + 1, JANUARY + 2, JANUARY + 3]
     await log.append(C, [unit()])
     clock.now = (JANUARY + 2).start
@@ -74,7 +70,7 @@ async def test_months_are_made_ahead_as_time_goes_by(
     assert log._maintenance is not None
     await log._maintenance
     assert await log.months() == [JANUARY + number for number in range(6)]
-    assert [partition_of(empty_database_url, position) for position in (1, 2)] == ["event_2031_01", "event_2031_03"]
+    assert [partition_of(monthless_url, position) for position in (1, 2)] == ["event_2031_01", "event_2031_03"]
 
 
 async def test_months_made_at_the_same_time_are_made_once(log: PostgresLog, clock: StoppedClock) -> None:
@@ -84,11 +80,11 @@ async def test_months_made_at_the_same_time_are_made_once(log: PostgresLog, cloc
 
 
 async def test_an_event_that_no_month_was_made_for_is_kept(
-    log: PostgresLog, clock: StoppedClock, empty_database_url: str
+    log: PostgresLog, clock: StoppedClock, monthless_url: str
 ) -> None:
     clock.now = (JANUARY + 7).start
     await log.append(C, [unit()])
-    assert partition_of(empty_database_url, 1) == "event_default"
+    assert partition_of(monthless_url, 1) == "event_default"
     await log.make_months()
     assert JANUARY + 7 not in await log.months()
     assert JANUARY + 8 in await log.months()
@@ -99,7 +95,7 @@ async def test_an_event_that_no_month_was_made_for_is_kept(
 
 
 async def test_a_detached_month_is_sealed_and_the_rest_can_be_verified(
-    log: PostgresLog, clock: StoppedClock, empty_database_url: str
+    log: PostgresLog, clock: StoppedClock, monthless_url: str
 ) -> None:
     await fill(log, clock, months=4)
     await log.append("idle", [unit()])
@@ -119,24 +115,24 @@ async def test_a_detached_month_is_sealed_and_the_rest_can_be_verified(
     assert (report.after, report.events) == (6, 6)
     assert "events up to 6 retired and sealed" in str(report)
     assert (await verify(log, "idle")).ok
-    with psycopg.connect(empty_database_url) as connection:
+    with psycopg.connect(monthless_url) as connection:
         (count,) = connection.execute("SELECT count(*) FROM event_2031_02").fetchone() or (0,)
         assert count == 3
         connection.execute("DROP TABLE event_2031_01")
 
 
-async def test_a_broken_seal_is_found(log: PostgresLog, clock: StoppedClock, empty_database_url: str) -> None:
+async def test_a_broken_seal_is_found(log: PostgresLog, clock: StoppedClock, monthless_url: str) -> None:
     await fill(log, clock, months=4)
     for number in (0, 1):
         await log.detach_month(JANUARY + number, without_snapshot=True)
     sealed = await log.seals(C)
     assert (await verify(log, C, anchors={3: sealed[0].hash})).ok
     assert (await verify(log, C, anchors={3: sealed[1].hash})).first_broken == 3
-    with psycopg.connect(empty_database_url) as connection:
+    with psycopg.connect(monthless_url) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("UPDATE seal SET hash = sha256('x') WHERE position = 6")
     assert (await verify(log, C)).first_broken == 7
-    with psycopg.connect(empty_database_url) as connection:
+    with psycopg.connect(monthless_url) as connection:
         connection.execute("SET session_replication_role = replica")
         connection.execute("DELETE FROM seal WHERE position = 3")
     assert (await verify(log, C)).first_broken == 4
@@ -192,12 +188,12 @@ async def test_while_an_audit_looks_nothing_is_detached_and_appending_goes_on(
     assert len(await log.detach_month(JANUARY, without_snapshot=True)) == 1
 
 
-async def test_recorded_rows_cannot_be_changed(log: PostgresLog, clock: StoppedClock, empty_database_url: str) -> None:
+async def test_recorded_rows_cannot_be_changed(log: PostgresLog, clock: StoppedClock, monthless_url: str) -> None:
     await fill(log, clock, months=3)
     await log.detach_month(JANUARY, without_snapshot=True)
     clock.now = (JANUARY + 9).start
     await log.append(C, [unit()])
-    with psycopg.connect(empty_database_url, autocommit=True) as connection:
+    with psycopg.connect(monthless_url, autocommit=True) as connection:
         for table in ("event", "event_2031_02", "event_default", "event_id", "seal"):
             for statement in (f"UPDATE {table} SET cluster = 'x'", f"DELETE FROM {table}", f"TRUNCATE {table}"):
                 with pytest.raises(psycopg.errors.RestrictViolation, match="is append-only"):

@@ -1,6 +1,7 @@
 """The rights of the roles of a log's database: append by functions, read, and nothing else."""
 
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 from uuid import uuid4
 
 import msgspec
@@ -34,7 +35,13 @@ def reader_url(superuser_url: str) -> str:
 
 def refused(url: str, statement: str, *parameters: object) -> str:
     """The state with which the server refuses a statement."""
-    with psycopg.connect(url) as connection, pytest.raises(psycopg.Error) as caught:
+    with psycopg.connect(url) as connection:
+        return refused_on(connection, statement, *parameters)
+
+
+def refused_on(connection: psycopg.Connection[Any], statement: str, *parameters: object) -> str:
+    """The same on a connection that refuses more."""
+    with pytest.raises(psycopg.Error) as caught, connection.transaction():
         connection.execute(statement.encode(), parameters)
     return str(caught.value.sqlstate)
 
@@ -56,20 +63,20 @@ async def test_nothing_that_is_recorded_can_be_written_past_the_functions(
     log: PostgresLog, superuser_url: str, role: str, table: str
 ) -> None:
     await log.append(C, [unit()])
-    url = as_role(superuser_url, role)
-    for statement in (
-        f"UPDATE {table} SET cluster = 'x'",
-        f"DELETE FROM {table}",
-        f"TRUNCATE {table}",
-        f"INSERT INTO {table} SELECT * FROM {table}",
-        f"DROP TABLE {table}",
-        f"ALTER TABLE {table} DISABLE TRIGGER ALL",
-        f"SELECT * FROM {table} FOR UPDATE",
-    ):
-        assert refused(url, statement) == "42501", statement
-    # What lets a superuser pass the triggers.
-    assert refused(url, "SET session_replication_role = replica") == "42501"
-    assert refused(url, "CREATE TABLE mine (x int)") == "42501"
+    with psycopg.connect(as_role(superuser_url, role), autocommit=True) as connection:
+        for statement in (
+            f"UPDATE {table} SET cluster = 'x'",
+            f"DELETE FROM {table}",
+            f"TRUNCATE {table}",
+            f"INSERT INTO {table} SELECT * FROM {table}",
+            f"DROP TABLE {table}",
+            f"ALTER TABLE {table} DISABLE TRIGGER ALL",
+            f"SELECT * FROM {table} FOR UPDATE",
+            # What lets a superuser pass the triggers.
+            "SET session_replication_role = replica",
+            "CREATE TABLE mine (x int)",
+        ):
+            assert refused_on(connection, statement) == "42501", statement
 
 
 async def test_appending_role_cannot_move_the_head_back_leave_a_gap_or_lower_a_version(

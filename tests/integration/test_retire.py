@@ -31,9 +31,8 @@ def kai(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.fixture
-async def url(empty_database_url: str) -> str:
-    assert kai("migrate", "--database-url", empty_database_url).returncode == 0
-    return empty_database_url
+def url(monthless_url: str) -> str:
+    return monthless_url
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.files.retired import WholeLog, with_retired
-from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
@@ -59,9 +58,8 @@ class Retired:
 
 
 @pytest.fixture
-async def retired(empty_database_url: str, tmp_path: Path) -> Retired:
-    await asyncio.to_thread(upgrade, empty_database_url)
-    made = Retired(empty_database_url, tmp_path / "away")
+async def retired(monthless_url: str, tmp_path: Path) -> Retired:
+    made = Retired(monthless_url, tmp_path / "away")
     await made.make()
     return made
 

@@ -12,7 +12,6 @@ from kaicore.analysis.replay.log_states import first_state, folded, restored
 from kaicore.analysis.replay.moments import Moment, position_of, state_at
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, EventsRetired
-from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
@@ -36,9 +35,8 @@ def clock() -> StoppedClock:
 
 
 @pytest.fixture
-async def url(empty_database_url: str) -> str:
-    await asyncio.to_thread(upgrade, empty_database_url)
-    return empty_database_url
+def url(monthless_url: str) -> str:
+    return monthless_url
 
 
 @pytest.fixture

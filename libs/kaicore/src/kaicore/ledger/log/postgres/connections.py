@@ -19,7 +19,7 @@ import re
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import psycopg
 from psycopg import errors
@@ -168,8 +168,11 @@ class Connections:
             "application_name": application,
             "autocommit": True,
         }
+        self._tried: Connection | None = None
         self._pool = AsyncConnectionPool(
             url,
+            # Of a class it uses nothing but `connect`.
+            connection_class=cast("type[Connection]", _TriedFirst(self)),
             kwargs=self._options,
             configure=_configure,
             min_size=1,
@@ -190,17 +193,25 @@ class Connections:
         connection = await self.connect()
         try:
             await connection.execute("SELECT FROM log_head, event_id, seal LIMIT 0")
-        except psycopg.Error as error:
-            raise _translated(error) from error
-        finally:
+        except BaseException as error:
             await connection.close()
+            if isinstance(error, psycopg.Error):
+                raise _translated(error) from error
+            raise
+        self._tried = connection
         await self._pool.open()
 
     async def close(self) -> None:
         """Close all connections; further work raises `LogUnavailable`."""
         await self._pool.close()
-        if self._probe is not None:
-            await self._probe.close()
+        for connection in (self._probe, self.take_tried()):
+            if connection is not None:
+                await connection.close()
+
+    def take_tried(self) -> Connection | None:
+        """Return the connection by which opening has tried the database, to the first who asks."""
+        tried, self._tried = self._tried, None
+        return tried
 
     def hasten(self, patience_s: float) -> None:
         """Repeat work no longer than `patience_s` from now on, work that is under way included."""
@@ -408,6 +419,17 @@ async def end(task: asyncio.Task[Any]) -> None:
     while not task.done():
         task.cancel()
         await asyncio.wait([task], timeout=_CANCEL_AGAIN_S)
+
+
+class _TriedFirst:
+    """The connections of a pool, the first of which is that by which opening has tried the database."""
+
+    def __init__(self, owner: Connections) -> None:
+        self._owner = owner
+
+    async def connect(self, url: str, **options: Any) -> Connection:
+        tried = self._owner.take_tried()
+        return await psycopg.AsyncConnection.connect(url, **options) if tried is None else tried
 
 
 async def _configure(connection: Connection) -> None:
