@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-
-from kaicore.policy import Nodes, NoArguments, Point, Policy, Undeclared
+from kaicore.policy import NoArguments, Nodes, Point, Policy, Undeclared
 
 NODES = Nodes(
     ("a", "b"),
