@@ -148,7 +148,8 @@ def work_text(eviction: payloads.EvictionDecided) -> str:
 
 
 def _cost_text(cost: payloads.EvictionCost) -> str:
-    return f"{cost.rank}/{cost.pods}/{cost.size}/{cost.minutes}"
+    extra = f"+{cost.policies}" if cost.policies else ""
+    return f"{cost.rank}{extra}/{cost.pods}/{cost.size}/{cost.minutes}"
 
 
 def verdict(entry: PodEntry | None, state: WorkView, *, scheduler_name: str) -> str:
