@@ -7,16 +7,18 @@ itself (`by_devices`). Rows are kept by score in blocks, each with its highest s
 looking at all of them.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
 from kaicore.rules.numa.columns import Ints
 
+#: A score, or several.
+_Score = TypeVar("_Score", int, Ints)
 #: Score of a row that is not wanted.
 NEVER = -(2**62)
 #: Rows of a block: about the square root of the rows of a large cluster.
@@ -164,6 +166,7 @@ class RowScore:
         opened: how many GPUs are opened for it, up to 3.
         idle_devices: how many of its devices are free, for a pod that asks for none; the fewer the better.
         full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
+        policies: the scores of the operator's policies, by their names.
     """
 
     row: int
@@ -180,6 +183,7 @@ class RowScore:
     opened: int
     idle_devices: int
     full: int
+    policies: Mapping[str, int] = field(default_factory=dict)
 
 
 def parts_of(score: int) -> dict[str, int]:
@@ -189,6 +193,12 @@ def parts_of(score: int) -> dict[str, int]:
         part, rest = divmod(rest, band.step)
         parts[band.name] = part + band.least
     return parts
+
+
+def with_part(score: _Score, band: Band, part: _Score) -> _Score:
+    """Return a score, or many, with another part in a band; none of them is `NEVER`."""
+    own = (score + _BIAS) // band.step % (band.most - band.least + 1) + band.least
+    return score + (part - own) * band.step
 
 
 def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) -> Ints:

@@ -28,6 +28,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.engine.policies.cycle_policies import group_policies, node_policies
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.cycle_record import CycleRecord, TopologyPlace
 from kaicore.rules.engine.session.reservations import Reservations, Suspended
@@ -80,6 +81,7 @@ class CyclePlacers:
         """
         self._input, self._config, self._pods, self._observer = cycle_input, config, pods, observer
         self._room = _room_for_work(cycle_input, columns, pods)
+        self._policies = node_policies(cycle_input, columns.present)
         self._left_by_claims: dict[int, Flags | None] = {}
         self._beside_by_claims: dict[int, Placer | None] = {}
         statement = Statement(columns)
@@ -199,6 +201,7 @@ class CyclePlacers:
             rows=rows,
             observer=self._observer,
             room=self._room,
+            policies=self._policies,
             cycle=self._input.cycle,
         )
 
@@ -258,6 +261,7 @@ class Session:
         observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try (`count_tried`).
         promise: the start that is promised to a group, which others must not delay; None where there is none.
+        policies: the operator's that decide about groups; None without any.
     """
 
     def __init__(
@@ -274,6 +278,9 @@ class Session:
         self.promise: PromisedStart | None = None
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
+        self.policies = group_policies(cycle_input)
+        if self.policies is not None:
+            self.policies.settle(self.pending_groups)
         columns = _nodes_of(cycle_input, config, self.pods)
         namespace = config.gpu_reservation_namespace
         self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, gpu_namespace=namespace)
@@ -411,6 +418,9 @@ class Session:
         """Return what was decided, and what is left, with the reasons."""
         if self.placers.due:
             self.record.wait_until(self.placers.due)
+        for one in self.pending_groups.values():
+            if one.held is not None and one.held.until_us:
+                self.record.wait_until(one.held.until_us)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
 
     @cached_property
