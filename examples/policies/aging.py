@@ -1,7 +1,7 @@
 """Priority grows while a group waits, so that nothing waits for ever."""
 
-from kaicore.policy import Facts, Policy, Queue, Waiting
-from pydantic import BaseModel, Field
+from kaicore.policy import Facts, NoArguments, Policy, Queue, Waiting
+from pydantic import Field
 
 
 class Aging(Policy):
@@ -10,7 +10,7 @@ class Aging(Policy):
     name, version = "aging", "1"
     order_before_priority = True
 
-    class Arguments(BaseModel):
+    class Arguments(NoArguments):
         """Arguments of the policy."""
 
         minutes: int = Field(60, gt=0, description="wait for one step")

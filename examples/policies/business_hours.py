@@ -1,7 +1,7 @@
 """Large groups start outside business hours."""
 
-from kaicore.policy import Facts, Hold, Policy, Queue, Waiting
-from pydantic import BaseModel, Field
+from kaicore.policy import Facts, Hold, NoArguments, Policy, Queue, Waiting
+from pydantic import Field
 
 HOUR_US = 3_600_000_000
 DAY_US = 24 * HOUR_US
@@ -14,7 +14,7 @@ class BusinessHours(Policy):
 
     name, version = "business-hours", "1"
 
-    class Arguments(BaseModel):
+    class Arguments(NoArguments):
         """Arguments of the policy."""
 
         begin: int = Field(8, ge=0, le=23, description="first hour of business")

@@ -1,23 +1,21 @@
 """Groups with the earliest deadline come first."""
 
-import numpy as np
 from kaicore.policy import Facts, Policy, Queue, Waiting
 
-DEADLINE = "deadline.example/at"
-#: Of groups without one: later than all others.
+HOURS = "deadline.example/hours"
+HOUR_US = 3_600_000_000
+#: Of groups without a deadline: after all others.
 NEVER = 2**62
 
 
 class DeadlineFirst(Policy):
-    """Order: by the annotation of the group's pods, such as `2026-12-24T18:00:00Z`."""
+    """Order: a label of the pods says within how many hours of their creation they are to have started."""
 
     name, version = "deadline-first", "1"
-    pod_annotations = (DEADLINE,)
+    pod_labels = (HOURS,)
     order_before_priority = True
 
     def order(self, group: Waiting, queue: Queue, facts: Facts) -> int:
-        """Return the deadline, seconds since the epoch."""
-        try:
-            return int(np.datetime64(group.annotations.get(DEADLINE, "").removesuffix("Z"), "s").astype(np.int64))
-        except ValueError:
-            return NEVER
+        """Return the deadline, microseconds since the epoch."""
+        hours = group.labels.get(HOURS, "")
+        return group.created_us + int(hours) * HOUR_US if hours.isdecimal() and len(hours) < 6 else NEVER

@@ -1,16 +1,16 @@
 """Least attained service first, in few levels (Tiresias: Gu et al., NSDI 2019)."""
 
-from kaicore.policy import Facts, Policy, Queue, Running, Waiting
-from pydantic import BaseModel, Field
+from kaicore.policy import Facts, NoArguments, Policy, Queue, Running, Waiting
+from pydantic import Field
 
 
 class LeastAttainedService(Policy):
-    """Order and victims: by the level of the GPU time that a group's owner has had; first come first in a level."""
+    """Order and victims: by the level of the GPU time that a group has had; within a level the first comes first."""
 
     name, version = "least-attained-service", "1"
     order_before_priority = True
 
-    class Arguments(BaseModel):
+    class Arguments(NoArguments):
         """Arguments of the policy."""
 
         gpu_hours: list[float] = Field([1, 10, 100], description="GPU-hours at which the next level begins")

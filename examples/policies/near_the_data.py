@@ -1,8 +1,8 @@
 """Pods go to nodes that have their dataset on a local disk."""
 
 import numpy as np
-from kaicore.policy import Facts, Ints, Nodes, Policy, Work
-from pydantic import BaseModel, Field
+from kaicore.policy import Facts, Ints, NoArguments, Nodes, Policy, Work
+from pydantic import Field
 
 WANTED, CACHED = "data.example/dataset", "data.example/datasets"
 
@@ -17,7 +17,7 @@ class NearTheData(Policy):
     pod_labels = (WANTED,)
     node_labels = (CACHED,)
 
-    class Arguments(BaseModel):
+    class Arguments(NoArguments):
         """Arguments of the policy."""
 
         weight: int = Field(800, ge=0, le=1000, description="points of a node that has the dataset")
@@ -27,5 +27,5 @@ class NearTheData(Policy):
         dataset = work.labels.get(WANTED, "")
         if not dataset:
             return np.zeros(len(nodes.names), np.int64)
-        listed = np.char.add(np.char.add(".", nodes.labels(CACHED).astype(str)), ".")
+        listed = np.char.add(np.char.add(".", nodes.labels(CACHED)), ".")
         return np.where(np.char.find(listed, f".{dataset}.") >= 0, self.arguments.weight, 0)

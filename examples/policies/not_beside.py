@@ -1,17 +1,17 @@
 """Pods of two tenants are never on one node."""
 
 import numpy as np
-from kaicore.policy import Facts, Flags, Nodes, Policy, Work
-from pydantic import BaseModel, Field
+from kaicore.policy import Facts, Flags, NoArguments, Nodes, Policy, Work
+from pydantic import Field
 
 
 class NotBeside(Policy):
     """Filter: nodes with pods of the other namespace, both ways."""
 
-    name, version, live = "not-beside", "1", True
+    name, version, live, tenants = "not-beside", "1", True, True
     reason = "a tenant runs there that is kept apart from this one"
 
-    class Arguments(BaseModel):
+    class Arguments(NoArguments):
         """Arguments of the policy."""
 
         apart: list[tuple[str, str]] = Field([], description="pairs of namespaces that are kept apart")

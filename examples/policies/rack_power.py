@@ -1,8 +1,8 @@
 """The GPUs in use in a rack draw no more than the rack's power."""
 
 import numpy as np
-from kaicore.policy import Facts, Flags, Nodes, Policy, Work
-from pydantic import BaseModel, Field
+from kaicore.policy import Facts, Flags, NoArguments, Nodes, Policy, Work
+from pydantic import Field
 
 RACK, GPU = "topology.example/rack", "nvidia.com/gpu"
 
@@ -14,7 +14,7 @@ class RackPower(Policy):
     reason = "the rack has no power left"
     node_labels = (RACK,)
 
-    class Arguments(BaseModel):
+    class Arguments(NoArguments):
         """Arguments of the policy."""
 
         watts_per_gpu: int = Field(700, gt=0, description="draw of a GPU in use")

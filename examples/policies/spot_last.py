@@ -1,8 +1,8 @@
 """Nodes that the cloud may take back at any time come last."""
 
 import numpy as np
-from kaicore.policy import Facts, Ints, Nodes, Policy, Work
-from pydantic import BaseModel, Field
+from kaicore.policy import Facts, Ints, NoArguments, Nodes, Policy, Work
+from pydantic import Field
 
 SPOT = "cloud.example/spot"
 
@@ -13,7 +13,7 @@ class SpotLast(Policy):
     name, version = "spot-last", "1"
     node_labels = (SPOT,)
 
-    class Arguments(BaseModel):
+    class Arguments(NoArguments):
         """Arguments of the policy."""
 
         weight: int = Field(500, ge=0, le=1000, description="points of a node that stays")
