@@ -1,0 +1,365 @@
+"""The face of policies: rules of an operator that filter and score nodes, order and hold groups, and choose victims.
+
+A policy is a class in a Python file of its own, or of a package's entry point `kai_ledger.policies`. It derives from
+`Policy`, has a name and a version, and defines the points that it wants; the other points stay as they are. A point is
+a pure function: of the same facts it makes the same of, always. It reads no clock, file, network or random number. What
+it needs from outside comes as a recorded fact (`Nodes.inputs`, `Facts.inputs`), so that a replay has it too.
+
+    class SpotLast(Policy):
+        name, version = "spot-last", "1"
+
+        class Arguments(NoArguments):
+            weight: int = 500
+
+        def score(self, nodes, work, facts):
+            return np.where(nodes.labels("cloud.example/spot") == "true", 0, self.arguments.weight)
+
+Vectors have one element per node, in the order of `Nodes.names`; an answer must not depend on that order. Amounts are
+integers in the units of the log: CPU in thousandths, memory and other bytes in bytes, all else in pieces. GPUs of work,
+groups and queues are in thousandths of one, so that shares add up. Times are microseconds since the epoch.
+
+A policy is trusted code of the operator; it runs in the scheduler's process. What raises, answers with another shape or
+range, changes what it was given, or takes too long, is left out of that cycle. No policy can place a pod that the fixed
+rules refuse.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, ClassVar, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+#: A vector of integers, of truth values, or of texts.
+Ints: TypeAlias = npt.NDArray[np.int64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+Texts: TypeAlias = npt.NDArray[np.str_]
+#: A fact from outside.
+Input: TypeAlias = int | str
+
+#: The highest score, and the highest extra cost of a victim.
+MOST = 1000
+
+
+class Point(StrEnum):
+    """The points of a policy, by the names of the methods that define them."""
+
+    FILTER = "filter"
+    SCORE = "score"
+    ORDER = "order"
+    VICTIMS = "victims"
+    ADMIT = "admit"
+
+
+class PolicyBand(StrEnum):
+    """The bands of the score table that policies may fill.
+
+    `PREFERRED` is above all built-in bands and below the pods' own preferences. The others replace the built-in rule
+    of the band of that name (`kaicore.rules.engine.placement.node_score.BANDS`).
+    """
+
+    PREFERRED = "preferred"
+    ROOM_TAKEN = "room_taken"
+    FULL = "full"
+
+
+class NoArguments(BaseModel):
+    """The arguments of a policy that has none, and the base class of those that it has: unknown ones are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Undeclared(LookupError):
+    """A policy asked for something that it did not declare."""
+
+
+class Nodes:
+    """The nodes of a cluster as columns, one row per node; nothing of them can be changed.
+
+    Attributes:
+        names: of the nodes, by row.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        *,
+        labels: Mapping[str, Texts] | None = None,
+        allocatable: Mapping[str, Ints] | None = None,
+        used: Mapping[str, Ints] | None = None,
+        pods: Mapping[str, Ints] | None = None,
+        inputs: Mapping[str, Mapping[str, Input]] | None = None,
+    ) -> None:
+        """Args:
+        names: of the nodes.
+        labels: by key, the values by row, empty where a node has no such label; those that the policy declares.
+        allocatable: by resource, what each node offers.
+        used: by resource, what is charged to each node.
+        pods: by namespace, how many pods are charged to each node; None where the policy does not declare `tenants`.
+        inputs: by name, the facts from outside by the node's name; those that the policy declares.
+        """
+        self.names = tuple(names)
+        self._labels, self._allocatable, self._used = labels or {}, allocatable or {}, used or {}
+        self._pods, self._inputs = pods, inputs or {}
+
+    def __len__(self) -> int:
+        """Return how many nodes there are."""
+        return len(self.names)
+
+    def labels(self, key: str) -> Texts:
+        """Return each node's value of a label, empty without the label.
+
+        Raises:
+            Undeclared: the label is not in `Policy.node_labels`.
+        """
+        if key not in self._labels:
+            raise Undeclared(f"node label {key}: is not in node_labels")
+        return _read_only(self._labels[key])
+
+    def allocatable(self, resource: str) -> Ints:
+        """Return how much of a resource each node offers, 0 for a resource that no node has."""
+        return self._amounts(self._allocatable, resource)
+
+    def used(self, resource: str) -> Ints:
+        """Return how much of a resource is charged to each node."""
+        return self._amounts(self._used, resource)
+
+    def free(self, resource: str) -> Ints:
+        """Return how much of a resource is free on each node; negative where more is charged than there is."""
+        return _read_only(self.allocatable(resource) - self.used(resource))
+
+    def pods_of(self, namespace: str) -> Ints:
+        """Return how many pods of a namespace are charged to each node.
+
+        Raises:
+            Undeclared: the policy does not declare `tenants`.
+        """
+        if self._pods is None:
+            raise Undeclared("pods by namespace: tenants is not True")
+        return self._amounts(self._pods, namespace)
+
+    def inputs(self, name: str, default: Input = 0) -> npt.NDArray[Any]:
+        """Return the fact of a name that was recorded for each node: integers or texts, as the default is.
+
+        Args:
+            name: one of `Policy.inputs`.
+            default: for nodes without such a fact, and with one of the other type.
+
+        Raises:
+            Undeclared: the name is not in `Policy.inputs`.
+        """
+        if name not in self._inputs:
+            raise Undeclared(f"input {name}: is not in inputs")
+        of_nodes, kind = self._inputs[name], type(default)
+        values = [value if isinstance(value := of_nodes.get(node), kind) else default for node in self.names]
+        return _read_only(np.array(values, np.int64 if kind is int else np.str_))
+
+    def _amounts(self, amounts: Mapping[str, Ints], name: str) -> Ints:
+        return _read_only(amounts[name] if name in amounts else np.zeros(len(self.names), np.int64))
+
+
+def _read_only(vector: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    view = vector.view()
+    view.flags.writeable = False
+    return view
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """The pods of one class, queue and namespace, that are to be placed.
+
+    Attributes:
+        namespace: of the pods.
+        queue: of their group.
+        priority: of their group.
+        preemptible: whether they may be evicted for others.
+        requests: what one pod takes of a node, by resource.
+        gpus: that one pod asks for, in thousandths; of a share by memory, 0.
+        labels: those that the policy declares in `pod_labels` and the pods have.
+        annotations: those that it declares in `pod_annotations` and the pods have.
+    """
+
+    namespace: str = ""
+    queue: str = ""
+    priority: int = 0
+    preemptible: bool = True
+    requests: Mapping[str, int] = field(default_factory=dict)
+    gpus: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """A group with pods that wait.
+
+    Attributes:
+        key: of the group.
+        namespace: of the group.
+        queue: of the group.
+        priority: of the group.
+        created_us: when it was created.
+        waited_us: for how long it has waited.
+        pods: how many of its pods wait.
+        gpus: that they ask for together, in thousandths.
+        used_gpu_seconds: that its pods which run now have had so far.
+        labels: of its first waiting pod by name, those that the policy declares in `pod_labels`.
+        annotations: of that pod, those that it declares in `pod_annotations`.
+    """
+
+    key: str = ""
+    namespace: str = ""
+    queue: str = ""
+    priority: int = 0
+    created_us: int = 0
+    waited_us: int = 0
+    pods: int = 1
+    gpus: int = 0
+    used_gpu_seconds: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Queue:
+    """A queue and its GPUs, in thousandths.
+
+    Attributes:
+        name: of the queue.
+        quota: that it deserves; -1 for all that there is.
+        used: by its pods as the cycle begins.
+        fair_share: that the cycle gives it.
+        past_use: its decayed use of the past, in millionths of the cluster's GPUs, where the shard counts it; else 0.
+    """
+
+    name: str = ""
+    quota: int = 0
+    used: int = 0
+    fair_share: int = 0
+    past_use: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """A running group that may give up pods.
+
+    Attributes:
+        key: of the group.
+        namespace: of the group.
+        queue: of the group.
+        priority: of the group.
+        pods: that run.
+        gpus: that they hold, in thousandths.
+        running_us: since its first pod runs.
+        lost_us: of work that its pods lose if they go, the longest of them: since its last checkpoint, or its start.
+        labels: of its first running pod by name, those that the policy declares in `pod_labels`.
+        annotations: of that pod, those that it declares in `pod_annotations`.
+    """
+
+    key: str = ""
+    namespace: str = ""
+    queue: str = ""
+    priority: int = 0
+    pods: int = 1
+    gpus: int = 0
+    running_us: int = 0
+    lost_us: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The facts of a cycle.
+
+    Attributes:
+        now_us: the cycle's clock.
+        inputs: the facts from outside that are of no node, by name; those that the policy declares.
+    """
+
+    now_us: int = 0
+    inputs: Mapping[str, Input] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """The answer of `Policy.admit` for a group that is not to start yet.
+
+    Attributes:
+        reason: a short text for people.
+        until_us: when the group is looked at again, at the latest; 0 for with the next cycle.
+    """
+
+    reason: str
+    until_us: int = 0
+
+
+class Policy:
+    """A rule of an operator. A class of its own derives from this one and defines the points that it wants.
+
+    Attributes:
+        name: of the policy; lower case, digits and `-`.
+        version: of the policy, for people; its code is known by the digest of its source.
+        node_labels: keys of nodes' labels that it looks at.
+        pod_labels: keys of pods' labels that it looks at.
+        pod_annotations: keys of pods' annotations that it looks at; of those that the watcher keeps.
+        inputs: names of facts from outside that it looks at.
+        tenants: whether it asks which namespaces have pods on a node.
+        reason: for the nodes that `filter` refuses; a short text for people.
+        band: that `score` fills.
+        live: whether nodes are filtered and scored again once the cycle has charged pods to any of them; otherwise
+            once per class and cycle.
+        order_before_priority: whether `order` decides before the groups' priorities, or among those of one priority.
+        arguments: as the operator's settings give them.
+    """
+
+    name: ClassVar[str] = ""
+    version: ClassVar[str] = ""
+    node_labels: ClassVar[tuple[str, ...]] = ()
+    pod_labels: ClassVar[tuple[str, ...]] = ()
+    pod_annotations: ClassVar[tuple[str, ...]] = ()
+    inputs: ClassVar[tuple[str, ...]] = ()
+    tenants: ClassVar[bool] = False
+    reason: ClassVar[str] = ""
+    band: ClassVar[PolicyBand | str] = PolicyBand.PREFERRED
+    live: ClassVar[bool] = False
+    order_before_priority: ClassVar[bool] = False
+
+    class Arguments(NoArguments):
+        """The policy's arguments, with their types and defaults; a class of its own replaces this one."""
+
+    def __init__(self, arguments: BaseModel | None = None) -> None:
+        """Args:
+        arguments: an `Arguments` of the class; None for all defaults.
+
+        Raises:
+            pydantic.ValidationError: None is given, and an argument has no default.
+        """
+        self.arguments: Any = self.Arguments() if arguments is None else arguments
+
+    @classmethod
+    def points(cls) -> frozenset[Point]:
+        """Return the points that the policy defines."""
+        return frozenset(point for point in Point if getattr(cls, point) is not getattr(Policy, point))
+
+    def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
+        """Return which nodes may take a pod of some work, of those that the fixed rules let take it."""
+        raise NotImplementedError
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        """Return how well each node suits a pod of some work, 0 to `MOST`; higher is better."""
+        raise NotImplementedError
+
+    def order(self, group: Waiting, queue: Queue, facts: Facts) -> int:
+        """Return the place of a group among the groups of its queue; lower comes first. Of 64 bits, with sign."""
+        raise NotImplementedError
+
+    def victims(self, running: Running, facts: Facts) -> int:
+        """Return the extra cost of taking pods from a group, 0 to `MOST`; it decides among equal priorities."""
+        raise NotImplementedError
+
+    def admit(self, group: Waiting, queue: Queue, facts: Facts) -> Hold | None:
+        """Return why a group may not start yet; None where it may."""
+        raise NotImplementedError
