@@ -218,6 +218,23 @@ what_if.command(
     help="Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions.",
 )
 app.command(what_if)
+policy = App(name="policy", help="Policies of your own: what decides, checked and tried before it does.", group=_ASK)
+policy.command(
+    "kai_cli.policies.listing:list_policies",
+    name="list",
+    help="List the bands of the score table with what fills each, and the policies of a shard with their arguments.",
+)
+policy.command(
+    "kai_cli.policies.check:check",
+    name="check",
+    help="Try a policy on generated clusters: right and equal answers, in any order of nodes, in time; exit 1 if not.",
+)
+policy.command(
+    "kai_cli.policies.trying:try_policy",
+    name="try",
+    help="Simulate history again with a policy and without it: GPUs, waits by queue and size, who wins, who loses.",
+)
+app.command(policy)
 app.command(
     "kai_cli.trials.simulate:simulate_command",
     name="simulate",
