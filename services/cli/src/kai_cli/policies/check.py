@@ -1,16 +1,16 @@
 """`kai policy check FILE`: the properties of a policy's answers, tried on generated clusters."""
 
-from pathlib import Path
-
 from kaicore.analysis.trial.policies.checking import PolicyCheck, check_policy
 from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policy_guard import TimeAndMemory
 
 from kai_cli.output import OutputFlag, print_data, table
-from kai_cli.policies.files import ArgumentsFlag, policy_in
+from kai_cli.policies.files import ArgumentsFlag, policy_of
 
 
 def check(
-    file: Path,
+    file: str,
     /,
     *,
     arguments: ArgumentsFlag = "",
@@ -22,7 +22,7 @@ def check(
     """Try a policy on generated clusters: right and equal answers, in any order of nodes, in time; exit 1 if not.
 
     Args:
-        file: with the policy.
+        file: of the policy, ending in .py; or the name of an installed one.
         arguments: a JSON object; by default all defaults.
         clusters: how many clusters are generated; the first four have no node, one, no labels, and no room.
         seed: of the clusters.
@@ -31,12 +31,12 @@ def check(
     """
     if clusters < 1 or budget_ms < 1:
         raise ConfigurationError("--clusters, --budget-ms: must be 1 or more")
-    loaded = policy_in(file, arguments)
-    report = check_policy(
-        loaded.make, digest=loaded.setting.digest, seed=seed, clusters=clusters, budget_s=budget_ms / 1000
-    )
+    loaded = policy_of(file, arguments)
+    book = PolicyBook(TimeAndMemory())
+    book.add(loaded.kind, loaded.setting.digest)
+    report = check_policy(loaded.setting, book, seed=seed, clusters=clusters, budget_s=budget_ms / 1000)
     if output == "table":
-        print(check_text(report, str(file)))
+        print(check_text(report, file))
     else:
         print_data(report, output)
     return 0 if report.passed else 1

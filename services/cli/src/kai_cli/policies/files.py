@@ -1,21 +1,20 @@
-"""A policy that is named on the command line: its file and its arguments."""
+"""A policy as the command line names it: its file or entry point, and its arguments."""
 
 import json
-from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.policies import LoadedPolicy, PolicyReference, load_policy
+from kaicore.runtime.policies import LoadedPolicy, load_policy
 
 ArgumentsFlag = Annotated[str, Parameter(name="--arguments")]
 
 
-def policy_in(file: Path, arguments: str = "", *, queues: tuple[str, ...] = ()) -> LoadedPolicy:
-    """Load a policy's file.
+def policy_of(source: str, arguments: str = "", *, queues: tuple[str, ...] = ()) -> LoadedPolicy:
+    """Load a policy.
 
     Args:
-        file: with the policy.
+        source: a file that ends in `.py`, or the name of an entry point.
         arguments: a JSON object; empty for all defaults.
         queues: for which it decides; empty for all.
 
@@ -28,4 +27,4 @@ def policy_in(file: Path, arguments: str = "", *, queues: tuple[str, ...] = ()) 
         raise ConfigurationError(f"--arguments: is no JSON: {error}") from error
     if not isinstance(given, dict):
         raise ConfigurationError(f'--arguments: is no JSON object, such as {{"weight": 700}}: {arguments}')
-    return load_policy(PolicyReference(file=str(file), arguments=given, queues=queues))
+    return load_policy(source, given, queues)

@@ -1,13 +1,16 @@
 """`kai policy list`: the score table with what fills each band, and the policies of a shard with their arguments."""
 
 from collections.abc import Iterator, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import msgspec
-from kaicore.policy import MOST, Point, PolicyBand
+from kaicore.policy import MOST, Point, Policy, PolicyBand
 from kaicore.rules.engine.placement.node_score import BANDS
-from kaicore.runtime.policies import LoadedPolicy, PolicyReference, installed_policies, load_policy
-from kaicore.runtime.shard_settings import read_shard
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.runtime.policies import GROUP, load_policy
+from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.output import OutputFlag, print_data, table
 
@@ -23,6 +26,8 @@ RULES = {
     "full": "full nodes, or empty ones (placement_strategy)",
     "name": "names, so that no two nodes are equal",
 }
+_Loaded = tuple[PolicySetting, Policy]
+
 #: No policy is asked for it: the pods' own preferences come before all bands.
 _OWN = "preferences of the pod itself"
 
@@ -60,7 +65,6 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         name: of it.
         version: of it.
         digest: of its source.
-        source: the file.
         points: that it defines.
         queues: for which it decides; empty for all.
         live: whether it is asked again after charges.
@@ -71,7 +75,6 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     name: str
     version: str
     digest: str
-    source: str
     points: tuple[str, ...]
     queues: tuple[str, ...]
     live: bool
@@ -94,10 +97,14 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
         scheduler_config: the shard's settings, the YAML file that kai-scheduler takes; by default no policies.
         output: table, json or yaml.
     """
-    settings = read_shard(scheduler_config)
-    listing = listing_of(
-        settings.policies, [load_policy(PolicyReference(name=one.name)) for one in installed_policies()]
-    )
+    book = PolicyBook()
+    config = read_shard_settings(scheduler_config, book)
+    installed = []
+    for entry in entry_points(group=GROUP):
+        loaded = load_policy(entry.name)
+        book.add(loaded.kind, loaded.setting.digest)
+        installed.append(loaded.setting)
+    listing = listing_of(book.policies(config.policies), book.policies(installed))
     if output == "table":
         print(listing_text(listing))
     else:
@@ -105,21 +112,21 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
     return 0
 
 
-def listing_of(configured: Sequence[LoadedPolicy], installed: Sequence[LoadedPolicy]) -> PolicyListing:
+def listing_of(configured: Sequence[_Loaded], installed: Sequence[_Loaded]) -> PolicyListing:
     """Return the listing of policies that settings name, and of those that packages have."""
-    digests = {one.setting.digest for one in configured}
+    digests = {setting.digest for setting, _ in configured}
     return PolicyListing(
         bands=tuple(_bands(configured)),
         policies=tuple(map(_row, configured)),
-        installed=tuple(_row(one) for one in installed if one.setting.digest not in digests),
+        installed=tuple(_row(one) for one in installed if one[0].digest not in digests),
     )
 
 
-def _bands(configured: Sequence[LoadedPolicy]) -> Iterator[BandRow]:
+def _bands(configured: Sequence[_Loaded]) -> Iterator[BandRow]:
     by_band: dict[str, list[str]] = {}
-    for one in configured:
-        if Point.SCORE in one.kind.points():
-            by_band.setdefault(PolicyBand(one.kind.band).value, []).append(one.setting.name)
+    for setting, policy in configured:
+        if Point.SCORE in policy.points():
+            by_band.setdefault(PolicyBand(policy.band).value, []).append(setting.name)
     preferred = PolicyBand.PREFERRED.value
     yield BandRow(band=preferred, least=0, most=MOST, filled_by=tuple(by_band.get(preferred, ())), rule="")
     for band in BANDS.values():
@@ -127,21 +134,21 @@ def _bands(configured: Sequence[LoadedPolicy]) -> Iterator[BandRow]:
         yield BandRow(band=band.name, least=band.least, most=band.most, filled_by=filled, rule=RULES[band.name])
 
 
-def _row(one: LoadedPolicy) -> PolicyRow:
-    fields = one.kind.Arguments.model_fields
+def _row(one: _Loaded) -> PolicyRow:
+    setting, policy = one
+    fields = type(policy).Arguments.model_fields
     return PolicyRow(
-        name=one.setting.name,
-        version=one.setting.version,
-        digest=one.setting.digest,
-        source=str(one.source),
-        points=one.setting.points,
-        queues=one.setting.queues,
-        live=one.kind.live,
-        meaning=(one.kind.__doc__ or "").partition("\n")[0],
+        name=setting.name,
+        version=setting.version,
+        digest=setting.digest,
+        points=setting.points,
+        queues=setting.queues,
+        live=policy.live,
+        meaning=(policy.__doc__ or "").partition("\n")[0],
         arguments=tuple(
             ArgumentRow(
                 name=name,
-                value=one.setting.arguments[name],
+                value=setting.arguments[name],
                 default=None if field.is_required() else field.get_default(call_default_factory=True),
                 meaning=field.description or "",
             )
@@ -175,7 +182,7 @@ def _policy_text(row: PolicyRow) -> str:
     again = ", asked again after charges" if row.live else ""
     lines = [
         f"{row.name} {row.version}: {row.meaning}",
-        f"  {', '.join(row.points)}{again}; for {queues}; {row.source}, digest {row.digest[:12]}",
+        f"  {', '.join(row.points)}{again}; for {queues}; digest {row.digest[:12]}",
     ]
     if row.arguments:
         arguments = [(one.name, str(one.value), str(one.default), one.meaning) for one in row.arguments]

@@ -12,23 +12,27 @@
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from copy import deepcopy
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 import msgspec
 import numpy as np
 
 from kaicore.analysis.trial.policies.clusters import Drawn, draw, drawn_clusters
-from kaicore.policy import MOST, Hold, Nodes, Point, Policy
+from kaicore.policy import Nodes, Point
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.engine.policies.guarded import GuardedPolicy, PolicyFailed
+from kaicore.rules.engine.policies.setting import PolicySetting
 
 #: Nodes of the cluster on which time is taken, and calls of which the fastest counts.
 NODES, _CALLS = 10_000, 3
+#: Classes of pods of which the slowest counts.
+_WORKS = 8
 #: Points that are asked about all nodes at once.
 _OF_NODES = (Point.FILTER, Point.SCORE)
-_MOST_INTEGER = 2**63
 
 
 class Check(StrEnum):
@@ -92,23 +96,28 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Checker:
-    """Asks one point of a policy.
+    """Asks one point of a policy, as a cycle does.
 
     Attributes:
-        make: makes the policy anew, without anything that it may remember.
+        setting: of the policy.
+        book: has its code, and the guard.
         point: that is asked.
-        limit: bounds the time of one call.
         tallies: by property.
         follows_charges: whether an answer was another one after a charge.
         took: how long an answer about many nodes took, for people.
     """
 
-    make: Callable[[], Policy]
+    setting: PolicySetting
+    book: PolicyBook
     point: Point
-    limit: Callable[[], AbstractContextManager[object]]
     tallies: dict[Check, _Tally] = field(default_factory=dict)
     follows_charges: bool = False
     took: str = ""
+
+    def make(self) -> GuardedPolicy:
+        """Return the policy without anything that it may remember."""
+        ((setting, policy),) = self.book.policies([self.setting])
+        return GuardedPolicy(setting, policy, self.book.guard)
 
     def on(self, drawn: Drawn, random: np.random.Generator) -> None:
         """Try every property on one cluster."""
@@ -133,7 +142,9 @@ class _Checker:
         where = f"{drawn.what}: {_shown(expected)} for the same nodes, {_shown(answers)} in another order"
         self._note(Check.ORDER, _same(answers, expected), where)
 
-    def _after_a_charge(self, policy: Policy, drawn: Drawn, first: list[Any], random: np.random.Generator) -> None:
+    def _after_a_charge(
+        self, policy: GuardedPolicy, drawn: Drawn, first: list[Any], random: np.random.Generator
+    ) -> None:
         row = int(random.integers(len(drawn.nodes.names)))
         charged = _with_nodes(drawn, drawn.nodes.charged(row, drawn.work[0]))
         where = f"{drawn.what}, one pod more on {drawn.nodes.names[row]}"
@@ -142,37 +153,34 @@ class _Checker:
         self._note(Check.ANEW, _same(incrementally, anew), told)
         self.follows_charges |= not _same(anew, first)
 
-    def _asked(self, policy: Policy, drawn: Drawn, where: str) -> list[Any] | None:
+    def _asked(self, policy: GuardedPolicy, drawn: Drawn, where: str) -> list[Any] | None:
         """Return the answers for one cluster; None where one is none."""
         answers = []
-        for call, given, size in _calls(policy, self.point, drawn):
-            before = deepcopy(given)
+        for call, given in _calls(policy, self.point, drawn):
+            before, problem, answer = deepcopy(given), "", None
             try:
-                with self.limit():
-                    answer = call()
-                problem = problem_of(self.point, answer, size)
-            # A policy may raise anything.
-            except Exception as error:
-                answer, problem = None, f"it raises {type(error).__name__}: {error}"
+                self.book.guard.begin()
+                answer = call()
+            except PolicyFailed as failed:
+                problem = _told(failed)
             self._note(Check.ANSWERS, not problem, f"{where}: {problem}")
             self._note(Check.UNCHANGED, _unchanged(before, given), f"{where}: it changes what it was given")
             if problem:
                 return None
-            answers.append(np.array(answer) if isinstance(answer, np.ndarray) else answer)
+            answers.append(answer)
         return answers
 
     def timed(self, drawn: Drawn, budget_s: float) -> None:
         """Take the time of a call on many nodes: the slowest of all, each as fast as it was once."""
         fastest: dict[int, float] = {}
         for _ in range(_CALLS):
-            for number, (call, _, _) in enumerate(_calls(self.make(), self.point, drawn)):
+            for number, (call, _) in enumerate(_calls(self.make(), self.point, drawn)):
+                self.book.guard.begin()
                 began = time.perf_counter()
                 try:
-                    with self.limit():
-                        call()
-                # It was counted among the answers, or it took too long.
-                except Exception as error:
-                    self._note(Check.TIME, False, f"{drawn.what}: it raises {type(error).__name__}: {error}")
+                    call()
+                except PolicyFailed as failed:
+                    self._note(Check.TIME, False, f"{drawn.what}: {_told(failed)}")
                     return
                 fastest[number] = min(fastest.get(number, budget_s * 1e6), time.perf_counter() - began)
         slowest_s = max(fastest.values())
@@ -197,28 +205,21 @@ class _Checker:
 
 
 def check_policy(
-    make: Callable[[], Policy],
-    *,
-    digest: str,
-    budget_s: float,
-    seed: int = 0,
-    clusters: int = 40,
-    limit: Callable[[], AbstractContextManager[object]] = nullcontext,
+    setting: PolicySetting, book: PolicyBook, *, budget_s: float, seed: int = 0, clusters: int = 40
 ) -> PolicyCheck:
     """Try the properties of a policy on generated clusters.
 
     Args:
-        make: makes the policy anew.
-        digest: of its source.
+        setting: of the policy.
+        book: has its code, and the guard under which it runs.
         budget_s: seconds that one call may take on many nodes.
         seed: of the clusters.
         clusters: how many; the first four are at the edge of what there is.
-        limit: bounds the time of one call, by raising.
     """
-    policy = make()
-    checkers = [_Checker(make, point, limit) for point in Point if point in policy.points()]
+    ((_, policy),) = book.policies([setting])
+    checkers = [_Checker(setting, book, point) for point in Point if point in policy.points()]
     drawn = [*drawn_clusters(policy, seed=seed, count=clusters)]
-    many = draw(policy, np.random.default_rng(seed), NODES, what=f"{NODES:,} nodes")
+    many = draw(policy, np.random.default_rng(seed), NODES, what=f"{NODES:,} nodes", works=_WORKS)
     for checker in checkers:
         random = np.random.default_rng((seed, clusters))
         for one in drawn:
@@ -231,10 +232,10 @@ def check_policy(
         if checker.follows_charges and not policy.live
     ]
     return PolicyCheck(
-        name=policy.name,
-        version=policy.version,
-        digest=digest,
-        points=tuple(checker.point for checker in checkers),
+        name=setting.name,
+        version=setting.version,
+        digest=setting.digest,
+        points=setting.points,
         clusters=clusters,
         passed=all(result.passed for result in results),
         results=results,
@@ -242,47 +243,28 @@ def check_policy(
     )
 
 
-def _calls(policy: Policy, point: Point, drawn: Drawn) -> Iterator[tuple[Callable[[], Any], tuple[Any, ...], int]]:
-    """Yield the calls of a point, each with what it is given and how many nodes that has."""
-    asked: Callable[..., Any] = getattr(policy, point)
-    given: Sequence[tuple[Any, ...]]
-    if point in _OF_NODES:
-        given = [(drawn.nodes.nodes(policy), work) for work in drawn.work]
-    elif point is Point.VICTIMS:
-        given = [(running,) for running in drawn.running]
-    else:
-        given = [*drawn.groups]
-    for one in given:
-        arguments = (*deepcopy(one), deepcopy(drawn.facts))
-        yield (lambda arguments=arguments: asked(*arguments)), arguments, len(drawn.nodes.names)
+def _calls(policy: GuardedPolicy, point: Point, drawn: Drawn) -> Iterator[tuple[Callable[[], Any], tuple[Any, ...]]]:
+    """Yield the calls of a point, each with what it is given."""
+    facts = deepcopy(drawn.facts)
+    match point:
+        case Point.FILTER | Point.SCORE:
+            asked = policy.filter if point is Point.FILTER else policy.score
+            for work in drawn.work:
+                given = (drawn.nodes.nodes(policy.policy), deepcopy(work), facts)
+                yield partial(asked, *given), given
+        case Point.VICTIMS:
+            for running in deepcopy(drawn.running):
+                yield partial(policy.victims, [running], facts), (running, facts)
+        case Point.ORDER | Point.ADMIT:
+            of_groups = policy.order if point is Point.ORDER else policy.admit
+            for group in deepcopy(drawn.groups):
+                yield partial(of_groups, [group], facts), (*group, facts)
 
 
-def problem_of(point: Point, answer: object, size: int) -> str:
-    """Return what is wrong with an answer; empty for a right one.
-
-    Args:
-        point: that gave it.
-        answer: of the policy.
-        size: nodes.
-    """
-    if point is Point.ADMIT:
-        right = answer is None or (isinstance(answer, Hold) and bool(answer.reason) and answer.until_us >= 0)
-        return "" if right else f"{answer!r} is neither None nor a Hold with a reason"
-    if point in _OF_NODES:
-        kind = "truth values" if point is Point.FILTER else "integers"
-        if not isinstance(answer, np.ndarray) or answer.dtype.kind not in ("b" if point is Point.FILTER else "iu"):
-            found = f"{answer.dtype}" if isinstance(answer, np.ndarray) else type(answer).__name__
-            return f"{found} is no vector of {kind}"
-        if answer.shape != (size,):
-            return f"shape {answer.shape} for {size} nodes"
-        if point is Point.SCORE and size and (answer.min() < 0 or answer.max() > MOST):
-            return f"scores from {answer.min()} to {answer.max()}, outside of 0 to {MOST}"
-        return ""
-    if not isinstance(answer, int) or isinstance(answer, bool):
-        return f"{answer!r} is no integer"
-    if point is Point.ORDER:
-        return "" if -_MOST_INTEGER <= answer < _MOST_INTEGER else f"{answer} has more than 64 bits"
-    return "" if 0 <= answer <= MOST else f"{answer} is outside of 0 to {MOST}"
+def _told(failed: PolicyFailed) -> str:
+    """Return why a policy failed, with what it raised."""
+    cause = failed.__cause__
+    return f"{failed.left_out.why}: {failed.left_out.detail}" + (f": {cause}" if cause is not None else "")
 
 
 def _with_nodes(drawn: Drawn, nodes: Any) -> Drawn:

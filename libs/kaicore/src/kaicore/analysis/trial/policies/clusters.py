@@ -110,7 +110,14 @@ def drawn_clusters(policy: Policy, *, seed: int, count: int) -> Iterator[Drawn]:
 
 
 def draw(
-    policy: Policy, random: np.random.Generator, size: int, *, what: str = "", bare: bool = False, full: bool = False
+    policy: Policy,
+    random: np.random.Generator,
+    size: int,
+    *,
+    what: str = "",
+    works: int = 3,
+    bare: bool = False,
+    full: bool = False,
 ) -> Drawn:
     """Return a cluster of so many nodes.
 
@@ -119,6 +126,7 @@ def draw(
         random: source of chance.
         size: nodes.
         what: it is, for people.
+        works: classes of pods.
         bare: without labels and inputs.
         full: with all charged.
     """
@@ -127,7 +135,7 @@ def draw(
         inputs={} if bare else {name: _input(random) for name in policy.inputs if random.random() < 0.7},
     )
     queues = [_queue(random, name) for name in ("team", "batch")]
-    works = [_work(policy, random, bare=bare) for _ in range(3)]
+    works = [_work(policy, random, bare=bare) for _ in range(works)]
     groups = [(_waiting(policy, random, facts, bare=bare), queues[number % 2]) for number in range(4)]
     running = [_running(policy, random, bare=bare) for _ in range(4)]
     return Drawn(what, _nodes(policy, random, size, bare=bare, full=full), works, groups, running, facts)
