@@ -7,11 +7,17 @@ import yaml
 
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, current_names
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policies import PolicyEntry, load_policies
 from kaicore.yaml_text import load_yaml
 
 
-def read_shard_settings(path: Path | None) -> EngineConfig:
+def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> EngineConfig:
     """Read a shard's settings; the defaults without a file.
+
+    Args:
+        path: of the file.
+        book: that its policies are entered in.
 
     Raises:
         ConfigurationError: naming the file, the field and what is wrong.
@@ -20,7 +26,14 @@ def read_shard_settings(path: Path | None) -> EngineConfig:
         return EngineConfig()
     try:
         document = load_yaml(path.read_text()) or {}
-        return msgspec.convert(current_names(document) if isinstance(document, dict) else document, EngineConfig)
+        if not isinstance(document, dict):
+            return msgspec.convert(document, EngineConfig)
+        entries = msgspec.convert(document.pop("policies", None) or (), tuple[PolicyEntry, ...])
+        config = msgspec.convert(current_names(document), EngineConfig)
     except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
         raise ConfigurationError(f"{path}: {problem}") from error
+    if not entries:
+        return config
+    policies = load_policies(entries, path.parent, PolicyBook() if book is None else book)
+    return msgspec.structs.replace(config, policies=policies)

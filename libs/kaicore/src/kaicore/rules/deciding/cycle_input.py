@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Mapping, Sequence
 from functools import cache
 
 from kaicore.backoff import backoff
+from kaicore.rules.deciding.policy_classes import classes_for_policies
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED
@@ -19,6 +20,8 @@ from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
 from kaicore.rules.engine.placement.placer import ExcludedNodes
+from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
@@ -222,7 +225,13 @@ class GroupTopologies:
 
 
 def cycle_input(
-    state: CycleView, config: EngineConfig, *, now: int, cycle: str = "", share: Share | None = None
+    state: CycleView,
+    config: EngineConfig,
+    *,
+    now: int,
+    cycle: str = "",
+    share: Share | None = None,
+    policies: Sequence[GuardedPolicy] = (),
 ) -> CycleInput:
     """Return what a cycle decides on.
 
@@ -232,14 +241,21 @@ def cycle_input(
         now: the cycle's clock, microseconds since the epoch.
         cycle: the cycle's id; empty where nothing is recorded.
         share: of the groups that the cycle is for; None for all of them.
+        policies: the operator's; none for explanations, which have no code of policies.
     """
     share = share or Share(state, "", config)
     waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
     workloads = state.workload_index
+    decided_as = classes_for_policies(state, config)
+
+    def class_of(member: Member) -> PodClass:
+        return decided_as(state.pods[member.pod.uid])
+
     failed = failed_nodes(state, config, now=now)
     return CycleInput(
         columns=state.columns,
-        class_of=lambda member: state.class_of(state.pods[member.pod.uid]),
+        class_of=class_of,
+        policies=policies,
         marks_of=state.constraints.marks_of,
         budgets=_budgets(state),
         workloads=workloads.workloads,
@@ -291,13 +307,14 @@ def _promised(state: WorkView, share: Share) -> dict[str, RoomPromised | Promise
 
 
 def _waiting(
-    state: FleetView, config: EngineConfig, share: Share, *, now: int
+    state: ClusterView, config: EngineConfig, share: Share, *, now: int
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
     """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
     in_backoff = set()
     rejecting = _rejecting(state)
     stopped = {event.stream.removeprefix("pod/") for event in state.quarantined.values()}
     avoid: dict[str, set[int]] = {}
+    decided_as = classes_for_policies(state, config)
     waiting = 0
     for uid in state.waiting:
         entry = state.pods[uid]
@@ -308,9 +325,9 @@ def _waiting(
             continue
         waiting += 1
         if entry.replaces_on:
-            avoid.setdefault(state.class_of(entry).key, set()).add(state.columns.row(entry.replaces_on))
+            avoid.setdefault(decided_as(entry).key, set()).add(state.columns.row(entry.replaces_on))
         if entry.class_key in rejecting:
-            rejecting[state.class_of(entry).key] = rejecting[entry.class_key]
+            rejecting[decided_as(entry).key] = rejecting[entry.class_key]
     excluded = ExcludedNodes(rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others())
     return waiting, frozenset(in_backoff), excluded
 

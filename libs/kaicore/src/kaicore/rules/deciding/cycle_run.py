@@ -5,7 +5,8 @@ cycle is then run again without it, so that the cluster goes on. The group waits
 and gives up none. Each cycle tries first with everything.
 
 What is left out follows from the state and the settings alone. So a replay leaves out the same, and no event says it
-beforehand.
+beforehand. A policy of the operator that fails is left out first, and the cycle begins anew. A failure of time or
+memory does not follow from the state: the cycle's record says it, and a replay is given it.
 
 1. The group that was taken up last is left out, if that suffices.
 2. Else the fewest groups are looked for, and where those are several, the fewest nodes. Fewer nodes than groups are
@@ -25,8 +26,11 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import PlacingObserver
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+from kaicore.rules.engine.policies.cycle_policies import guarded
+from kaicore.rules.engine.policies.guarded import OF_MACHINE, PolicyFailed
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.events.payloads import GroupPending
+from kaicore.rules.events.payloads import GroupPending, PolicyLeftOut
 from kaicore.rules.events.reasons.group import Unsupported
 from kaicore.rules.events.reasons.node import HistoryIncomplete
 from kaicore.rules.groups.membership import display_key
@@ -36,8 +40,8 @@ from kaicore.rules.state.views import CycleView
 _RAISES = "no cycle with it comes to an end: "
 #: So many groups, or nodes, are looked for before the other kind is tried.
 _FEW = 3
-#: Of this machine, and not of the state.
-_OF_MACHINE = (MemoryError, RecursionError)
+#: Of this machine, and not of the state; and of a policy.
+_NOT_OF_PARTS = (MemoryError, RecursionError, PolicyFailed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +82,13 @@ class CycleRun:
         given: what it decided on.
         result: with the reason of what was left out.
         left_out: nothing in almost every cycle.
+        policies_left_out: the policies that failed, in the order in which they did.
     """
 
     given: CycleInput
     result: CycleResult
     left_out: LeftOut = NOTHING_LEFT_OUT
+    policies_left_out: tuple[PolicyLeftOut, ...] = ()
 
 
 def run_on(
@@ -93,8 +99,10 @@ def run_on(
     cycle: str = "",
     share: Share | None = None,
     observer: PlacingObserver | None = None,
+    policies: PolicyBook = NO_POLICIES,
+    policies_left_out: Sequence[PolicyLeftOut] = (),
 ) -> CycleRun:
-    """Run a cycle on a state, without what makes it raise.
+    """Run a cycle on a state, without what makes it raise, and without the policies that fail.
 
     Args:
         state: not changed.
@@ -103,18 +111,35 @@ def run_on(
         cycle: the cycle's id; empty where nothing is recorded.
         share: of the groups in this cycle; None for all of them.
         observer: looks on at the cycle that comes to an end, and at those before.
+        policies: the code of the policies that the settings name.
+        policies_left_out: what a record says of this cycle; of it counts what does not follow from the state.
 
     Raises:
+        PolicyMismatch: the book has no code of a policy that the settings name.
         Exception: whatever the cycle raises, where it does so without any group, and without any node, too.
     """
+    policies.guard.begin()
+    failed = [one for one in policies_left_out if one.why in OF_MACHINE]
+    while True:
+        but = frozenset(one.policy for one in failed)
 
-    def given() -> CycleInput:
-        return cycle_input(state, config, now=now, cycle=cycle, share=share)
+        def given() -> CycleInput:
+            entered = guarded(policies.policies(config.policies), policies.guard, but=but)  # noqa: B023 (used at once)
+            return cycle_input(state, config, now=now, cycle=cycle, share=share, policies=entered)
 
+        try:
+            run = _run(given, config, observer=observer)
+        except PolicyFailed as error:
+            failed.append(error.left_out)
+        else:
+            return replace(run, policies_left_out=tuple(failed))
+
+
+def _run(given: Callable[[], CycleInput], config: EngineConfig, *, observer: PlacingObserver | None) -> CycleRun:
     everything = given()
     try:
         return CycleRun(everything, run_cycle(everything, config, observer=observer))
-    except _OF_MACHINE:
+    except _NOT_OF_PARTS:
         raise
     except Exception as error:
         left_out = _Search(given, config).what_to_leave_out(error)
@@ -223,7 +248,7 @@ class _Search:
     def _raises(self, left_out: LeftOut, *, observer: PlacingObserver | None = None) -> bool:
         try:
             run_cycle(without(self._given(), left_out), self._config, observer=observer)
-        except _OF_MACHINE:
+        except _NOT_OF_PARTS:
             raise
         except Exception:
             return True

@@ -25,9 +25,11 @@ from itertools import count
 from uuid import UUID
 
 from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT, LeftOut, run_on
+from kaicore.rules.deciding.policy_classes import classes_for_policies
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
 from kaicore.rules.events.payloads import (
     ClassPending,
@@ -42,6 +44,7 @@ from kaicore.rules.events.payloads import (
     PodNominated,
     PodPlaced,
     PodsLeftWaiting,
+    PolicyLeftOut,
     ProvisioningRequested,
     ProvisioningWithdrawn,
     QueueReclaimed,
@@ -52,7 +55,7 @@ from kaicore.rules.model.replicas import replicas_stream
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, figures
-from kaicore.rules.state.views import CycleView, QueuesView, WorkView
+from kaicore.rules.state.views import ClusterView, CycleView, QueuesView, WorkView
 
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
 _PODS_PER_EVENT = 1000
@@ -71,6 +74,7 @@ class Proposal:
         units: the cycle itself first, then one for each of `result.batches`.
         expect: what the whole append is conditional on.
         left_out: what the cycle left out, for it raised with it.
+        policies_left_out: the policies that failed.
     """
 
     cycle: str
@@ -78,6 +82,7 @@ class Proposal:
     units: tuple[Unit, ...]
     expect: Mapping[str, int]
     left_out: LeftOut = NOTHING_LEFT_OUT
+    policies_left_out: tuple[PolicyLeftOut, ...] = ()
 
 
 def cycle_stream(shard: str) -> str:
@@ -85,7 +90,16 @@ def cycle_stream(shard: str) -> str:
     return f"cycle/{shard}"
 
 
-def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, actor: str) -> Proposal:
+def decide(
+    state: CycleView,
+    config: EngineConfig,
+    *,
+    shard: str,
+    now: int,
+    actor: str,
+    policies: PolicyBook = NO_POLICIES,
+    policies_left_out: Sequence[PolicyLeftOut] = (),
+) -> Proposal:
     """Run a cycle on a state, in four steps: decisions, summary, units, condition.
 
     Args:
@@ -94,15 +108,20 @@ def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, acto
         shard: the shard's name, with that of a replica behind it where there are several.
         now: the cycle's clock, microseconds since the epoch.
         actor: who appends.
+        policies: see `run_on`.
+        policies_left_out: see `run_on`; only in a replay.
 
     Raises:
+        PolicyMismatch: the book has no code of a policy that the settings name.
         Exception: whatever the cycle raises, and goes on raising without any group and without any node.
     """
     # 1. The decisions, about the groups that are this scheduler's.
     stream = cycle_stream(shard)
     cycle = f"{shard}/{state.versions.get(stream, 0) + 1}"
     share = Share(state, shard, config)
-    run = run_on(state, config, now=now, cycle=cycle, share=share)
+    run = run_on(
+        state, config, now=now, cycle=cycle, share=share, policies=policies, policies_left_out=policies_left_out
+    )
     result = run.result
     # 2. The summary, with the reasons that are news.
     summary = CycleCompleted(
@@ -119,6 +138,7 @@ def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, acto
         groups=group_news(state.reasons, shard, result.groups),
         evicted=len(result.evictions),
         nominated=len(result.nominations),
+        policies_left_out=run.policies_left_out,
     )
     # 3. The units: the cycle's own, then those of the batches, in the order in which the cycle charged nodes.
     record = _Record(state, summary, actor, share)
@@ -126,7 +146,7 @@ def decide(state: CycleView, config: EngineConfig, *, shard: str, now: int, acto
     # 4. The condition: no other cycle of this scheduler was recorded since, and the replicas are the same.
     listed = replicas_stream(share.shard)
     expect = {one: state.versions.get(one, 0) for one in (stream, listed) if one == stream or one in state.versions}
-    return Proposal(cycle, result, units, expect, run.left_out)
+    return Proposal(cycle, result, units, expect, run.left_out, run.policies_left_out)
 
 
 class _Record:
@@ -302,7 +322,7 @@ def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: in
 
 
 def waiting_reports(
-    state: WorkView, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
+    state: ClusterView, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
 ) -> list[PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
@@ -314,10 +334,11 @@ def waiting_reports(
         placed: uids of the pods that the cycle places.
     """
     left_waiting = []
+    class_of = classes_for_policies(state, config)
     for uid in state.waiting:
         entry = state.pods[uid]
         if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
-            waiting = _waiting_pod(state, entry)
+            waiting = _waiting_pod(state, entry, class_of(entry).key)
             if waiting is not None:
                 left_waiting.append(waiting)
     left_waiting.sort(key=lambda pod: pod.uid)
@@ -327,7 +348,7 @@ def waiting_reports(
     ]
 
 
-def _waiting_pod(state: WorkView, entry: PodEntry) -> WaitingPod | None:
+def _waiting_pod(state: WorkView, entry: PodEntry, class_key: str) -> WaitingPod | None:
     """Return what is to be recorded of a pod; None where that was recorded before."""
     workload = state.workload_index.workloads.get(entry.group)
     group = None if workload is None or workload.is_gang else workload.group
@@ -335,7 +356,7 @@ def _waiting_pod(state: WorkView, entry: PodEntry) -> WaitingPod | None:
         uid=entry.pod.uid,
         namespace=entry.pod.namespace,
         name=entry.pod.name,
-        pod_class=state.class_of(entry).key,
+        pod_class=class_key,
         group=entry.group,
         alone=group is not None,
         queue="" if group is None else group.queue,

@@ -21,6 +21,7 @@ from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.deciding.shadow import decide_in_shadow
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, GroupDecision
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
@@ -145,7 +146,8 @@ _Decided = PodPlaced | PodNominated | EvictionDecided
 class ShadowReplay:
     """Runs the cycles of shadows again as a replay passes the positions that they were decided on."""
 
-    def __init__(self) -> None:
+    def __init__(self, policies: PolicyBook = NO_POLICIES) -> None:
+        self._policies = policies
         self._due: dict[int, list[tuple[int, ShadowDecided]]] = {}
         #: By position of the record: what came out this time.
         self._replayed: dict[int, ShadowDecided | None] = {}
@@ -168,7 +170,7 @@ class ShadowReplay:
         """
         for position, recorded in self._due.pop(state.position, ()):
             config = settings(position, recorded.cycle, recorded.config_digest)
-            self._replayed[position] = decide_in_shadow(state, config, now=recorded.now)
+            self._replayed[position] = decide_in_shadow(state, config, now=recorded.now, policies=self._policies)
 
     def compare(self, event: Event, report: ReplayReport) -> None:
         """Compare a record with what came out this time, if its cycle was run again.
@@ -291,7 +293,14 @@ class _Recording:
 class Replay:
     """Takes a cluster's events in order."""
 
-    def __init__(self, state: ClusterState, known_beforehand: Iterable[Event], *, first: int = 1) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        known_beforehand: Iterable[Event],
+        *,
+        first: int = 1,
+        policies: PolicyBook = NO_POLICIES,
+    ) -> None:
         """Begin at a state.
 
         Args:
@@ -300,8 +309,12 @@ class Replay:
             known_beforehand: events of the types in `KNOWN_BEFOREHAND`: a cycle is recorded after its input,
                 and so is the configuration of the first cycle that used it.
             first: position of the first record of a cycle that is to be run again.
+            policies: the code of policies; other code than decided is refused (`PolicyMismatch`).
+
+        Raises:
+            PolicyMismatch: see `take`.
         """
-        self.state = state
+        self.state, self._policies = state, policies
         self.report = ReplayReport(state.cluster, first=first)
         self._due: dict[int, list[tuple[Event, CycleCompleted]]] = {}
         self._proposals: dict[str, Proposal] = {}
@@ -309,7 +322,7 @@ class Replay:
         #: Cycles that are recorded, or have recorded decisions, and are not run again.
         self._skipped = {cycle for cycle, _ in state.last_cycles.values()}
         self._configs = dict(state.configs)
-        self._shadows = ShadowReplay()
+        self._shadows = ShadowReplay(policies)
         for event in known_beforehand:
             payload = decode_payload(event)
             if isinstance(payload, ConfigRecorded):
@@ -338,6 +351,7 @@ class Replay:
 
         Raises:
             UnreplayableCycle: a cycle's configuration is not in the log.
+            PolicyMismatch: a cycle was decided with policies of which the book has no code.
         """
         if not self.goes_on(event):
             self._compare()
@@ -376,7 +390,13 @@ class Replay:
         for event, recorded in self._due.pop(self.state.position, ()):
             config = self._settings(event.position, recorded.cycle, recorded.config_digest)
             self._proposals[recorded.cycle] = decide(
-                self.state, config, shard=recorded.shard, now=recorded.now, actor=event.actor
+                self.state,
+                config,
+                shard=recorded.shard,
+                now=recorded.now,
+                actor=event.actor,
+                policies=self._policies,
+                policies_left_out=recorded.policies_left_out,
             )
 
     def _begin(self, event: Event) -> None:

@@ -15,6 +15,7 @@ from kaicore.rules.deciding.decide import class_news, group_news
 from kaicore.rules.deciding.why import zones_text
 from kaicore.rules.engine.config import ENGINE_VERSION, Backfill, EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, reasons_in_short, waiting_reasons
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.events.reasons.base import CodedReason
@@ -39,20 +40,23 @@ def shadow_config(config: EngineConfig, scheduler: str) -> EngineConfig:
     return msgspec.structs.replace(config, scheduler_name=scheduler, **off)
 
 
-def decide_in_shadow(state: CycleView, config: EngineConfig, *, now: int) -> ShadowDecided | None:
+def decide_in_shadow(
+    state: CycleView, config: EngineConfig, *, now: int, policies: PolicyBook = NO_POLICIES
+) -> ShadowDecided | None:
     """Run a shadow's cycle.
 
     Args:
         state: folded up to the position on which is decided; not changed.
         config: see `shadow_config`.
         now: the cycle's clock, microseconds since the epoch.
+        policies: see `run_on`.
 
     Returns:
         What is to be recorded; None where nothing came out otherwise than was recorded last.
     """
     shard, book = shadow_shard(config.scheduler_name), state.shadows
     cycle = f"{shard}/{state.position}"
-    run = run_on(state, config, now=now, cycle=cycle)
+    run = run_on(state, config, now=now, cycle=cycle, policies=policies)
     result = run.result
     placed = [one for one in result.placements if book.is_news(one)]
     nominated = [one for one in result.nominations if book.is_news(one)]

@@ -8,6 +8,7 @@ from typing import Annotated, Self
 import msgspec
 
 from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.model.gpu_share import RESERVATION_NAMESPACE
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
@@ -213,6 +214,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
         gpu_sharing: whether pods get shares of GPUs; without, pods that ask for one wait.
         gpu_reservation_namespace: the namespace of the pods that hold GPUs that are opened for sharing.
+        policies: the operator's own rules (`kaicore.policy`), in this order.
     """
 
     scheduler_name: str = "kai-ledger"
@@ -261,6 +263,12 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
     gpu_sharing: bool = False
     gpu_reservation_namespace: str = RESERVATION_NAMESPACE
+    policies: tuple[PolicySetting, ...] = ()
+
+    @property
+    def policies_place(self) -> bool:
+        """True if any policy has a say about which nodes pods get."""
+        return any(one.places for one in self.policies)
 
     def in_pool(self, labels: Mapping[str, str]) -> bool:
         """Tell whether what has these labels is this shard's, by its node pool."""
@@ -324,6 +332,7 @@ _LATER = (
     "consolidate_pods_per_day",
     "gpu_sharing",
     "gpu_reservation_namespace",
+    "policies",
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
 _UNSAID |= {"backfill": Backfill.OFF.value, "promise_alone_after_us": 0, "hold_after_us": 0}

@@ -14,6 +14,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RecentClass
+from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.work.provisioning import StandingRequest
@@ -135,6 +136,7 @@ class CycleInput:
             it; -1 where they do not say.
         promised: what was recorded last of room that is promised to waiting groups, or was, by their keys.
         is_own: tells whether a group, by its key, is this scheduler's to decide about.
+        policies: the operator's, without those that failed in this cycle.
     """
 
     columns: NodeColumns
@@ -172,6 +174,7 @@ class CycleInput:
     expected_us: Callable[[Member, int], int] = lambda _, __: -1
     promised: Mapping[str, RoomPromised | PromiseGivenUp] = field(default_factory=dict)
     is_own: Callable[[str], bool] = lambda _: True
+    policies: Sequence[GuardedPolicy] = ()
 
 
 #: Creation times are in whole seconds.

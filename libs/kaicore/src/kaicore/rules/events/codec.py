@@ -22,6 +22,7 @@ _PARTS = (
     payloads.AlonePending,
     payloads.ClassPending,
     payloads.GroupPending,
+    payloads.PolicyLeftOut,
     payloads.QueueFigures,
     payloads.Undecodable,
     payloads.WaitingPod,
@@ -32,7 +33,7 @@ FORMER_NAMES = {"HealRequested": "RepairRequested"}
 _FIRST_NAMES = {name: former for former, name in FORMER_NAMES.items()}
 
 #: Current schema versions, where not 1.
-_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 8}
+_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 9}
 
 #: `(type, version)` to the function that makes a document of `version + 1` of it.
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {
@@ -52,6 +53,8 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 6): lambda document: document,
     # Until then no reason was about shares of GPUs.
     ("CycleCompleted", 7): lambda document: document,
+    # Until then there were no policies.
+    ("CycleCompleted", 8): lambda document: document,
 }
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in Payload.__subclasses__() if cls not in _PARTS}

@@ -29,6 +29,7 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
+from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.gpus import NoGpuToShare, NoPartOfGpu
 from kaicore.rules.events.reasons.node import (
@@ -42,6 +43,7 @@ from kaicore.rules.events.reasons.node import (
     RejectedByKubelet,
     UntoleratedTaint,
 )
+from kaicore.rules.events.reasons.policy import FilteredByPolicy
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.node import Taint
 from kaicore.rules.numa.columns import Flags, Ints
@@ -120,9 +122,11 @@ class ClassFilters:
         states: RowStates,
         rejecting: Mapping[int, str],
         doubts: Doubts | None = None,
+        policies: ClassPolicies | None = None,
     ) -> None:
         """Args: see `FeasibleNodes`."""
         self._class = pod_class
+        self._policies = policies
         self._columns = columns
         self._config = config
         self._states = states
@@ -149,7 +153,8 @@ class ClassFilters:
             *self._exposed_gpus(),
         ]
         self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
-        self.eligible: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
+        settled = () if policies is None or policies.live else self._of_policies()
+        self.eligible: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved, *settled], rows)
 
     def in_order(self) -> Iterator[NodeFilter]:
         """Yield all filters as they are now; the first that a node fails is its reason.
@@ -160,6 +165,7 @@ class ClassFilters:
         columns, config, numa, states = self._columns, self._config, self.numa, self._states
         own = self._class.numa_policy if self._class.numa_policy and self._class.numa_policy.binding else None
         yield from self._of_nodes
+        yield from self._of_policies()
         yield RoomFilter(columns, self._class.requests, in_all=True)
         if self.share is not None:
             yield ShareFilter(columns, self.share, in_all=True)
@@ -200,6 +206,14 @@ class ClassFilters:
         mask = np.zeros(len(self._columns.present), np.bool_)
         mask[list(self._uncertain)] = True
         return mask
+
+    def _of_policies(self) -> list[MaskFilter]:
+        """Rows that the operator's policies refuse, as they said last; one filter for each policy."""
+        refusals = () if self._policies is None else self._policies.refusals
+        return [
+            MaskFilter(self._columns, FilteredByPolicy, one.refused, {"policy": one.policy, "why": one.reason})
+            for one in refusals
+        ]
 
     def _matching(self) -> list[MaskFilter]:
         columns, pod_class = self._columns, self._class

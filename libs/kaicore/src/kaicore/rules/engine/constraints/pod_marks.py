@@ -188,6 +188,10 @@ class PodMarks:
         """Return how often a mark is at which rows; not to be changed."""
         return self._counts.get(mark, {})
 
+    def by_name(self, prefix: str) -> dict[str, dict[int, int]]:
+        """Return how often the marks that begin so are at which rows, by the rest of the mark; not to be changed."""
+        return {mark.removeprefix(prefix): rows for mark, rows in self._counts.items() if mark.startswith(prefix)}
+
     def sums(self, mark: str, key: str, values: tuple[Ints, list[str]], *, counting: Flags | None = None) -> DomainSums:
         """Return a mark's sums over the domains of a label, which later charges keep up to date.
 

@@ -16,6 +16,7 @@ from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVo
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
+from kaicore.rules.engine.placement.level_ranking import LevelRanking
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     FULL,
@@ -38,6 +39,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import NodeRoom, RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation_class
+from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
@@ -229,6 +231,7 @@ class FeasibleNodes:
         doubts: Doubts | None = None,
         room: RoomForWork | None = None,
         counts: DeviceCounts | None = None,
+        policies: ClassPolicies | None = None,
         charges: int = 0,
     ) -> None:
         """Evaluate the class on all rows.
@@ -245,12 +248,16 @@ class FeasibleNodes:
             doubts: about the rows; None where pods do not come to them now.
             room: for recent work; None where it does not matter.
             counts: of the columns' devices of claims; None where no node has any.
+            policies: the operator's, on these columns; None where none decides about the class.
             charges: how many charges the rows have had (`catch_up`).
         """
         self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
         #: Decides which rows may take a pod, and tells why others may not.
-        self.filters = ClassFilters(pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts)
+        self.filters = ClassFilters(
+            pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts, policies=policies
+        )
+        self._policies = policies
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
         self._closeness = self.filters.closeness
         self._states = states
@@ -263,7 +270,9 @@ class FeasibleNodes:
         #: Scores of rows that were refused only for what is not known of them yet.
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
-        self._ranking = Ranking(len(columns.present))
+        levels = None if policies is None else policies.levels
+        rows = len(columns.present)
+        self._ranking = Ranking(rows) if levels is None else LevelRanking(rows, levels)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
         self._weigh(room, counts)
@@ -332,6 +341,8 @@ class FeasibleNodes:
             able[besides] = _NO
         while len(able):
             ranked = self._constraints.ranked(able, never=np.int64(_NO))
+            if self._policies is not None:
+                ranked = self._policies.preferred(ranked)
             row = int(ranked.argmax())
             if ranked[row] == _NO:
                 return None
@@ -419,7 +430,7 @@ class FeasibleNodes:
     @property
     def non_monotonic(self) -> bool:
         """True if a charge may make another node fit."""
-        return self._constraints.non_monotonic
+        return self._constraints.non_monotonic or (self._policies is not None and self._policies.live)
 
     @property
     def doubted(self) -> bool:
@@ -519,7 +530,17 @@ class FeasibleNodes:
         """
         if self._charges_seen < len(touched):
             rows, self._charges_seen = touched[self._charges_seen :], len(touched)
-            self._look_again(rows)
+            if self._policies is not None and self._policies.live:
+                self._ask_again(self._policies)
+            else:
+                self._look_again(rows)
+
+    def _ask_again(self, policies: ClassPolicies) -> None:
+        """Evaluate all rows again: what live policies say of one may depend on the charges of another."""
+        policies.renew()
+        if isinstance(self._ranking, LevelRanking) and policies.levels is not None:
+            self._ranking.relevel(policies.levels)
+        self._look_at_all()
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
@@ -529,6 +550,7 @@ class FeasibleNodes:
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
+        policies = self._policies
         for row in distinct:
             if eligible[row]:
                 state = state_of(row)
@@ -543,6 +565,8 @@ class FeasibleNodes:
                     score = _NO
                 if score != _NO:
                     score += self._parts.of_row(row, state) - int(self._handicap[row])
+                    if policies is not None:
+                        score = policies.of_row(row, score)
                 self._ranking.set(row, score)
 
     def _look_at_all(self) -> None:
@@ -551,7 +575,7 @@ class FeasibleNodes:
         if len(rows) and self._all_eligible:
             # They are the first ones then, and a look at them as they lie costs half of one through their numbers.
             scores = self._scores(rows, self._states.first_states(len(rows)))
-            self._ranking.set_first(np.maximum(scores - self._handicap[: len(rows)], _NO))
+            self._ranking.set_first(self._final(rows, scores, self._handicap[: len(rows)]))
         else:
             self._refresh(rows)
 
@@ -559,8 +583,13 @@ class FeasibleNodes:
         """Evaluate rows again."""
         rows = rows[self._eligible[rows]]
         if len(rows):
-            scores = self._scores(rows, self._states.states(rows)) - self._handicap[rows]
-            self._ranking.set_many(rows, np.maximum(scores, _NO))
+            scores = self._scores(rows, self._states.states(rows))
+            self._ranking.set_many(rows, self._final(rows, scores, self._handicap[rows]))
+
+    def _final(self, rows: Ints, scores: Ints, below: Ints) -> Ints:
+        """Return the scores of rows, less what they are below those of their states, and as policies have them."""
+        final: Ints = np.maximum(scores - below, _NO)
+        return final if self._policies is None else self._policies.of_rows(rows, final)
 
     def _scores(self, rows: Ints, states: Ints) -> Ints:
         """Return the scores of rows in these states; of those in one state, the first is evaluated."""

@@ -10,13 +10,15 @@ looking at all of them.
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
 from kaicore.rules.numa.columns import Ints
 
+#: A score, or several.
+_Score = TypeVar("_Score", int, Ints)
 #: Score of a row that is not wanted.
 NEVER = -(2**62)
 #: Rows of a block: about the square root of the rows of a large cluster.
@@ -189,6 +191,12 @@ def parts_of(score: int) -> dict[str, int]:
         part, rest = divmod(rest, band.step)
         parts[band.name] = part + band.least
     return parts
+
+
+def with_part(score: _Score, band: Band, part: _Score) -> _Score:
+    """Return a score, or many, with another part in a band; none of them is `NEVER`."""
+    own = (score + _BIAS) // band.step % (band.most - band.least + 1) + band.least
+    return score + (part - own) * band.step
 
 
 def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) -> Ints:

@@ -23,6 +23,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.engine.policies.class_policies import NodePolicies
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.envelope import derived_id
 from kaicore.rules.model.placement import Placement
@@ -199,6 +200,7 @@ class Placer:
         rows: Flags | None = None,
         observer: PlacingObserver | None = None,
         room: RoomForWork | None = None,
+        policies: NodePolicies | None = None,
         cycle: str = "",
     ) -> None:
         """Args:
@@ -210,9 +212,11 @@ class Placer:
         rows: that pods are put on; None for all.
         observer: looks on; None for nobody.
         room: for recent work; None where it does not matter.
+        policies: the operator's that place pods; None without any.
         cycle: id of the cycle.
         """
         self.statement = statement
+        self._policies = policies
         self._cycle = cycle
         self._room = room
         self._rows = rows
@@ -241,6 +245,7 @@ class Placer:
                 doubts=self._doubts,
                 room=self._room,
                 counts=self._counts,
+                policies=None if self._policies is None else self._policies.of_class(pod_class, self.statement.columns),
                 charges=len(touched),
             )
         feasible.catch_up(touched)

@@ -8,6 +8,7 @@ from kaicore.errors import InvalidObject
 from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDemand, VolumeDemand
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
+from kaicore.rules.engine.policies.setting import PolicyWork
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, PodRules, QosClass, Toleration
 from kaicore.rules.model.quantity import CPU, MAX_AMOUNT, MEMORY, PODS, is_native
@@ -36,6 +37,7 @@ class PodClass(msgspec.Struct, frozen=True):
         marks: what one of its pods leaves on the node that it is charged to
             (`kaicore.rules.engine.constraints.pod_marks`).
         gpu_share: the parts of GPUs that each of its pods gets.
+        work: what policies know of its pods besides; None where no policy places pods.
     """
 
     key: str
@@ -56,6 +58,7 @@ class PodClass(msgspec.Struct, frozen=True):
     marks: tuple[str, ...] = ()
     devices: DeviceDemand = NO_DEVICES
     gpu_share: GpuShare | None = None
+    work: PolicyWork | None = None
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -161,6 +164,23 @@ def variant(
     return msgspec.structs.replace(
         base, key=key, selected=selected, volumes=volumes, flavors=flavors, marks=marks, devices=devices
     )
+
+
+#: A mark with the namespace of a pod, for policies that ask which namespaces have pods on a node.
+TENANT = "tenant/"
+
+
+def with_work(base: PodClass, work: PolicyWork, *, tenants: bool) -> PodClass:
+    """Return the class of those pods of a class of which policies know the same.
+
+    Args:
+        base: the class.
+        work: what they know.
+        tenants: whether any of them asks which namespaces have pods on a node.
+    """
+    key = f"{base.key}{_VARIANT}{sha256(_encoder.encode(work)).hexdigest()[:8]}"
+    marks = (*base.marks, TENANT + work.namespace) if tenants else base.marks
+    return msgspec.structs.replace(base, key=key, work=work, marks=marks)
 
 
 def base_key(key: str) -> str:

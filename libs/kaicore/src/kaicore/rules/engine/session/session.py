@@ -28,6 +28,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
+from kaicore.rules.engine.policies.cycle_policies import node_policies
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.cycle_record import CycleRecord, TopologyPlace
 from kaicore.rules.engine.session.reservations import Reservations, Suspended
@@ -80,6 +81,7 @@ class CyclePlacers:
         """
         self._input, self._config, self._pods, self._observer = cycle_input, config, pods, observer
         self._room = _room_for_work(cycle_input, columns, pods)
+        self._policies = node_policies(cycle_input, columns.present)
         self._left_by_claims: dict[int, Flags | None] = {}
         self._beside_by_claims: dict[int, Placer | None] = {}
         statement = Statement(columns)
@@ -199,6 +201,7 @@ class CyclePlacers:
             rows=rows,
             observer=self._observer,
             room=self._room,
+            policies=self._policies,
             cycle=self._input.cycle,
         )
 

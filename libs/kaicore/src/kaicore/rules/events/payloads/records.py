@@ -6,6 +6,20 @@ from kaicore.rules.events.payloads.base import Payload
 from kaicore.rules.events.payloads.decisions import ClassPending, GroupPending
 
 
+class PolicyLeftOut(Payload, frozen=True):
+    """A policy that a cycle left out.
+
+    Attributes:
+        policy: its name.
+        why: see `kaicore.rules.engine.policies.guarded.PolicyFailure`.
+        detail: the point, and what was wrong; without messages of errors, which differ between machines.
+    """
+
+    policy: str
+    why: str
+    detail: str = ""
+
+
 class CycleCompleted(Payload, frozen=True):
     """A cycle: what it was decided on, and what it decided.
 
@@ -22,6 +36,7 @@ class CycleCompleted(Payload, frozen=True):
         groups: the groups of the others that have reasons of their own, likewise.
         evicted: how many running pods it decided to evict.
         nominated: for how many waiting pods it decided to keep room.
+        policies_left_out: the policies that failed, in the order in which they did; the cycle was run without them.
     """
 
     cycle: str
@@ -37,6 +52,7 @@ class CycleCompleted(Payload, frozen=True):
     groups: tuple[GroupPending, ...] = ()
     evicted: int = 0
     nominated: int = 0
+    policies_left_out: tuple[PolicyLeftOut, ...] = ()
 
 
 class ConfigRecorded(Payload, frozen=True):

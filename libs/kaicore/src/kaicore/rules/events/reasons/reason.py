@@ -89,6 +89,7 @@ from kaicore.rules.events.reasons.pods_nearby import (
     VolumeNotReady,
     VolumeOutOfReach,
 )
+from kaicore.rules.events.reasons.policy import FilteredByPolicy, HeldByPolicy
 from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
 from kaicore.rules.events.reasons.provisioning import (
     ProvisioningClassNotAllowed,
@@ -260,4 +261,6 @@ Reason: TypeAlias = (
     | FitsIf
     | FitsAfter
     | TopologyHasNoRoom
+    | FilteredByPolicy
+    | HeldByPolicy
 )

@@ -1,0 +1,57 @@
+"""The classes as which pods are decided on where policies place pods: these tell pods of one class apart by their work.
+
+Queue, namespace and priority count, and the labels and annotations that a policy declares. Without policies that place
+pods, a pod's class is the state's. The class follows from the settings alone, not from the policies' code: so whoever
+has no code finds the recorded reasons of a pod, too.
+"""
+
+from collections.abc import Callable, Mapping
+
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.placement.pod_class import PodClass, with_work
+from kaicore.rules.engine.policies.setting import PolicyWork
+from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.views import ClusterView
+
+
+def classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[[PodEntry], PodClass]:
+    """Return what returns the class as which a pod is decided on now.
+
+    Args:
+        state: not to be changed while the function is used.
+        config: the shard's settings.
+    """
+    if not config.policies_place:
+        return state.class_of
+    placing = [one for one in config.policies if one.places]
+    labels = sorted({key for one in placing for key in one.pod_labels})
+    annotations = sorted({key for one in placing for key in one.pod_annotations})
+    tenants = any(one.tenants for one in placing)
+    made: dict[tuple[object, ...], PodClass] = {}
+
+    def class_of(entry: PodEntry) -> PodClass:
+        base, pod = state.class_of(entry), entry.pod
+        workload = state.workload_index.workloads.get(entry.group)
+        priority, preemptible = pod.priority, True
+        if workload is not None:
+            priority, preemptible = workload.group.priority, workload.group.preemptible
+        figures = pod.namespace, queue_name(state, entry), priority, preemptible
+        carried = tuple(pod.labels.get(key) for key in labels), tuple(pod.annotations.get(key) for key in annotations)
+        key = base.key, *figures, *carried
+        if key not in made:
+            work = PolicyWork(*figures, _found(pod.labels, labels), _found(pod.annotations, annotations))
+            made[key] = with_work(base, work, tenants=tenants)
+        return made[key]
+
+    return class_of
+
+
+def queue_name(state: ClusterView, entry: PodEntry) -> str:
+    """Return the name of the queue that pays for a pod; what its group says, where there is no such queue."""
+    name, namespace = state.queue_of(entry)
+    number = state.queue_registry.tree.find(name, namespace=namespace)
+    return name if number is None else state.queue_registry.tree.queues[number].name
+
+
+def _found(values: Mapping[str, str], keys: list[str]) -> dict[str, str]:
+    return {key: values[key] for key in keys if key in values}

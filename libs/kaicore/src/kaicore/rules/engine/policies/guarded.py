@@ -1,0 +1,134 @@
+"""One policy under guard: its answers are looked at before anybody uses them, and what is wrong has a typed reason.
+
+A policy is left out of a cycle that it makes fail, and the cycle is run again without it (`cycle_run.run_on`). Most
+failures follow from the state. Those of time and memory do not: the cycle's record tells them, and a replay leaves out
+what the record says.
+"""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from typing import TypeVar
+
+import numpy as np
+
+from kaicore.policy import MOST, Facts, Flags, Hold, Ints, Nodes, Point, Policy, Queue, Running, Waiting, Work
+from kaicore.rules.engine.policies.book import PolicyGuard, PolicyOverran
+from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.rules.events.payloads import PolicyLeftOut
+
+_Answer = TypeVar("_Answer")
+#: A text of a policy is no longer in the log.
+_LONGEST = 200
+_MOST_64 = 2**63
+
+
+class PolicyFailure(StrEnum):
+    """The failure for which a policy is left out of a cycle."""
+
+    RAISED = "Raised"
+    WRONG_ANSWER = "WrongAnswer"
+    CHANGED_INPUT = "ChangedInput"
+    TOO_SLOW = "TooSlow"
+    TOO_MUCH_MEMORY = "TooMuchMemory"
+
+
+#: Failures that do not follow from the state: a replay takes them from the record.
+OF_MACHINE = frozenset({PolicyFailure.TOO_SLOW, PolicyFailure.TOO_MUCH_MEMORY})
+
+
+class PolicyFailed(Exception):
+    """A policy failed; the cycle is to be run without it.
+
+    Attributes:
+        left_out: what the cycle's record says of it.
+    """
+
+    def __init__(self, left_out: PolicyLeftOut) -> None:
+        super().__init__(f"policy {left_out.policy}: {left_out.why}: {left_out.detail}")
+        self.left_out = left_out
+
+
+class GuardedPolicy:
+    """A policy of one cycle.
+
+    Attributes:
+        setting: as the configuration has it.
+        policy: the policy itself.
+    """
+
+    def __init__(self, setting: PolicySetting, policy: Policy, guard: PolicyGuard) -> None:
+        self.setting, self.policy, self._guard = setting, policy, guard
+
+    def has(self, point: Point) -> bool:
+        """Tell whether the policy defines a point."""
+        return point.value in self.setting.points
+
+    def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
+        """Return `Policy.filter`, as an array of this process."""
+        answer = self._run(Point.FILTER, lambda: self.policy.filter(nodes, work, facts))
+        if type(answer) is not np.ndarray or answer.dtype != np.bool_ or answer.shape != (len(nodes),):
+            raise self._wrong(Point.FILTER, f"expected {len(nodes)} truth values, got {_said(answer)}")
+        return answer.copy()
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        """Return `Policy.score`, as an array of this process."""
+        answer = self._run(Point.SCORE, lambda: self.policy.score(nodes, work, facts))
+        if type(answer) is not np.ndarray or answer.dtype.kind not in "iu" or answer.shape != (len(nodes),):
+            raise self._wrong(Point.SCORE, f"expected {len(nodes)} integers, got {_said(answer)}")
+        if len(answer) and not 0 <= int(answer.min()) <= int(answer.max()) <= MOST:
+            raise self._wrong(Point.SCORE, f"expected 0 to {MOST}, got {answer.min()} to {answer.max()}")
+        return answer.astype(np.int64)
+
+    def order(self, groups: Sequence[tuple[Waiting, Queue]], facts: Facts) -> list[int]:
+        """Return `Policy.order` of each group."""
+        answers = self._run(Point.ORDER, lambda: [self.policy.order(*group, facts) for group in groups])
+        return [self._integer(Point.ORDER, answer, -_MOST_64, _MOST_64 - 1) for answer in answers]
+
+    def admit(self, groups: Sequence[tuple[Waiting, Queue]], facts: Facts) -> list[Hold | None]:
+        """Return `Policy.admit` of each group."""
+        answers = self._run(Point.ADMIT, lambda: [self.policy.admit(*group, facts) for group in groups])
+        for answer in answers:
+            if answer is None:
+                continue
+            if type(answer) is not Hold or type(answer.reason) is not str:
+                raise self._wrong(Point.ADMIT, f"expected None or a Hold, got {_said(answer)}")
+            self._integer(Point.ADMIT, answer.until_us, 0, _MOST_64 - 1)
+        return [None if one is None else Hold(one.reason[:_LONGEST], int(one.until_us)) for one in answers]
+
+    def victims(self, running: Sequence[Running], facts: Facts) -> list[int]:
+        """Return `Policy.victims` of each group."""
+        answers = self._run(Point.VICTIMS, lambda: [self.policy.victims(group, facts) for group in running])
+        return [self._integer(Point.VICTIMS, answer, 0, MOST) for answer in answers]
+
+    def _run(self, point: Point, call: Callable[[], _Answer]) -> _Answer:
+        try:
+            return self._guard.run(self.setting.name, call)
+        except PolicyOverran as error:
+            raise self._failed(PolicyFailure.TOO_SLOW, f"{point}: {error}") from error
+        except (MemoryError, RecursionError) as error:
+            # How deep it may call depends on who called it.
+            raise self._failed(PolicyFailure.TOO_MUCH_MEMORY, f"{point}: {type(error).__name__}") from error
+        except (Exception, SystemExit, GeneratorExit) as error:
+            writes = isinstance(error, ValueError) and ("read-only" in str(error) or "WRITEABLE" in str(error))
+            why = PolicyFailure.CHANGED_INPUT if writes else PolicyFailure.RAISED
+            raise self._failed(why, f"{point}: {type(error).__name__}") from error
+
+    def _integer(self, point: Point, answer: object, least: int, most: int) -> int:
+        if isinstance(answer, bool | np.bool_) or not isinstance(answer, int | np.integer):
+            raise self._wrong(point, f"expected an integer, got {_said(answer)}")
+        if not least <= int(answer) <= most:
+            raise self._wrong(point, f"expected {least} to {most}, got {int(answer)}")
+        return int(answer)
+
+    def _wrong(self, point: Point, detail: str) -> PolicyFailed:
+        return self._failed(PolicyFailure.WRONG_ANSWER, f"{point}: {detail}")
+
+    def _failed(self, why: PolicyFailure, detail: str) -> PolicyFailed:
+        return PolicyFailed(PolicyLeftOut(policy=self.setting.name, why=why.value, detail=detail[:_LONGEST]))
+
+
+def _said(answer: object) -> str:
+    """Describe an answer without calling anything of it."""
+    if type(answer) is np.ndarray:
+        return f"{answer.dtype} of shape {answer.shape}"
+    return type(answer).__name__

@@ -1,0 +1,101 @@
+"""The nodes as policies see them: columns of a cycle, made when they are asked for, which nothing can write to."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from kaicore.policy import Flags, Ints, Nodes, Policy, Texts
+from kaicore.rules.engine.placement.node_columns import NodeColumns
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+_Vector = TypeVar("_Vector", Ints, Texts)
+
+
+class _Lazy(Mapping[str, _Vector]):
+    """Vectors by name, each made once."""
+
+    def __init__(self, names: Callable[[], Iterator[str]], make: Callable[[str], _Vector]) -> None:
+        self._names, self._make = names, make
+        self._made: dict[str, _Vector] = {}
+
+    def __getitem__(self, name: str) -> _Vector:
+        if name not in self._made:
+            if name not in self:
+                raise KeyError(name)
+            self._made[name] = self._make(name)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == one for one in self._names())
+
+    def __iter__(self) -> Iterator[str]:
+        return self._names()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._names())
+
+
+class NodeFacts:
+    """The nodes of one cycle's shard, for all its policies.
+
+    Attributes:
+        rows: the rows of the nodes, in the order of the policies' vectors.
+    """
+
+    def __init__(self, columns: NodeColumns, present: Flags, tenants: Mapping[str, Ints]) -> None:
+        """Args:
+        columns: as the cycle begins.
+        present: by row, whether it is a node of the shard.
+        tenants: by namespace, how many pods are charged to each row.
+        """
+        self._columns, self._tenants = columns, tenants
+        self.rows: Ints = np.flatnonzero(present[: len(columns.names)])
+        names = columns.names
+        self._names = tuple(names) if len(self.rows) == len(names) else tuple(names[row] for row in self.rows.tolist())
+        self._labels: dict[str, Texts] = {}
+        self._allocatable = self._amounts(columns, columns.allocatable)
+
+    def seen_by(self, policy: Policy, charged: NodeColumns, placed: Mapping[str, Ints]) -> Nodes:
+        """Return the nodes for a policy.
+
+        Args:
+            policy: the policy.
+            charged: with what is charged to the nodes: as the cycle begins, or now.
+            placed: by namespace, how many pods the cycle has placed on each row.
+        """
+        keys = policy.node_labels
+        return Nodes(
+            self._names,
+            labels=_Lazy(lambda: iter(keys), self._label),
+            allocatable=self._allocatable,
+            used=self._amounts(charged, charged.used),
+            pods=_Lazy(lambda: iter({*self._tenants, *placed}), lambda name: self._pods(name, placed))
+            if policy.tenants
+            else None,
+            inputs={name: {} for name in policy.inputs},
+        )
+
+    def _label(self, key: str) -> Texts:
+        vector = self._labels.get(key)
+        if vector is None:
+            codes, values = self._columns.label_values(key)
+            vector = self._labels[key] = _fixed(np.array([*values, ""], np.str_)[codes[self.rows]])
+        return vector
+
+    def _amounts(self, columns: NodeColumns, amounts: Ints) -> "_Lazy[Ints]":
+        known = columns.resources
+        return _Lazy(lambda: iter(known), lambda name: _fixed(amounts[self.rows, known[name]]))
+
+    def _pods(self, namespace: str, placed: Mapping[str, Ints]) -> Ints:
+        total = np.zeros(len(self._columns.names), np.int64)
+        for counts in (self._tenants.get(namespace), placed.get(namespace)):
+            if counts is not None:
+                total += counts[: len(total)]
+        return _fixed(total[self.rows])
+
+
+def _fixed(vector: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
+    """Return a copy in memory that nothing can make writeable."""
+    return np.frombuffer(vector.tobytes(), vector.dtype)
