@@ -445,11 +445,11 @@ class Scheduler:
 
     def _tell_policies(self, proposal: Proposal) -> None:
         """Say which policies a cycle left out, and why; in the log where these are others than in the last cycle."""
-        told = [f"policy {one.policy}: {one.why}: {one.detail}" for one in proposal.policies_left_out]
-        self._context.health.warn("policies", "; ".join(told))
-        if told and told != self._policies_told:
-            self._context.log.error("policies left out of cycles", policies=told, cycle=proposal.cycle)
-        self._policies_told = told
+        named = [f"policy {one.policy}: {one.why}: {one.detail}" for one in proposal.policies_left_out]
+        self._context.health.warn("policies", "; ".join(named))
+        if named and named != self._policies_told:
+            self._context.log.error("policies left out of cycles", policies=named, cycle=proposal.cycle)
+        self._policies_told = named
 
     async def _append(self, proposal: Proposal) -> None:
         """Append a cycle and fold up to it; for stale decisions there is another cycle."""

@@ -149,8 +149,8 @@ class _Checker:
         charged = _with_nodes(drawn, drawn.nodes.charged(row, drawn.work[0]))
         where = f"{drawn.what}, one pod more on {drawn.nodes.names[row]}"
         incrementally, anew = self._asked(policy, charged, where), self._asked(self.make(), charged, where)
-        told = f"{where}: {_shown(incrementally)} after it came, {_shown(anew)} anew"
-        self._note(Check.ANEW, _same(incrementally, anew), told)
+        said = f"{where}: {_shown(incrementally)} after it came, {_shown(anew)} anew"
+        self._note(Check.ANEW, _same(incrementally, anew), said)
         self.follows_charges |= not _same(anew, first)
 
     def _asked(self, policy: GuardedPolicy, drawn: Drawn, where: str) -> list[Any] | None:
@@ -162,7 +162,7 @@ class _Checker:
                 self.book.guard.begin()
                 answer = call()
             except PolicyFailed as failed:
-                problem = _told(failed)
+                problem = _failure_text(failed)
             self._note(Check.ANSWERS, not problem, f"{where}: {problem}")
             self._note(Check.UNCHANGED, _unchanged(before, given), f"{where}: it changes what it was given")
             if problem:
@@ -180,7 +180,7 @@ class _Checker:
                 try:
                     call()
                 except PolicyFailed as failed:
-                    self._note(Check.TIME, False, f"{drawn.what}: {_told(failed)}")
+                    self._note(Check.TIME, False, f"{drawn.what}: {_failure_text(failed)}")
                     return
                 fastest[number] = min(fastest.get(number, budget_s * 1e6), time.thread_time() - began)
         slowest_s = max(fastest.values())
@@ -261,7 +261,7 @@ def _calls(policy: GuardedPolicy, point: Point, drawn: Drawn) -> Iterator[tuple[
                 yield partial(of_groups, [group], facts), (*group, facts)
 
 
-def _told(failed: PolicyFailed) -> str:
+def _failure_text(failed: PolicyFailed) -> str:
     """Return why a policy failed, with what it raised."""
     cause = failed.__cause__
     return f"{failed.left_out.why}: {failed.left_out.detail}" + (f": {cause}" if cause is not None else "")
