@@ -13,6 +13,7 @@ from kaicore.rules.events.reasons import (
     node,
     numa,
     pods_nearby,
+    policy,
     promise,
     provisioning,
     queue,
@@ -58,6 +59,7 @@ _PARTS: dict[ModuleType, str] = {
     queue: "Queues",
     eviction: "Eviction and moving",
     promise: "Reserved starts",
+    policy: "Policies",
     provisioning: "Nodes that an autoscaler makes",
     reason: "What would make it schedulable",
 }

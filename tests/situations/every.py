@@ -5,6 +5,7 @@ from tests.situations import of_devices as _devices
 from tests.situations import of_groups as _groups
 from tests.situations import of_nodes as _nodes
 from tests.situations import of_pods_nearby as _nearby
+from tests.situations import of_policies as _policies
 from tests.situations import of_promises as _promises
 from tests.situations import of_provisioning as _provisioning
 from tests.situations import of_queues as _queues
@@ -13,6 +14,9 @@ from tests.situations import of_victims as _victims
 from tests.situations import of_zones as _zones
 
 #: The modules that register them.
-MODULES = (_devices, _groups, _nodes, _nearby, _promises, _provisioning, _queues, _topologies, _victims, _zones)
+MODULES = (
+    *(_devices, _groups, _nodes, _nearby, _policies, _promises, _provisioning, _queues, _topologies, _victims),
+    _zones,
+)
 
 __all__ = ["MODULES", "SITUATIONS"]

@@ -10,6 +10,7 @@ from kaicore.analysis.ask.counterfactuals.reason_details import details
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.policy import FilteredByPolicy, HeldByPolicy
 from kaicore.rules.events.reasons.queue import VictimWithinShare
 from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
@@ -27,13 +28,26 @@ from tests.workloads import Workloads
 REMEDIES = {FitsAfter, FitsIf}
 #: Leads a search to other victims, and is left with no pod.
 NEVER_GIVEN = {VictimWithinShare}
+#: Whoever answers has no code of policies.
+OF_POLICIES = (FilteredByPolicy, HeldByPolicy)
 
 
 def test_every_reason_has_a_situation() -> None:
     assert set(SITUATIONS) == set(typing.get_args(Reason)) - REMEDIES - NEVER_GIVEN
 
 
-@pytest.mark.parametrize("reason", SITUATIONS, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("reason", OF_POLICIES, ids=lambda one: one.__name__)
+def test_reasons_of_policies_are_found_and_no_change_is_tried_without_their_code(reason: type[CodedReason]) -> None:
+    situation = SITUATIONS[reason]()
+    state = situation.cluster.state
+    asked = Asked(state, situation.config, state.pods[situation.pod.uid])
+    (given,) = [one for one in asked.reasons if type(one) is reason][:1]
+    text = "; ".join((str(given), *details(asked, given)))
+    assert [word for word in situation.words if word not in text] == [], text
+    assert check(asked).tried == 0
+
+
+@pytest.mark.parametrize("reason", [one for one in SITUATIONS if one not in OF_POLICIES], ids=lambda one: one.__name__)
 def test_what_is_said_to_help_makes_the_pod_start(reason: type[CodedReason]) -> None:
     """A change that helps does the same on a copy on which others were tried before, and on a new one."""
     situation = SITUATIONS[reason]()

@@ -46,6 +46,7 @@ from kaicore.analysis.replay.past_states import PastStates
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.engine.policies.book import PolicyMismatch
 from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.hub.hub_state import HUB, without_hub
@@ -431,7 +432,8 @@ class Inquiry:
         """Return the groups that a recorded cycle took up, in its order.
 
         Raises:
-            UnknownSubject: another version of the engine decided it, or its configuration is not in the log.
+            UnknownSubject: another version of the engine decided it, or its configuration is not in the log, or the
+                code of its policies not in this process.
         """
         if cycle.engine_version != ENGINE_VERSION:
             raise UnknownSubject(
@@ -440,7 +442,10 @@ class Inquiry:
         config = await recorded_config(self.log, cluster, cycle.config_digest)
         if config is None:
             raise UnknownSubject(f"the configuration of cycle {cycle.cycle} is not in the log")
-        return tried_groups(await self._past_of(cluster).at(cycle.input_position), config, cycle)
+        try:
+            return tried_groups(await self._past_of(cluster).at(cycle.input_position), config, cycle)
+        except PolicyMismatch as error:
+            raise UnknownSubject(f"cycle {cycle.cycle}: {error}") from error
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something.

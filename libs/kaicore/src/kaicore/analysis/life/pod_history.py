@@ -19,6 +19,7 @@ from kaicore.errors import EventsRetired
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.why import choice_text, zones_text
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
+from kaicore.rules.engine.policies.book import PolicyMismatch
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -238,7 +239,10 @@ async def _decided(log: EventLog, cluster: str, placed: Event, state_near: State
         again = f"`kai replay --cycle {cycle.cycle}` runs it again"
         far = f"position {cycle.input_position} is too far from any snapshot; {again}"
         return DecidedPlacement(placed, decision, not_ranked=far)
-    scores = placement_scores(state, config, cycle=cycle.cycle, now=cycle.now, uid=decision.uid, node=decision.node)
+    try:
+        scores = placement_scores(state, config, cycle=cycle.cycle, now=cycle.now, uid=decision.uid, node=decision.node)
+    except PolicyMismatch as error:
+        return DecidedPlacement(placed, decision, not_ranked=str(error))
     why = "" if scores is not None else f"cycle {cycle.cycle} does not place it so when it is run again"
     return DecidedPlacement(placed, decision, scores, why)
 

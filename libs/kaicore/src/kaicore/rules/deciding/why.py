@@ -11,6 +11,7 @@ from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
+from kaicore.rules.engine.placement.pod_class import recorded_key
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -148,7 +149,8 @@ def work_text(eviction: payloads.EvictionDecided) -> str:
 
 
 def _cost_text(cost: payloads.EvictionCost) -> str:
-    return f"{cost.rank}/{cost.pods}/{cost.size}/{cost.minutes}"
+    extra = f"+{cost.policies}" if cost.policies else ""
+    return f"{cost.rank}{extra}/{cost.pods}/{cost.size}/{cost.minutes}"
 
 
 def verdict(entry: PodEntry | None, state: WorkView, *, scheduler_name: str) -> str:
@@ -193,9 +195,14 @@ def pending_reasons(entry: PodEntry, state: WorkView) -> list[CodedReason]:
         alone = SingleStartKind(workload.group.queue, workload.group.priority)
     return waiting_reasons(
         state.reasons.by_group.get(entry.group, {}),
-        state.reasons.by_class.get(state.class_of(entry).key, {}),
+        state.reasons.by_class.get(_class_key(entry, state), {}),
         alone=alone,
     )
+
+
+def _class_key(entry: PodEntry, state: WorkView) -> str:
+    reported = "" if entry.reported is None else entry.reported.pod_class
+    return recorded_key(state.class_of(entry).key, reported)
 
 
 def reasons_position(entry: PodEntry, state: WorkView) -> int:
@@ -206,7 +213,7 @@ def reasons_position(entry: PodEntry, state: WorkView) -> int:
     """
     if entry.stage is not Stage.WAITING or entry.group_problem is not None:
         return 0
-    by_class = state.reasons.by_class.get(state.class_of(entry).key, {})
+    by_class = state.reasons.by_class.get(_class_key(entry, state), {})
     shards = {*state.reasons.by_group.get(entry.group, {}), *by_class} & state.last_cycles.keys()
     return min((state.last_cycles[shard][1] for shard in shards), default=0)
 

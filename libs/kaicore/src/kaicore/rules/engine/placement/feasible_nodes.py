@@ -388,12 +388,16 @@ class FeasibleNodes:
         ranking = self._ranking.by_row
         rows = np.flatnonzero(ranking != _NO)
         preferred = self._constraints.preferences(ranking, never=np.int64(_NO))
-        if preferred is None:
-            return np.array(sorted(rows.tolist(), key=lambda row: -ranking[row]), np.int64)
-        rows = rows[preferred[rows] >= 0]
-        ordered: Ints = rows[np.lexsort((-ranking[rows], -preferred[rows]))]
-        if self._closeness.compares and len(ordered):
-            first = self._by_devices(np.where(preferred == preferred[ordered[0]], ranking, np.int64(_NO)))
+        policies, keys = self._policies, [ranking]
+        if policies is not None and policies.levels is not None:
+            keys.append(policies.levels)
+        if preferred is not None:
+            rows = rows[preferred[rows] >= 0]
+            keys.append(preferred)
+        ordered: Ints = rows[np.lexsort([-key[rows] for key in keys])]
+        if preferred is not None and self._closeness.compares and len(ordered):
+            most = np.where(preferred == preferred[ordered[0]], ranking, np.int64(_NO))
+            first = self._by_devices(most if policies is None else policies.preferred(most))
             ordered = np.concatenate([np.array(first, np.int64), ordered[~np.isin(ordered, first)]])
         return ordered
 
@@ -420,6 +424,7 @@ class FeasibleNodes:
             opened=-parts["opened"],
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
             full=abs(parts["full"]),
+            policies={} if self._policies is None else self._policies.scores_of(int(row)),
         )
 
     @property

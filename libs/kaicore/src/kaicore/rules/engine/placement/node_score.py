@@ -7,8 +7,8 @@ itself (`by_devices`). Rows are kept by score in blocks, each with its highest s
 looking at all of them.
 """
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
 
@@ -166,6 +166,7 @@ class RowScore:
         opened: how many GPUs are opened for it, up to 3.
         idle_devices: how many of its devices are free, for a pod that asks for none; the fewer the better.
         full: per mille in use of what the class asks for, afterwards; the more the better unless pods are spread.
+        policies: the scores of the operator's policies, by their names.
     """
 
     row: int
@@ -182,6 +183,7 @@ class RowScore:
     opened: int
     idle_devices: int
     full: int
+    policies: Mapping[str, int] = field(default_factory=dict)
 
 
 def parts_of(score: int) -> dict[str, int]:

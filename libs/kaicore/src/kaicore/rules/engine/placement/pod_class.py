@@ -70,6 +70,8 @@ class PodClass(msgspec.Struct, frozen=True):
 _NO_DEMAND = VolumeDemand()
 #: Between a class's key and what tells its variants apart.
 _VARIANT = "~"
+#: Between that and what policies know of the pods.
+_OF_WORK = "~~"
 
 
 class _Identity(msgspec.Struct, frozen=True):
@@ -178,9 +180,19 @@ def with_work(base: PodClass, work: PolicyWork, *, tenants: bool) -> PodClass:
         work: what they know.
         tenants: whether any of them asks which namespaces have pods on a node.
     """
-    key = f"{base.key}{_VARIANT}{sha256(_encoder.encode(work)).hexdigest()[:8]}"
+    key = f"{base.key}{_OF_WORK}{sha256(_encoder.encode(work)).hexdigest()[:8]}"
     marks = (*base.marks, TENANT + work.namespace) if tenants else base.marks
     return msgspec.structs.replace(base, key=key, work=work, marks=marks)
+
+
+def recorded_key(now: str, reported: str) -> str:
+    """Return under which class the reasons of a pod were recorded last.
+
+    Args:
+        now: key of the class that the pod is of, whatever policies know of it.
+        reported: key of the class as which it was decided on last, empty where it was not.
+    """
+    return reported if reported.startswith(now + _OF_WORK) else now
 
 
 def base_key(key: str) -> str:

@@ -6,7 +6,6 @@ on nothing that the cycle decides. A live one is asked again, about all nodes, o
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 
 import numpy as np
@@ -186,10 +185,9 @@ class ClassPolicies:
                 total += one.scores
         return np.minimum(total, MOST)
 
-    @cached_property
-    def by_policy(self) -> dict[str, Ints]:
-        """The scores by policy and row, for explanations."""
-        return {one.policy: one.scores for one in self.scores}
+    def scores_of(self, row: int) -> dict[str, int]:
+        """Return the scores of one row, by policy; for explanations."""
+        return {one.policy: int(one.scores[row]) for one in self.scores}
 
 
 def _work_of(pod_class: PodClass) -> Work:

@@ -9,6 +9,7 @@ from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.policies.book import PolicyGuard
 from kaicore.rules.engine.policies.class_policies import NodePolicies
+from kaicore.rules.engine.policies.group_policies import GroupPolicies
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
 from kaicore.rules.engine.policies.setting import PolicySetting
@@ -39,6 +40,11 @@ def node_policies(cycle_input: CycleInput, present: Flags) -> NodePolicies | Non
     columns = cycle_input.columns
     tenants = _tenants(cycle_input, columns) if any(one.policy.tenants for one in policies) else {}
     return NodePolicies(policies, NodeFacts(columns, present, tenants), columns, facts_of(cycle_input))
+
+
+def group_policies(cycle_input: CycleInput) -> GroupPolicies | None:
+    """Return the policies that decide about groups; None without any."""
+    return GroupPolicies(cycle_input, facts_of(cycle_input)) if cycle_input.policies else None
 
 
 def _tenants(cycle_input: CycleInput, columns: NodeColumns) -> Mapping[str, Ints]:

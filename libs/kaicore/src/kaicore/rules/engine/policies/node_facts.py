@@ -17,7 +17,8 @@ class _Lazy(Mapping[str, _Vector]):
     """Vectors by name, each made once."""
 
     def __init__(self, names: Callable[[], Iterator[str]], make: Callable[[str], _Vector]) -> None:
-        self._names, self._make = names, make
+        self._names: Callable[[], Iterator[str]] = names
+        self._make: Callable[[str], _Vector] = make
         self._made: dict[str, _Vector] = {}
 
     def __getitem__(self, name: str) -> _Vector:

@@ -28,7 +28,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
-from kaicore.rules.engine.policies.cycle_policies import node_policies
+from kaicore.rules.engine.policies.cycle_policies import group_policies, node_policies
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.cycle_record import CycleRecord, TopologyPlace
 from kaicore.rules.engine.session.reservations import Reservations, Suspended
@@ -261,6 +261,7 @@ class Session:
         observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try (`count_tried`).
         promise: the start that is promised to a group, which others must not delay; None where there is none.
+        policies: the operator's that decide about groups; None without any.
     """
 
     def __init__(
@@ -277,6 +278,9 @@ class Session:
         self.promise: PromisedStart | None = None
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)
+        self.policies = group_policies(cycle_input)
+        if self.policies is not None:
+            self.policies.settle(self.pending_groups)
         columns = _nodes_of(cycle_input, config, self.pods)
         namespace = config.gpu_reservation_namespace
         self.record = CycleRecord(cycle_input, pods=self.pods, nodes=columns.names, gpu_namespace=namespace)
@@ -414,6 +418,9 @@ class Session:
         """Return what was decided, and what is left, with the reasons."""
         if self.placers.due:
             self.record.wait_until(self.placers.due)
+        for one in self.pending_groups.values():
+            if one.held is not None and one.held.until_us:
+                self.record.wait_until(one.held.until_us)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
 
     @cached_property

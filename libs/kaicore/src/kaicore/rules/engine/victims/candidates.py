@@ -36,6 +36,7 @@ class Candidates:
         priorities = sorted({workload.group.priority for workload in workloads})
         self._ranks = {priority: rank for rank, priority in enumerate(priorities, 1)}
         self.workloads = {workload.group.key: workload for workload in workloads}
+        self._extra = {} if session.policies is None else session.policies.extra_costs(self.workloads)
         #: How many pods are evicted, by group and leaf.
         self._evicted: dict[str, dict[str, int]] = {}
         #: Keys of groups of which nothing may be evicted in the present search.
@@ -46,7 +47,7 @@ class Candidates:
         self._victim_sets: dict[str, dict[str, VictimSet | None]] = {}
         #: What it costs to evict the pod of a group that has no other, by group, as long as its set was not asked for.
         self._lone_costs: dict[str, int | None] = {}
-        self._lone_bases: dict[tuple[int, Ending, str], int] = {}
+        self._lone_bases: dict[tuple[int, Ending, str, int], int] = {}
         self._sums: tuple[Ints, Ints, dict[int, int]] | None = None
         #: Rows of which the sums are to be worked out anew.
         self._outdated: set[int] = set()
@@ -129,11 +130,12 @@ class Candidates:
         if member.group in self._protected:
             return None
         ending = Ending.FAILS if self._session.failures.refuse((member,)) else Ending.ENDS
-        key = workload.group.priority, ending, member.class_key
+        extra = self._extra.get(member.group, 0)
+        key = workload.group.priority, ending, member.class_key, extra
         base = self._lone_bases.get(key)
         if base is None:
             rank, size = self._ranks[workload.group.priority], self._session.pods.size_of(member)
-            base = self._lone_bases[key] = cost_of(rank=rank, ending=ending, pods=1, size=size, minutes=0)
+            base = self._lone_bases[key] = cost_of(rank=rank, ending=ending, pods=1, size=size, minutes=0, extra=extra)
         return base + min(minutes_lost(member, now=self._session.cycle_input.now), MOST_MINUTES)
 
     def _lone_set(self, member: Member) -> VictimSet | None:
@@ -170,6 +172,7 @@ class Candidates:
             pods=len(all_members),
             size=sum(self._session.pods.size_of(other) for other in all_members),
             minutes=sum(minutes_lost(other, now=self._session.cycle_input.now) for other in all_members),
+            extra=sum(self._extra.get(one.group.key, 0) for one, _ in parts),
         )
         return VictimSet(tuple(parts), all_members, cost, shrinks)
 

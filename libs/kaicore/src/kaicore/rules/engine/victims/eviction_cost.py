@@ -1,12 +1,13 @@
 """The cost of evicting pods, and the evictions that budgets and Jobs allow.
 
-A cost is one integer, so that costs add up and compare. It has four figures, each above all that come after it:
+A cost is one integer, so that costs add up and compare. It has five figures, each above all that come after it:
 
 1. the rank of the priority among all candidates, times the severity of the end (`Ending`);
-2. the number of pods that go;
-3. their size: of each pod its largest share of any resource of the largest node, in ten-thousandths, rounded up. Pod
+2. what the operator's policies add for the groups that the pods are of (`kaicore.policy.Policy.victims`);
+3. the number of pods that go;
+4. their size: of each pod its largest share of any resource of the largest node, in ten-thousandths, rounded up. Pod
    slots do not count. So of two victims the smaller goes where both suffice;
-4. the minutes of work that are lost, up to `MOST_MINUTES` for pods that go together: of each pod since its last
+5. the minutes of work that are lost, up to `MOST_MINUTES` for pods that go together: of each pod since its last
    checkpoint (`LAST_CHECKPOINT_ANNOTATION`), or since it runs.
 
 Equal costs are ordered by name, first name first.
@@ -139,7 +140,7 @@ def failures_text(left: int | None) -> str:
 MOST_MINUTES = 2**16 - 1
 #: A minute, and what is above it: each has room for the sum of many victims.
 _MINUTE, _SIZE, POD = 1, 2**24, 2**52
-_RANK = 2**72
+_EXTRA, _RANK = 2**72, 2**96
 
 #: Parts of the largest node in which sizes are counted.
 _PARTS = 10_000
@@ -157,7 +158,7 @@ class Ending(IntEnum):
     """A Job of its pods fails for good, for it counts the evictions and bears no more failures."""
 
 
-def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) -> int:
+def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int, extra: int = 0) -> int:
     """Return the cost of pods that go together.
 
     Args:
@@ -166,14 +167,19 @@ def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int) ->
         pods: how many they are.
         size: see `PodSizes`, summed over the pods.
         minutes: of work that they lose, summed over the pods.
+        extra: what policies add, summed over those groups.
     """
-    return rank * ending * _RANK + pods * POD + size * _SIZE + min(minutes, MOST_MINUTES) * _MINUTE
+    return rank * ending * _RANK + extra * _EXTRA + pods * POD + size * _SIZE + min(minutes, MOST_MINUTES) * _MINUTE
 
 
 def cost_parts(cost: int) -> EvictionCost:
     """Return the figures of a cost, as the log records them."""
     return EvictionCost(
-        rank=cost // _RANK, pods=cost % _RANK // POD, size=cost % POD // _SIZE, minutes=cost % _SIZE // _MINUTE
+        rank=cost // _RANK,
+        policies=cost % _RANK // _EXTRA,
+        pods=cost % _EXTRA // POD,
+        size=cost % POD // _SIZE,
+        minutes=cost % _SIZE // _MINUTE,
     )
 
 

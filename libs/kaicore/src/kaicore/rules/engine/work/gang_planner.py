@@ -145,6 +145,8 @@ class GangPlanner:
             asked = self._input.topology_of(pending_group.group)
             if isinstance(asked, CodedReason):
                 return [], (asked,)
+        if pending_group.held is not None:
+            return [], (pending_group.held,)
         step = pending_group.step()
         if step.missing:
             incomplete = GangIncomplete(min_pods=step.wanted, ready_pods=step.wanted - step.missing)

@@ -4,7 +4,11 @@ from collections.abc import Iterable
 
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.work.workload import Member, Step, Workload
+from kaicore.rules.events.reasons.policy import HeldByPolicy
 from kaicore.rules.events.reasons.reason import Reason
+
+#: More ranks than a queue has groups.
+_RANKS = 2**32
 
 
 class PendingGroup:
@@ -26,6 +30,8 @@ class PendingGroup:
         reasons: why it goes no further.
         blocked: whether this cycle is done with it.
         deferred: whether it fits where another replica is to decide first, and waits for that.
+        rank: its place among the groups of its queue with its priority, by the operator's policies; 0 without any.
+        held: why such a policy does not let it start; None where none holds it.
     """
 
     __slots__ = (
@@ -35,11 +41,13 @@ class PendingGroup:
         "counts",
         "deferred",
         "group",
+        "held",
         "held_back",
         "key",
         "moved",
         "nominated",
         "priority",
+        "rank",
         "reasons",
         "started_by",
         "waiting",
@@ -69,6 +77,8 @@ class PendingGroup:
         self.reasons: tuple[Reason, ...] = ()
         self.blocked = False
         self.deferred = False
+        self.rank = 0
+        self.held: HeldByPolicy | None = None
         self._step: Step | None = None
 
     def step(self) -> Step:
@@ -80,6 +90,12 @@ class PendingGroup:
     def forget_step(self) -> None:
         """Work out the next step anew, since the group's pods have changed."""
         self._step = None
+
+    def hold(self, reason: HeldByPolicy) -> None:
+        """Let no pod of it start in this cycle."""
+        self.held, self.held_back = reason, self.held_back + len(self.unplaced)
+        self.waiting = {}
+        self.forget_step()
 
     def take(self, members: Iterable[Member]) -> None:
         """Count pods of a step as started, or as nominated."""
@@ -113,14 +129,14 @@ class PendingGroup:
 
     @property
     def order_key(self) -> tuple[int, int, int, str, str, str]:
-        """The group's place in its queue: priority, groups that have not started before others, age, name.
+        """The group's place in its queue: priority, groups that have not started before others, rank, age, name.
 
         A group that was moved stands as if it were the oldest: it had its place already.
         """
         group = self.group
         started = bool(self.counts) and self.workload.satisfied(self.counts)
         created_at = 0 if self.moved else group.created_at
-        return -self.priority, int(started), created_at, group.namespace, group.name, group.key
+        return -self.priority, int(started) * _RANKS + self.rank, created_at, group.namespace, group.name, group.key
 
     @property
     def reservation_order_key(self) -> tuple[int, int, str, str, str]:

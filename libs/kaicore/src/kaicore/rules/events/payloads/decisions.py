@@ -219,12 +219,14 @@ class EvictionCost(msgspec.Struct, frozen=True, omit_defaults=True):
         pods: how many pods go.
         size: what they hold, in ten-thousandths of the largest node.
         minutes: of work that they lose, summed over the pods: since the last checkpoint of each, or since it runs.
+        policies: what the operator's policies add; it decides after the rank.
     """
 
     rank: int = 0
     pods: int = 0
     size: int = 0
     minutes: int = 0
+    policies: int = 0
 
 
 class EvictionDecided(Payload, frozen=True):

@@ -1,0 +1,178 @@
+"""The policies' say about groups: their order within their queue, what holds them, and the extra cost of victims.
+
+Each policy is asked once per cycle about all groups together, in the order of their keys. An order before priority
+makes the groups of a queue exchange their priorities' places: the first by the policy comes as the one with the highest
+priority would, so the queue stands among other queues as it did. What may be evicted goes by the groups' own priority.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from kaicore.policy import MOST, Facts, Point, Queue, Running, Waiting
+from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.rules.engine.policies.guarded import GuardedPolicy
+from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.workload import Member, Workload
+from kaicore.rules.events.reasons.policy import HeldByPolicy
+from kaicore.rules.model.gpu_share import GPU, WHOLE
+from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.tree import UNLIMITED, thousandths_of_gpus
+
+_SECOND_US = 1_000_000
+
+
+class GroupPolicies:
+    """The policies of one cycle that decide about groups."""
+
+    def __init__(self, cycle_input: CycleInput, facts: Facts) -> None:
+        """Args:
+        cycle_input: what the cycle decides on; its accounts as the cycle begins.
+        facts: of the cycle.
+        """
+        self._input, self._facts = cycle_input, facts
+        self._queues: dict[str, Queue] = {}
+
+    def settle(self, pending_groups: Mapping[str, PendingGroup]) -> None:
+        """Hold groups, and put the others of each queue in the order that policies give them."""
+        groups = [pending_groups[key] for key in sorted(pending_groups)]
+        self._hold(groups)
+        self._order(groups)
+
+    def extra_costs(self, workloads: Mapping[str, Workload]) -> dict[str, int]:
+        """Return the extra cost of taking pods from running groups, by key; without those of which it is 0."""
+        costs: dict[str, int] = {}
+        for policy in self._with(Point.VICTIMS):
+            keys = [key for key in sorted(workloads) if self._decides(policy, workloads[key])]
+            asked = [self._running(workloads[key], policy) for key in keys]
+            for key, cost in zip(keys, policy.victims(asked, self._facts), strict=True):
+                costs[key] = min(costs.get(key, 0) + cost, MOST)
+        return {key: cost for key, cost in costs.items() if cost}
+
+    def _hold(self, groups: Iterable[PendingGroup]) -> None:
+        """Hold groups for which no room is reserved yet; the first policy that holds one is its reason."""
+        waiting = [one for one in groups if any(one.waiting.values()) and not one.nominated]
+        for policy in self._with(Point.ADMIT):
+            asked = [one for one in waiting if one.held is None and self._decides(policy, one.workload)]
+            answers = policy.admit([self._facts_of(one, policy) for one in asked], self._facts)
+            for one, hold in zip(asked, answers, strict=True):
+                if hold is not None:
+                    until = hold.until_us if hold.until_us > self._input.now else 0
+                    one.hold(HeldByPolicy(policy=policy.setting.name, why=hold.reason, until_us=until))
+
+    def _order(self, groups: Sequence[PendingGroup]) -> None:
+        by_queue: dict[str, list[PendingGroup]] = {}
+        for one in groups:
+            by_queue.setdefault(self._input.accounts.queue_of(one.group), []).append(one)
+        policies = self._with(Point.ORDER)
+        for queue, own in sorted(by_queue.items()) if policies else ():
+            before: dict[str, tuple[int, ...]] = {one.key: () for one in own}
+            after = dict(before)
+            for policy in policies:
+                if policy.setting.decides_for(queue):
+                    answers = policy.order([self._facts_of(one, policy) for one in own], self._facts)
+                    places = before if policy.policy.order_before_priority else after
+                    for one, place in zip(own, answers, strict=True):
+                        places[one.key] += (place,)
+            _rank(own, lambda one, before=before: before[one.key], lambda one, after=after: after[one.key])
+
+    def _with(self, point: Point) -> list[GuardedPolicy]:
+        return [one for one in self._input.policies if one.has(point)]
+
+    def _decides(self, policy: GuardedPolicy, workload: Workload) -> bool:
+        return policy.setting.decides_for(self._input.accounts.queue_of(workload.group))
+
+    def _facts_of(self, pending_group: PendingGroup, policy: GuardedPolicy) -> tuple[Waiting, Queue]:
+        group, now, members = pending_group.group, self._input.now, pending_group.unplaced
+        queue = self._input.accounts.queue_of(group)
+        if queue not in self._queues:
+            self._queues[queue] = queue_facts(self._input.accounts, queue)
+        labels, annotations = _declared(members or pending_group.workload.waiting.values(), policy)
+        created_us = group.created_at * _SECOND_US
+        waiting = Waiting(
+            key=group.key,
+            namespace=group.namespace,
+            queue=queue,
+            priority=group.priority,
+            created_us=created_us,
+            waited_us=max(now - created_us, 0),
+            pods=len(members),
+            gpus=sum(_gpus(member) for member in members),
+            used_gpu_seconds=sum(_used(member, now) for member in pending_group.workload.active.values()),
+            labels=labels,
+            annotations=annotations,
+        )
+        return waiting, self._queues[queue]
+
+    def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
+        group, now, members = workload.group, self._input.now, workload.active.values()
+        labels, annotations = _declared(members, policy)
+        return Running(
+            key=group.key,
+            namespace=group.namespace,
+            queue=self._input.accounts.queue_of(group),
+            priority=group.priority,
+            pods=len(members),
+            gpus=sum(_gpus(member) for member in members),
+            running_us=max((now - one.running_since for one in members if one.running_since), default=0),
+            lost_us=max((now - one.work_since for one in members if one.work_since), default=0),
+            labels=labels,
+            annotations=annotations,
+        )
+
+
+def queue_facts(accounts: CycleQueues, name: str) -> Queue:
+    """Return what policies know of a queue; nothing but its name where there is no such queue, or no GPUs."""
+    tree = accounts.accounts.tree
+    number = tree.find(name)
+    if number is None or GPU not in tree.resources:
+        return Queue(name=name)
+    place = tree.resources.index(GPU)
+    unit = tree.units[place]
+
+    def thousandths(amount: int) -> int:
+        return -1 if amount >= UNLIMITED else amount * WHOLE // unit
+
+    return Queue(
+        name=name,
+        quota=thousandths(tree.quotas[number][place]),
+        used=thousandths(accounts.accounts.used[number][place]),
+        fair_share=thousandths(accounts.accounts.shares.fair[number][place]),
+    )
+
+
+def _rank(
+    groups: list[PendingGroup],
+    before: Callable[[PendingGroup], tuple[int, ...]],
+    after: Callable[[PendingGroup], tuple[int, ...]],
+) -> None:
+    """Put the groups of a queue in order: by the places before priority, then by priority, then by those after it."""
+    if len({before(one) for one in groups}) > 1:
+        priorities = sorted((one.priority for one in groups), reverse=True)
+        groups.sort(key=lambda one: (before(one), -one.priority))
+        for one, priority in zip(groups, priorities, strict=True):
+            one.priority = priority
+    places = {place: number for number, place in enumerate(sorted({(before(one), after(one)) for one in groups}))}
+    for one in groups:
+        one.rank = places[before(one), after(one)]
+
+
+def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
+    setting = policy.setting
+    first = min((member.pod for member in members), key=lambda pod: pod.name, default=None)
+    if first is None or not (setting.pod_labels or setting.pod_annotations):
+        return {}, {}
+    labels = {key: first.labels[key] for key in setting.pod_labels if key in first.labels}
+    annotations = {key: first.annotations[key] for key in setting.pod_annotations if key in first.annotations}
+    return MappingProxyType(labels), MappingProxyType(annotations)
+
+
+def _gpus(member: Member) -> int:
+    parts = sum(part.milli for part in member.gpus) if member.node else 0
+    return thousandths_of_gpus(member.requests) + parts
+
+
+def _used(member: Member, now: int) -> int:
+    """Return the GPU-seconds that a running pod has had so far."""
+    since = member.running_since
+    return _gpus(member) * (max(now - since, 0) // _SECOND_US) // WHOLE if since else 0
