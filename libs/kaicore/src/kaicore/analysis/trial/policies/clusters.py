@@ -135,10 +135,10 @@ def draw(
         inputs={} if bare else {name: _input(random) for name in policy.inputs if random.random() < 0.7},
     )
     queues = [_queue(random, name) for name in ("team", "batch")]
-    works = [_work(policy, random, bare=bare) for _ in range(works)]
+    classes = [_work(policy, random, bare=bare) for _ in range(works)]
     groups = [(_waiting(policy, random, facts, bare=bare), queues[number % 2]) for number in range(4)]
     running = [_running(policy, random, bare=bare) for _ in range(4)]
-    return Drawn(what, _nodes(policy, random, size, bare=bare, full=full), works, groups, running, facts)
+    return Drawn(what, _nodes(policy, random, size, bare=bare, full=full), classes, groups, running, facts)
 
 
 def _nodes(policy: Policy, random: np.random.Generator, size: int, *, bare: bool, full: bool) -> DrawnNodes:
