@@ -236,7 +236,10 @@ def _told_apart(commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
 #: They ask no server: `tests/unit/cli/test_documented_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
 #: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
-DECIDES_ANEW = ("kai what-if history", "kai what-if policies", "kai policy try", "kai what-if --from", "kai replay --from")
+DECIDES_ANEW = (
+    *("kai what-if history", "kai what-if policies", "kai what-if --from"),
+    *("kai policy try", "kai replay --from"),
+)
 
 
 def short() -> list[tuple[str, str]]:
