@@ -1,0 +1,81 @@
+"""Policies as files and entry points: found, looked through before they run, checked, and recorded by their source."""
+
+from pathlib import Path
+
+import pytest
+from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policies import load_policy
+from kaicore.runtime.shard_settings import read_shard_settings
+
+SOURCE = """
+import numpy as np
+from kaicore.policy import NoArguments, Policy
+
+
+class SpotLast(Policy):
+    name, version, node_labels = "spot-last", "2", ("spot",)
+
+    class Arguments(NoArguments):
+        weight: int = 500
+
+    def score(self, nodes, work, facts):
+        return np.where(nodes.labels("spot") == "true", 0, self.arguments.weight)
+"""
+
+
+def test_settings_name_a_file_and_record_its_digest_and_all_arguments(tmp_path: Path) -> None:
+    (tmp_path / "spot.py").write_text(SOURCE)
+    settings, book = tmp_path / "settings.yaml", PolicyBook()
+    settings.write_text("policies:\n- {file: spot.py, arguments: {weight: 7}, queues: [research]}\n")
+    config = read_shard_settings(settings, book)
+    (policy,) = config.policies
+    assert (policy.name, policy.version, policy.arguments) == ("spot-last", "2", {"weight": 7})
+    assert (policy.queues, policy.points) == (("research",), ("score",))
+    ((_, loaded),) = book.policies(config.policies)
+    assert loaded.arguments.weight == 7
+    assert EngineConfig.recorded(config.document()) == config
+    (tmp_path / "spot.py").write_text(SOURCE + "# another\n")
+    assert read_shard_settings(settings).digest() != config.digest()
+
+
+def test_settings_without_policies_have_the_digest_that_they_had() -> None:
+    assert "policies" not in EngineConfig().document()
+
+
+@pytest.mark.parametrize(
+    ("source", "problem"),
+    [
+        ("import socket\n" + SOURCE, "may not import socket"),
+        ("from os import path\n" + SOURCE, "may not import os"),
+        ("from numpy import random\n" + SOURCE, "may not import numpy.random"),
+        (SOURCE + "    other = np.random.rand\n", "may not use random"),
+        (SOURCE + "OPENED = open('/etc/passwd')\n", "may not use open"),
+        (SOURCE + "1 / 0\n", "ZeroDivisionError"),
+        (SOURCE + "def broken(:\n", "invalid syntax"),
+        (SOURCE.replace("SpotLast(Policy)", "SpotLast"), "has none"),
+        (SOURCE.replace('"spot-last"', '"Spot Last"'), "name: lower case"),
+        (SOURCE.replace("def score", "def scores"), "defines no point"),
+        (SOURCE.replace("node_labels = ", "band = ").replace('("spot",)', '"names"'), "band: must be one of"),
+    ],
+)
+def test_a_file_that_cannot_be_a_policy_is_refused_by_name_and_line(tmp_path: Path, source: str, problem: str) -> None:
+    file = tmp_path / "spot.py"
+    file.write_text(source)
+    with pytest.raises(ConfigurationError, match=problem) as refused:
+        load_policy(str(file))
+    assert str(file) in str(refused.value)
+
+
+def test_arguments_and_entry_points_that_do_not_exist_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "spot.py"
+    file.write_text(SOURCE)
+    with pytest.raises(ConfigurationError, match=r"arguments: wait: .*not permitted"):
+        load_policy(str(file), {"wait": 3})
+    with pytest.raises(ConfigurationError, match="no installed package has it"):
+        load_policy("nobody-has-this")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("policies:\n- {file: spot.py}\n- {file: spot.py}\n")
+    with pytest.raises(ConfigurationError, match="is there twice"):
+        read_shard_settings(settings)

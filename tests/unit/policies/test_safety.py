@@ -1,0 +1,169 @@
+"""A policy that fails is left out of the cycle with a typed reason; the cycle goes on, and a replay agrees."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from kaicore.policy import Facts, Nodes, Policy, Queue, Waiting, Work
+from kaicore.rules.deciding.cycle_run import LeftOut
+from kaicore.runtime.policy_guard import TimeAndMemory
+
+from tests.factory import pod
+from tests.policies import WithPolicies
+
+GPU = "nvidia.com/gpu"
+
+
+class Failing(Policy):
+    """Makes of the nodes what `answer` says."""
+
+    name = "failing"
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
+        return self.answer(nodes)
+
+    def answer(self, nodes: Nodes) -> Any:
+        raise NotImplementedError
+
+
+class Raises(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        return nodes.labels("undeclared")
+
+
+class Ends(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        raise SystemExit
+
+
+class TooShort(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        return np.zeros(1, np.int64)
+
+
+class Fractions(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        return np.full(len(nodes), 0.5)
+
+
+class TooHigh(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        return np.full(len(nodes), 1001)
+
+
+class AList(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        return [0] * len(nodes)
+
+
+class Writes(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        used = nodes.used(GPU)
+        used[:] = 0
+        return used
+
+
+class Unlocks(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        used = nodes.used(GPU)
+        used.flags.writeable = True
+        return used
+
+
+class Loops(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        while True:
+            try:
+                len(nodes)
+            except Exception:
+                continue
+
+
+class Hoards(Failing):
+    def answer(self, nodes: Nodes) -> Any:
+        kept = []
+        while True:
+            kept.append(np.ones(1 << 24, np.int64))
+
+
+class OrdersByText(Policy):
+    name = "failing"
+
+    def order(self, group: Waiting, queue: Queue, facts: Facts) -> Any:
+        return group.key
+
+
+class Good(Policy):
+    name, node_labels = "good", ("best",)
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
+        return np.where(nodes.labels("best") == "true", 1000, 0)
+
+
+def cluster(kind: type[Policy], **options: Any) -> WithPolicies:
+    made = WithPolicies(Good, kind, **options)
+    made.add_node("n0", cpu=64, gpu=8)
+    made.add_node("n1", cpu=64, gpu=8, labels={"best": "true"})
+    made.add_pod(pod("one", cpu=1, gpu=1))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("kind", "why", "detail"),
+    [
+        (Raises, "Raised", "score: Undeclared"),
+        (Ends, "Raised", "score: SystemExit"),
+        (TooShort, "WrongAnswer", "score: expected 2 integers, got int64 of shape (1,)"),
+        (Fractions, "WrongAnswer", "score: expected 2 integers, got float64 of shape (2,)"),
+        (TooHigh, "WrongAnswer", "score: expected 0 to 1000, got 1001 to 1001"),
+        (AList, "WrongAnswer", "score: expected 2 integers, got list"),
+        (Writes, "ChangedInput", "score: ValueError"),
+        (Unlocks, "ChangedInput", "score: ValueError"),
+        (OrdersByText, "WrongAnswer", "order: expected an integer, got str"),
+    ],
+)
+def test_a_failing_policy_is_left_out_and_the_others_decide(kind: type[Policy], why: str, detail: str) -> None:
+    made = cluster(kind)
+    proposal = made.decided()
+    (left_out,) = proposal.policies_left_out
+    assert (left_out.policy, left_out.why, left_out.detail) == ("failing", why, detail)
+    assert made.placed(proposal.result) == {"one": "n1"}
+    assert proposal.left_out == LeftOut()
+    assert made.replayed().differences == []
+
+
+@pytest.mark.parametrize(("kind", "why"), [(Loops, "TooSlow"), (Hoards, "TooMuchMemory")])
+def test_a_policy_without_bounds_is_ended_and_a_replay_follows_the_record(kind: type[Policy], why: str) -> None:
+    made = cluster(kind, guard=TimeAndMemory(budget_s=0.2 if kind is Loops else 60.0, memory_bytes=1 << 29))
+    proposal = made.decided()
+    (left_out,) = proposal.policies_left_out
+    assert (left_out.policy, left_out.why) == ("failing", why)
+    assert made.placed(proposal.result) == {"one": "n1"}
+    # A replay has no guard, and would never end if it asked the policy.
+    unguarded = WithPolicies(Good, kind).book
+    assert made.replayed(unguarded).differences == []
+
+
+def test_a_policy_that_overran_is_not_asked_for_a_while() -> None:
+    now, guard = [0.0], None
+    guard = TimeAndMemory(budget_s=0.2, rest_s=600, monotonic=lambda: now[0])
+    made = cluster(Good, guard=guard)
+    assert made.decided().policies_left_out == ()
+
+
+def test_a_policy_cannot_place_what_a_fixed_rule_refuses() -> None:
+    class Everywhere(Policy):
+        name = "everywhere"
+
+        def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
+            return np.ones(len(nodes), np.bool_)
+
+        def score(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
+            return np.array([1000 if name == "full" else 0 for name in nodes.names])
+
+    made = WithPolicies(Everywhere)
+    made.add_node("full", cpu=64, gpu=8, unschedulable=True)
+    made.add_node("small", cpu=64, gpu=1)
+    made.add_pod(pod("one", cpu=1, gpu=1))
+    made.add_pod(pod("two", cpu=1, gpu=1))
+    assert made.nodes_of() == {"one": "small"}
