@@ -159,13 +159,8 @@ def simulate_command(
     if cycles is not None and cycles < 0:
         raise ConfigurationError(f"--cycles: must be 0 or more: {cycles}")
     policies = PolicyBook(TimeAndMemory())
-    settings = _settings(
-        read_shard_settings(scheduler_config, policies),
-        scheduler_name=scheduler_name,
-        strategy=strategy,
-        ignore=ignore,
-        numa=numa,
-    )
+    config = read_shard_settings(scheduler_config, policies)
+    settings = _settings(config, scheduler_name=scheduler_name, strategy=strategy, ignore=ignore, numa=numa)
     model = find_kubelets(profile) if kubelet or profile is not None else None
     reading = read_files(list(files))
     objects = reading.objects

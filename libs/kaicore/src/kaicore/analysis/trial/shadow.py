@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 import msgspec
@@ -331,7 +331,7 @@ class ShadowReport(_Part, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-async def shadow_report(
+async def shadow_report(  # long: one line for each field of the report
     log: EventLog,
     cluster: str,
     model: KubeletModel,
@@ -366,18 +366,14 @@ async def shadow_report(
     config = await _config(log, cluster, records)
     first = await position_of(log, cluster, parse_moment(since)) if since else records[0].input_position
     state = await state_at(log, cluster, first)
-    begin, comparison = state.recorded_at, ShadowComparison(state, config, records, policies=policies)
+    begin, trajectory = state.recorded_at, None
+    comparison = ShadowComparison(state, config, records, policies=policies)
     await _compare(comparison, state, log, last, progress)
     bound = list(comparison.bound.values())
-    trajectory = None
     if simulate:
-        own = comparison.beside_own
-        patch = _with_policies(config) if own else _as_set(config)
-        question = HistoryQuestion(since=str(first + 1), until=str(last), patches=(patch,))
-        later, stand_in = _later(progress), None if own else _stand_in(config)
-        trajectory = await compare_history(
-            log, cluster, question, model, set_as=stand_in, policies=policies, progress=later
-        )
+        question, set_as = _question(config, first + 1, last, beside_own=comparison.beside_own)
+        asking = partial(compare_history, log, cluster, question, model, set_as=set_as)
+        trajectory = await asking(policies=policies, progress=_later(progress))
     return ShadowReport(
         cluster=cluster,
         scheduler=config.scheduler_name,
@@ -442,6 +438,15 @@ async def _config(log: EventLog, cluster: str, records: Sequence[ShadowDecided])
     if document is None:
         document = (await state_at(log, cluster, records[-1].input_position)).configs[digest]
     return EngineConfig.recorded(document)
+
+
+def _question(
+    config: EngineConfig, first: int, last: int, *, beside_own: bool
+) -> tuple[HistoryQuestion, EngineConfig | None]:
+    """Return what is asked of the window, and the settings of the baseline; None for the recorded ones."""
+    patch = _with_policies(config) if beside_own else _as_set(config)
+    question = HistoryQuestion(since=str(first), until=str(last), patches=(patch,))
+    return question, None if beside_own else _stand_in(config)
 
 
 def _stand_in(config: EngineConfig) -> EngineConfig:
