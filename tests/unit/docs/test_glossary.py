@@ -13,7 +13,9 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import docs_hooks  # noqa: E402
 
 #: Names that two classes have, and why they may.
-SHARED: dict[str, str] = {}
+SHARED: dict[str, str] = dict.fromkeys(
+    ("Facts", "Policy", "Queue", "Waiting", "Work"), "a policy's view, and the engine's own class"
+)
 
 _NOUN = re.compile(r"^- \*\*([a-z][a-z ]*)\*\*: ", re.MULTILINE)
 NOUNS = _NOUN.findall((ROOT / "docs" / "glossary.md").read_text().partition("\n## Classes")[0])

@@ -136,3 +136,17 @@ def test_other_code_under_the_same_name_is_refused_with_both_digests() -> None:
         made.replayed(other)
     with pytest.raises(PolicyMismatch, match="is not here"):
         made.replayed(PolicyBook())
+
+
+def test_other_code_that_is_asked_for_shows_what_it_decides_otherwise() -> None:
+    class SpotFirst(SpotLast):
+        def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+            return 500 - super().score(nodes, work, facts)
+
+    made = cluster(SpotLast)
+    made.add_pod(pod("a", cpu=1, gpu=1))
+    made.decided()
+    other = PolicyBook(others=True)
+    other.add(SpotFirst, "another-source")
+    differences = made.replayed(other).differences
+    assert ("n1", "n0") in {(one.recorded.split()[-1], one.replayed.split()[-1]) for one in differences}

@@ -145,10 +145,23 @@ def test_a_policy_without_bounds_is_ended_and_a_replay_follows_the_record(kind: 
 
 
 def test_a_policy_that_overran_is_not_asked_for_a_while() -> None:
-    now, guard = [0.0], None
-    guard = TimeAndMemory(budget_s=0.2, rest_s=600, monotonic=lambda: now[0])
-    made = cluster(Good, guard=guard)
-    assert made.decided().policies_left_out == ()
+    asked: list[int] = []
+
+    class LoopsOnce(Good):
+        name = "failing"
+
+        def score(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
+            asked.append(1)
+            while len(asked) == 1:
+                pass
+            return super().score(nodes, work, facts)
+
+    made = cluster(LoopsOnce, guard=TimeAndMemory(budget_s=0.2, rest_s=600))
+    for _ in range(3):
+        (left_out,) = made.decided().policies_left_out
+        assert left_out.why == "TooSlow"
+        made.add_pod(pod(f"p{made.now}", cpu=1, gpu=1))
+    assert asked == [1]
 
 
 def test_a_policy_cannot_place_what_a_fixed_rule_refuses() -> None:

@@ -57,12 +57,10 @@ class LoadedPolicy:
     Attributes:
         setting: for the configuration.
         kind: its class.
-        source: its source.
     """
 
     setting: PolicySetting
     kind: type[Policy]
-    source: str
 
 
 def load_policy(
@@ -83,12 +81,7 @@ def load_policy(
     Raises:
         ConfigurationError: naming the file, the line and what is wrong.
     """
-    if source.endswith(".py"):
-        path = Path(source)
-        kind, text = _from_file(path, guard or Unguarded())
-    else:
-        kind, text = _from_entry_point(source)
-    _check_class(kind, source)
+    kind, digest = load_source(source, guard=guard)
     try:
         checked = kind.Arguments.model_validate(dict(arguments or {}))
         plain = checked.model_dump(mode="json")
@@ -98,7 +91,7 @@ def load_policy(
     setting = PolicySetting(
         name=kind.name,
         version=kind.version,
-        digest=sha256(text.encode()).hexdigest(),
+        digest=digest,
         arguments=plain,
         queues=tuple(queues),
         points=tuple(sorted(kind.points())),
@@ -106,7 +99,23 @@ def load_policy(
         pod_annotations=tuple(kind.pod_annotations),
         tenants=kind.tenants,
     )
-    return LoadedPolicy(setting, kind, text)
+    return LoadedPolicy(setting, kind)
+
+
+def load_source(source: str, *, guard: PolicyGuard | None = None) -> tuple[type[Policy], str]:
+    """Load the code of a policy, whatever its arguments; returns its class, and the digest of its source.
+
+    Args: see `load_policy`.
+
+    Raises:
+        ConfigurationError: naming the file, the line and what is wrong.
+    """
+    if source.endswith(".py"):
+        kind, text = _from_file(Path(source), guard or Unguarded())
+    else:
+        kind, text = _from_entry_point(source)
+    _check_class(kind, source)
+    return kind, sha256(text.encode()).hexdigest()
 
 
 def load_policies(entries: Iterable[PolicyEntry], folder: Path, book: PolicyBook) -> tuple[PolicySetting, ...]:

@@ -114,7 +114,7 @@ class TimeAndMemory:
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(watched[0]), None)
 
     def _keep_watch(self) -> None:
-        """Interrupt a policy whose time is up, again and again until it ends."""
+        """Interrupt a policy that has used its time, again and again until it ends."""
         while True:
             time.sleep(self._budget_s / _LOOKS)
             with self._lock:

@@ -8,6 +8,8 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from typing import Annotated
 
@@ -21,7 +23,9 @@ from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.deciding.replay import Difference, ReplayReport, merged
 from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.hub.hub_state import HUB, without_hub
+from kaicore.runtime.policies import load_source
 
 from kai_cli.history.exporting import moments_of
 from kai_cli.output import Output, OutputFlag, Progress, print_answers, print_data, table
@@ -33,12 +37,42 @@ from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
 _Message = int | ReplayReport | str
 
 
+@dataclass(frozen=True, slots=True)
+class PolicySources:
+    """The policies that cycles were decided with.
+
+    Attributes:
+        sources: files that end in `.py`, or names of entry points.
+        others: whether other code of the same name stands in, to see what it decides otherwise.
+    """
+
+    sources: tuple[str, ...] = ()
+    others: bool = False
+
+    def book(self) -> PolicyBook:
+        """Return a book with their code.
+
+        Raises:
+            ConfigurationError: naming the file and what is wrong.
+        """
+        book = PolicyBook(others=self.others)
+        for source in self.sources:
+            kind, digest = load_source(source)
+            book.add(kind, digest)
+        return book
+
+
 class PartFailed(KaiError):
     """A part of a replay could not be run; the message is its error's."""
 
 
 def replay_in_processes(
-    source: LogSource, cluster: str, parts: Sequence[Range], *, progress: Callable[[int, int], None]
+    source: LogSource,
+    cluster: str,
+    parts: Sequence[Range],
+    *,
+    progress: Callable[[int, int], None],
+    policies: PolicySources | None = None,
 ) -> ReplayReport:
     """Replay the parts of a range, each in a process of its own.
 
@@ -47,6 +81,7 @@ def replay_in_processes(
         cluster: the name of the cluster.
         parts: in order, without gaps.
         progress: called with how many events were replayed, and how many there are.
+        policies: that cycles were decided with.
 
     Raises:
         PartFailed: a part could not be run.
@@ -58,7 +93,8 @@ def replay_in_processes(
     try:
         for part in parts:
             here, there = context.Pipe(duplex=False)
-            process = context.Process(target=_replay_part, args=(there, source, cluster, part), daemon=True)
+            given = there, source, cluster, part, policies or PolicySources()
+            process = context.Process(target=_replay_part, args=given, daemon=True)
             process.start()
             there.close()
             connections.append(here)
@@ -97,21 +133,23 @@ def _collect(
     return [reports[one] for one in connections]
 
 
-def _replay_part(connection: Connection, source: LogSource, cluster: str, part: Range) -> None:
+def _replay_part(connection: Connection, source: LogSource, cluster: str, part: Range, policies: PolicySources) -> None:
     # Ctrl-C reaches all processes of a terminal; the one that began this ends it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        connection.send(asyncio.run(_replay(connection, source, cluster, part)))
+        connection.send(asyncio.run(_replay(connection, source, cluster, part, policies)))
     except KaiError as error:
         connection.send(str(error))
 
 
-async def _replay(connection: Connection, source: LogSource, cluster: str, part: Range) -> ReplayReport:
+async def _replay(
+    connection: Connection, source: LogSource, cluster: str, part: Range, policies: PolicySources
+) -> ReplayReport:
     def progress(done: int, _: int) -> None:
         connection.send(min(done, part.last - part.first + 1))
 
     async with open_log(source) as log:
-        return await replay_log(log, cluster, part, progress=progress)
+        return await replay_log(log, cluster, part, progress=progress, policies=policies.book())
 
 
 #: Events that are worth a second process, which takes about two seconds to start.
@@ -128,6 +166,8 @@ def replay(
     begin: FromFlag = "",
     to: ToFlag = "",
     processes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
+    policy: tuple[str, ...] = (),
+    other_policies: Annotated[bool, Parameter(negative="")] = False,
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -141,13 +181,16 @@ def replay(
         begin: only cycles recorded from this position or time on (12345, 2026-11-22T02:55:00Z, -1h).
         to: only cycles recorded up to this position or time.
         processes: that share the work; by default one for each CPU, for a long range.
+        policy: a policy that the shard has: its file, or its entry point. Other code than decided is refused.
+        other_policies: take other code of the same name, and show what it decides otherwise.
         source: where to ask; without --cluster all clusters of the log.
         output: table, json or yaml.
     """
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
     moments = moments_of(begin, to)
-    return asyncio.run(_replay_here(source or LogSource(), cycle, moments, processes, output))
+    policies = PolicySources(policy, other_policies)
+    return asyncio.run(_replay_here(source or LogSource(), cycle, moments, processes, output, policies=policies))
 
 
 async def _replay_here(
@@ -156,8 +199,10 @@ async def _replay_here(
     moments: tuple[Moment | None, Moment | None],
     processes: int | None,
     output: Output,
+    *,
+    policies: PolicySources,
 ) -> int:
-    reports = []
+    reports, book = [], policies.book()
     async with opened_source(source) as opened, open_log(opened) as log:
         if opened.cluster == HUB:
             return _print_choices(await replay_choices(log), output)
@@ -168,9 +213,10 @@ async def _replay_here(
             with Progress("replaying events") as progress:
                 parts = halves(wanted, _count(wanted, processes))
                 if len(parts) == 1:
-                    report = await replay_log(log, cluster, wanted, progress=progress)
+                    report = await replay_log(log, cluster, wanted, progress=progress, policies=book)
                 else:
-                    report = await asyncio.to_thread(replay_in_processes, opened, cluster, parts, progress=progress)
+                    shared = partial(replay_in_processes, progress=progress, policies=policies)
+                    report = await asyncio.to_thread(shared, opened, cluster, parts)
             reports.append(report)
     if output != "table":
         print_answers([replay_answer(report) for report in reports], output)

@@ -16,6 +16,7 @@ from kaicore.ledger.log.seals.audit import AuditReport, verify
 from kaicore.rules.deciding.cycle_run import left_out_of_cycles
 from kaicore.rules.deciding.decide import cycle_stream
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, EventSetAside, ShadowDecided
@@ -39,6 +40,7 @@ async def replay_log(
     wanted: Range | None = None,
     *,
     progress: Callable[[int, int], None] = lambda _, __: None,
+    policies: PolicyBook = NO_POLICIES,
 ) -> ReplayReport:
     """Fold a cluster's log again, run every cycle that is recorded in a range again, and compare.
 
@@ -49,9 +51,11 @@ async def replay_log(
         cluster: the name of the cluster.
         wanted: the range; by default all that is left of the log, up to where it ends now.
         progress: called with how far it is, and how far it will go, in positions.
+        policies: the code of the policies that cycles were decided with.
 
     Raises:
         EventsRetired: no sound state was kept.
+        PolicyMismatch: a cycle was decided with policies of which the book has no code.
         UnreplayableCycle: a cycle was recorded without what it takes to run it again.
     """
     # One end for all passes: what is appended meanwhile is no part of it.
@@ -59,19 +63,25 @@ async def replay_log(
     wanted = wanted or Range((await log.retired(cluster)) + 1, head)
     while True:
         try:
-            return await _replayed(log, cluster, wanted, head=head, progress=progress)
+            return await _replayed(log, cluster, wanted, head=head, progress=progress, policies=policies)
         except UnfoldableEvent:
             # Known from now on in this process, and quarantined.
             continue
 
 
 async def _replayed(
-    log: EventLog, cluster: str, wanted: Range, *, head: int, progress: Callable[[int, int], None]
+    log: EventLog,
+    cluster: str,
+    wanted: Range,
+    *,
+    head: int,
+    progress: Callable[[int, int], None],
+    policies: PolicyBook,
 ) -> ReplayReport:
     state = await _beginning(log, cluster, wanted)
     known = await _known_beforehand(log, cluster, after=state.position, upto=wanted.last)
     # Cycles that were decided on what is before the state that is left cannot be run again.
-    replay = Replay(state, known, first=wanted.first)
+    replay = Replay(state, known, first=wanted.first, policies=policies)
     begin = state.position
     async for page in pages_of(log, cluster, after=begin, upto=wanted.last):
         for event in page:

@@ -60,9 +60,13 @@ class PolicyBook:
         guard: under which they run.
     """
 
-    def __init__(self, guard: PolicyGuard | None = None) -> None:
-        """Args: guard: by default none that bounds anything."""
+    def __init__(self, guard: PolicyGuard | None = None, *, others: bool = False) -> None:
+        """Args:
+        guard: by default none that bounds anything.
+        others: whether another source of a policy's name stands in for the recorded one; to compare the two.
+        """
         self.guard: PolicyGuard = guard or Unguarded()
+        self._others = others
         self._kinds: dict[tuple[str, str], type[Policy]] = {}
 
     def add(self, kind: type[Policy], digest: str) -> None:
@@ -79,6 +83,8 @@ class PolicyBook:
 
     def _policy(self, setting: PolicySetting) -> Policy:
         kind = self._kinds.get((setting.name, setting.digest))
+        if kind is None and self._others:
+            kind = next((one for (name, _), one in self._kinds.items() if name == setting.name), None)
         about = f"policy {setting.name} {setting.version}"
         if kind is None:
             known = sorted(digest[:12] for name, digest in self._kinds if name == setting.name)

@@ -24,7 +24,7 @@ _LEAST = {PolicyBand.ROOM_TAKEN: -MOST, PolicyBand.FULL: 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class RefusedNodes:
     """The nodes that one policy refuses, by row."""
 
     policy: str
@@ -45,7 +45,7 @@ class PolicyScore:
 class _Answers:
     """The answers of some policies about one class."""
 
-    refusals: list[Refusal] = field(default_factory=list)
+    refusals: list[RefusedNodes] = field(default_factory=list)
     scores: list[PolicyScore] = field(default_factory=list)
 
 
@@ -92,7 +92,7 @@ class NodePolicies:
             if one.has(Point.FILTER):
                 refused = np.zeros(self._rows, np.bool_)
                 refused[self._nodes.rows] = ~one.filter(nodes, work, self._facts)
-                answers.refusals.append(Refusal(name, policy.reason, refused))
+                answers.refusals.append(RefusedNodes(name, policy.reason, refused))
             if one.has(Point.SCORE):
                 scores = np.zeros(self._rows, np.int64)
                 scores[self._nodes.rows] = one.score(nodes, work, self._facts)
