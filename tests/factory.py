@@ -6,6 +6,7 @@ from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.engine.policies.book import NO_POLICIES
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
@@ -103,9 +104,11 @@ class Cluster(Ledger):
 
     Attributes:
         may_raise: whether cycles are to raise, and to go on without what they raise with.
+        policies: the code of those that a configuration names.
     """
 
     may_raise = False
+    policies = NO_POLICIES
 
     def add_node(self, name: str, *zones: Amounts, policy: str = "single-numa-node", **kwargs: Any) -> None:
         """Add a node with the sums of its zones as totals, or `kwargs` where there are none."""
@@ -134,7 +137,7 @@ class Cluster(Ledger):
     def cycle(self, config: EngineConfig | None = None) -> CycleResult:
         """Run a cycle on the present state and record it, as the scheduler does."""
         used = config or EngineConfig()
-        proposal = decide(self.state, used, shard="default", now=self.now, actor="scheduler")
+        proposal = decide(self.state, used, shard="default", now=self.now, actor="scheduler", policies=self.policies)
         self.append(proposal.units)
         assert self.may_raise or proposal.left_out == NOTHING_LEFT_OUT, "a cycle with them raises"
         return proposal.result

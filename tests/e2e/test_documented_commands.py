@@ -71,6 +71,7 @@ MEANINGS = (
     (r"(?<=export )FILE|(?<=import log )FILE|(?<=--file )FILE", "prod.log.gz"),
     (r"(?<=--html )FILE", "report.html"),
     # They decide anew all that was decided since.
+    (r"(?<=spot_last\.py )--from -7d", "--from 1 --to 400"),
     (r"(?<=what-if policies )--from -168h", "--from 1 --to 400"),
     (r"(?<=what-if history )--from -10m", "--from 1 --to 400"),
     (r"--from A --to B", "--from 1 --to 200"),
@@ -236,7 +237,10 @@ def _told_apart(commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
 #: They ask no server: `tests/unit/cli/test_documented_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
 #: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
-DECIDES_ANEW = ("kai what-if history", "kai what-if policies", "kai what-if --from", "kai replay --from")
+DECIDES_ANEW = (
+    *("kai what-if history", "kai what-if policies", "kai what-if --from"),
+    *("kai policy try", "kai replay --from"),
+)
 
 
 def short() -> list[tuple[str, str]]:
@@ -328,6 +332,9 @@ def demonstration() -> Iterator[Shell]:
         (here / "train.yaml").write_text(train)
         autoscaling = (ROOT / "docs/how-to/autoscaling.md").read_text()
         (here / "settings.yaml").write_text(autoscaling.partition("```yaml\n")[2].partition("```")[0])
+        policy = (ROOT / "docs/how-to/write-a-policy.md").read_text()
+        (here / "spot_last.py").write_text(policy.partition("```python\n")[2].partition("```")[0])
+        (here / "trial.yaml").write_text(policy.partition("```yaml\n")[2].partition("```")[0])
         shutil.copytree(ROOT / "docs/how-to/topologies", here / "docs/how-to/topologies")
         (here / "nodes.csv").write_text(NODES_CSV)
         (here / "pods.csv").write_text(PODS_CSV)

@@ -13,6 +13,7 @@ from kaicore.analysis.replay.log_states import restored
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -62,6 +63,7 @@ async def scheduling(
     instance: str = "one",
     pace: CyclePace | None = None,
     config: EngineConfig | None = None,
+    policies: PolicyBook = NO_POLICIES,
     ahead_s: int = 0,
 ) -> AsyncIterator[Scheduler]:
     context = ServiceContext("scheduler", Health("state"), get_logger())
@@ -79,6 +81,7 @@ async def scheduling(
         context=context,
         metrics=SchedulerMetrics(CollectorRegistry()),
         pace=pace or CyclePace(period_ms=0, standby_ms=200),
+        policies=policies,
         clock=lambda: time.time_ns() // 1000 + ahead_s * 1_000_000,
     )
     task = asyncio.create_task(scheduler.run())

@@ -21,6 +21,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.shadow import shadow_notes
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Unit
@@ -51,6 +52,7 @@ async def shadowing(
     cluster: str = CLUSTER,
     instance: str = "one",
     config: EngineConfig | None = None,
+    policies: PolicyBook = NO_POLICIES,
 ) -> AsyncIterator[Shadow]:
     context = ServiceContext("scheduler", Health("state"), get_logger())
     feed = EventFeed(log, None, cluster)
@@ -64,6 +66,7 @@ async def shadowing(
         context=context,
         metrics=SchedulerMetrics(CollectorRegistry()),
         pace=CyclePace(period_ms=0, standby_ms=200),
+        policies=policies,
     )
     await shadow.begin()
     task = asyncio.create_task(shadow.run())

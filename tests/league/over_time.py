@@ -13,6 +13,8 @@ from pathlib import Path
 from statistics import mean, stdev
 
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policies import load_policy
 from msgspec.structs import replace
 
 from tests.league import baselines, plot
@@ -23,6 +25,7 @@ from tests.league.queues import Baseline, Estimate, Order, by_limit, by_true_run
 from tests.league.records import Figures, Record, figures
 
 Run = Callable[[Setting, int], list[Record]]
+_EXAMPLES = Path(__file__).parents[2] / "examples/policies"
 
 
 def _baseline(policy: Callable[[Setting, int], Policy], order: Order = Order.SKIP, by: Estimate = by_limit) -> Run:
@@ -35,6 +38,19 @@ def _always(policy: Policy) -> Callable[[Setting, int], Policy]:
 
 def _ours(config: EngineConfig, *, limits: bool = True, seen: bool = True) -> Run:
     return lambda given, _: EngineRun(given, config, limits=limits, seen=seen).records()
+
+
+def _ruled(example: str, **arguments: object) -> Run:
+    """Run the engine with its defaults and the policy of an example (`examples/policies`)."""
+
+    def run(given: Setting, _: int) -> list[Record]:
+        loaded = load_policy(str(_EXAMPLES / f"{example}.py"), arguments)
+        engine = EngineRun(given, EngineConfig(policies=(loaded.setting,)), limits=True)
+        engine.cluster.policies = PolicyBook()
+        engine.cluster.policies.add(loaded.kind, loaded.setting.digest)
+        return engine.records()
+
+    return run
 
 
 _STARTS = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.OFF)
@@ -67,6 +83,8 @@ POLICIES: dict[str, Run] = {
     "ours-hold-2h": _ours(replace(_EASY, hold_after_us=2 * _HOUR_US), limits=False, seen=False),
     "ours-hold-4h": _ours(replace(_EASY, hold_after_us=4 * _HOUR_US), limits=False, seen=False),
     "ours-runs": _ours(replace(_EASY, run_time_per_cent=75), limits=False),
+    "ours-aging": _ruled("aging", minutes=30, most=100),
+    "ours-las": _ruled("least_attained_service"),
 }
 _USUAL = (
     "random",

@@ -128,6 +128,15 @@ _COMMANDS = {
     "what-if policies = trials.what_if_history:policies": (
         "Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions."
     ),
+    "policy list = policies.listing:list_policies": (
+        "List the bands of the score table with what fills each, and the policies of a shard with their arguments."
+    ),
+    "policy check = policies.check:check": (
+        "Try a policy on generated clusters: right and equal answers, in any order of nodes, in time; exit 1 if not."
+    ),
+    "policy try = policies.trying:try_policy": (
+        "Simulate history again with a policy and without it: GPUs, waits by queue and size, who wins, who loses."
+    ),
     "simulate = trials.simulate:simulate_command": (
         "Schedule the pods of manifests on the nodes of manifests, and say where they go and why not, with no server."
     ),
@@ -185,6 +194,7 @@ _PARENTS = {
     "audit": "Check the log itself, and ask who decided what.",
     "shadow": "What a shadow of another scheduler decided (`kai up --shadow`).",
     "what-if": "What would come of it if something were different.",
+    "policy": "Policies of your own: what decides, checked and tried before it does.",
     "import": "Take a log that was exported into a database; turn traces into manifests.",
     "topology": "Network topologies: which nodes are close, and what is free there.",
     "webhook": "The admission webhook.",
@@ -193,7 +203,7 @@ _PARENTS = {
 }
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
-    _ASK: "get why state diff status dashboard logs replay audit shadow what-if topology",
+    _ASK: "get why state diff status dashboard logs replay audit shadow what-if policy topology",
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
 }

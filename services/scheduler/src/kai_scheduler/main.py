@@ -15,6 +15,8 @@ from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.leadership import LEADS, LeaseSettings, can_lease
@@ -58,7 +60,8 @@ class SchedulerSettings(FeedSettings, LeaseSettings, CyclePace):
 
 async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     """Follow the cluster's log and decide, until asked to stop."""
-    config = read_shard_settings(settings.scheduler_config)
+    policies = PolicyBook(TimeAndMemory())
+    config = read_shard_settings(settings.scheduler_config, policies)
     if settings.replica and not settings.nats_url:
         raise ConfigurationError("replica is set, and nats_url is not: replicas see on NATS which of them are live")
     if settings.replica and not can_lease(settings.cluster):
@@ -72,13 +75,19 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
         if log is None:
             return
         if shadowed:
-            await _shadow(context, settings, config, log, bus)
+            await _shadow(context, settings, config, log, bus, policies=policies)
         else:
-            await _schedule(context, settings, config, log, bus)
+            await _schedule(context, settings, config, log, bus, policies=policies)
 
 
 async def _schedule(
-    context: ServiceContext, settings: SchedulerSettings, config: EngineConfig, log: EventLog, bus: NatsBus | None
+    context: ServiceContext,
+    settings: SchedulerSettings,
+    config: EngineConfig,
+    log: EventLog,
+    bus: NatsBus | None,
+    *,
+    policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
     feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
@@ -111,6 +120,7 @@ async def _schedule(
         metrics=SchedulerMetrics(),
         collecting=Collecting(),
         pace=settings,
+        policies=policies,
     )
     stopping = asyncio.ensure_future(context.stopping.wait())
     stopping.add_done_callback(lambda _: scheduler.look())
@@ -126,7 +136,13 @@ async def _schedule(
 
 
 async def _shadow(
-    context: ServiceContext, settings: SchedulerSettings, config: EngineConfig, log: EventLog, bus: NatsBus | None
+    context: ServiceContext,
+    settings: SchedulerSettings,
+    config: EngineConfig,
+    log: EventLog,
+    bus: NatsBus | None,
+    *,
+    policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
     feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
@@ -140,6 +156,7 @@ async def _shadow(
         context=context,
         metrics=SchedulerMetrics(),
         pace=settings,
+        policies=policies,
     )
     look_at_new()
     try:

@@ -35,7 +35,7 @@ class SchedulerMetrics:
         self._pending = Gauge("kai_pending_pods", "Pods that the last cycle left", ["shard"], registry=registry)
         self._left_out = Gauge(
             "kai_cycle_left_out",
-            "Groups and nodes without which the last cycle was run because it raises with them; or the cycle itself",
+            "Groups, nodes and policies that the last cycle left out, for it fails with them; or the cycle itself",
             ["shard", "what"],
             registry=registry,
         )
@@ -80,9 +80,9 @@ class SchedulerMetrics:
         self._placed.labels(shard).inc(len(result.placements))
         self._pending.labels(shard).set(sum(item.pods for item in result.pending))
 
-    def left_out(self, shard: str, *, groups: int = 0, nodes: int = 0, cycles: int = 0) -> None:
-        """Set what the last cycle left out because it raises with it; it may be the cycle itself."""
-        for what, count in (("group", groups), ("node", nodes), ("cycle", cycles)):
+    def left_out(self, shard: str, *, groups: int = 0, nodes: int = 0, policies: int = 0, cycles: int = 0) -> None:
+        """Set what the last cycle left out because it fails with it; it may be the cycle itself."""
+        for what, count in (("group", groups), ("node", nodes), ("policy", policies), ("cycle", cycles)):
             self._left_out.labels(shard, what).set(count)
 
     def shadowed(self, decided: ShadowDecided) -> None:

@@ -30,6 +30,7 @@ from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import Proposal, decide, may_report, queue_report
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.envelope import Event, UnitOutcome
 from kaicore.rules.events.quarantine import quarantine_text
 from kaicore.rules.model.replicas import replica_shard, weight
@@ -163,6 +164,7 @@ class Scheduler:
         context: ServiceContext,
         metrics: SchedulerMetrics,
         pace: CyclePace | None = None,
+        policies: PolicyBook = NO_POLICIES,
         collecting: Collecting | None = None,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
@@ -179,6 +181,7 @@ class Scheduler:
         instance: tells this process from others of the shard.
         metrics: where figures go.
         pace: see `CyclePace`.
+        policies: the code of those that the settings name.
         collecting: the garbage collector of this process; None where others are in it, too.
         clock: this machine's, microseconds since the epoch; cycles go by the log's (`LogClock`).
         monotonic: seconds that never jump.
@@ -191,6 +194,8 @@ class Scheduler:
         self._actor = f"scheduler/{self._shard}/{instance}"
         self._context, self._metrics = context, metrics
         self._pace = pace or CyclePace()
+        self._policies = policies
+        self._policies_told: list[str] = []
         self._collecting = collecting
         self._clock = LogClock(clock, monotonic)
         self._monotonic = monotonic
@@ -413,7 +418,9 @@ class Scheduler:
         """Return a cycle, and say what it leaves out because it raises with it; None where it raises all the same."""
         health, log = self._context.health, self._context.log
         try:
-            proposal = decide(self.state, self._config, shard=self._shard, now=now, actor=self._actor)
+            proposal = decide(
+                self.state, self._config, shard=self._shard, now=now, actor=self._actor, policies=self._policies
+            )
         except (MemoryError, RecursionError):
             raise
         except Exception as error:
@@ -423,11 +430,25 @@ class Scheduler:
             return None
         left_out = proposal.left_out
         health.warn("cycle", str(left_out))
-        self._metrics.left_out(self._shard, groups=len(left_out.groups), nodes=len(left_out.nodes))
+        self._metrics.left_out(
+            self._shard,
+            groups=len(left_out.groups),
+            nodes=len(left_out.nodes),
+            policies=len(proposal.policies_left_out),
+        )
+        self._tell_policies(proposal)
         if left_out and self._left_out != (left_out.groups, left_out.nodes):
             log.error("left out of cycles", what=str(left_out), cycle=proposal.cycle, exc_info=left_out.error)
         self._left_out = left_out.groups, left_out.nodes
         return proposal
+
+    def _tell_policies(self, proposal: Proposal) -> None:
+        """Say which policies a cycle left out, and why; in the log where these are others than in the last cycle."""
+        named = [f"policy {one.policy}: {one.why}: {one.detail}" for one in proposal.policies_left_out]
+        self._context.health.warn("policies", "; ".join(named))
+        if named and named != self._policies_told:
+            self._context.log.error("policies left out of cycles", policies=named, cycle=proposal.cycle)
+        self._policies_told = named
 
     async def _append(self, proposal: Proposal) -> None:
         """Append a cycle and fold up to it; for stale decisions there is another cycle."""

@@ -19,9 +19,10 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.snapshots import take_state
 from kaicore.rules.deciding.shadow import decide_in_shadow, shadow_config, shadow_shard
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
-from kaicore.rules.events.payloads import PodObserved, ShadowDecided
+from kaicore.rules.events.payloads import PodObserved, PodPlaced, ShadowDecided
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import ServiceContext
 
@@ -73,6 +74,7 @@ class Shadow:
         context: ServiceContext,
         metrics: SchedulerMetrics,
         pace: CyclePace,
+        policies: PolicyBook = NO_POLICIES,
         clock: Callable[[], int] = lambda: time.time_ns() // 1000,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -85,6 +87,7 @@ class Shadow:
         instance: tells this process from others.
         metrics: where figures go.
         pace: how often cycles are run for pods that had one already, and snapshots saved.
+        policies: the code of those that the settings name.
         clock: the cycles' clock, microseconds since the epoch.
         monotonic: seconds, for the pace.
         """
@@ -97,6 +100,7 @@ class Shadow:
         self._context = context
         self._metrics = metrics
         self._pace = pace
+        self._policies = policies
         self._clock = clock
         self._monotonic = monotonic
         self._standby = Standby(standby_s=pace.standby_s, monotonic=monotonic)
@@ -149,6 +153,12 @@ class Shadow:
             pod = payload.pod if isinstance(payload, PodObserved) else None
             if pod and pod.node_name and pod.uid in self.state.waiting and self._follows(pod.scheduler_name):
                 await self._before_binding(pod.uid, self._of(pod.scheduler_name))
+        elif event.type == "PodPlaced":
+            # One of our own schedulers decides: its decision comes before its binding.
+            placed = decode_payload(event)
+            entry = self.state.pods.get(placed.uid) if isinstance(placed, PodPlaced) else None
+            if entry and entry.pod.uid in self.state.waiting and self._follows(entry.pod.scheduler_name):
+                await self._before_binding(entry.pod.uid, self._of(entry.pod.scheduler_name))
         elif event.type == "ShadowDecided" and event.actor != self._actor:
             self._standby.heard()
         await self._fold(event)
@@ -195,7 +205,7 @@ class Shadow:
         if not changed or self._standby.decides_at() > self._monotonic():
             return
         try:
-            decided = decide_in_shadow(state, config, now=now)
+            decided = decide_in_shadow(state, config, now=now, policies=self._policies)
         except (ArithmeticError, LookupError, AttributeError, TypeError, ValueError) as error:
             self._context.log.error("shadow's cycle raises", scheduler=config.scheduler_name, exc_info=error)
             decided = None

@@ -1,5 +1,6 @@
 """The outcome of manifests on a cluster, and that nothing else changes."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,12 +9,14 @@ from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.analysis.trial.submission.answers import Prospect, SubmitAnswer, SubmittedGroup, duration_text
 from kaicore.analysis.trial.submission.submit import submit
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Namespace, PriorityClass, Toleration
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
+from kaicore.runtime.policies import load_policy
 
 from tests.devices import DRIVER, devices, read_class
 from tests.factory import amounts, node, pod
@@ -271,3 +274,15 @@ def test_template_that_is_not_submitted_along_is_asked_for() -> None:
     answer = ask(cluster_of(1), job("train").replace("restartPolicy: Never", uses))
     (warning,) = answer.warnings
     assert "ResourceClaimTemplate default/one, which is not given" in warning
+
+
+def test_shard_with_policies_is_asked_without_them_and_a_warning_names_them() -> None:
+    cluster = PastRuns()
+    cluster.add_node("n0", _ZONE, _ZONE)
+    loaded = load_policy(str(Path(__file__).parents[4] / "examples/policies/spot_last.py"))
+    cluster.policies = PolicyBook()
+    cluster.policies.add(loaded.kind, loaded.setting.digest)
+    cluster.cycle(EngineConfig(policies=(loaded.setting,)))
+    answer = ask(cluster, job("train"))
+    assert only(answer).verdict is Prospect.STARTS_NOW
+    assert answer.warnings == ["without the policies of the shard: spot-last"]

@@ -17,9 +17,11 @@ from kaicore.analysis.trial.simulation.kubelets import FleetKubelets, find_kubel
 from kaicore.analysis.trial.simulation.outcome import Phase
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount
+from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.shard_settings import read_shard_settings
 from kaicore.spelling import did_you_mean
 
@@ -156,13 +158,9 @@ def simulate_command(
             raise ConfigurationError(f"no such option: {file}{did_you_mean(str(file), _options())}")
     if cycles is not None and cycles < 0:
         raise ConfigurationError(f"--cycles: must be 0 or more: {cycles}")
-    settings = _settings(
-        read_shard_settings(scheduler_config),
-        scheduler_name=scheduler_name,
-        strategy=strategy,
-        ignore=ignore,
-        numa=numa,
-    )
+    policies = PolicyBook(TimeAndMemory())
+    config = read_shard_settings(scheduler_config, policies)
+    settings = _settings(config, scheduler_name=scheduler_name, strategy=strategy, ignore=ignore, numa=numa)
     model = find_kubelets(profile) if kubelet or profile is not None else None
     reading = read_files(list(files))
     objects = reading.objects
@@ -173,7 +171,10 @@ def simulate_command(
         raise ConfigurationError("\n     ".join(map(str, problems)))
     with Progress("simulating cycles") as progress:
         kubelets = model if kubelet else None
-        outcome = asyncio.run(simulate(world, settings, kubelets=kubelets, cycles=cycles, wait=wait, on_cycle=progress))
+        simulated = simulate(
+            world, settings, kubelets=kubelets, cycles=cycles, wait=wait, policies=policies, on_cycle=progress
+        )
+        outcome = asyncio.run(simulated)
     strangers = [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
     for warning in [*strangers, *world.warnings]:
         sys.stderr.write(f"kai: warning: {warning}\n")

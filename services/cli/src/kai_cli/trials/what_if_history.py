@@ -15,6 +15,7 @@ from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion,
 from kaicore.analysis.trial.history.results import FIGURES, Waits, duration_text, signed_duration_text
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.output import Output, OutputFlag, Progress, print_data, table
@@ -89,21 +90,18 @@ def _sizes(comparison: HistoryComparison) -> str:
 def policies_text(comparison: HistoryComparison) -> str:
     """Return the report of the best policies for people: the runs side by side, then the waits of each queue."""
     named = [f"{policy.name}: {policy.meaning}" for policy in BEST_POLICIES]
+    return "\n\n".join((_head(comparison), "\n".join(named), _runs(comparison), queues_text(comparison)))
+
+
+def queues_text(comparison: HistoryComparison) -> str:
+    """Return the waits and GPU-hours of each queue, the runs side by side."""
     results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
     by_run = [{one.queue: one for one in result.queues} for result in results]
     queues = sorted({name for queues in by_run for name in queues})
     rows = [(name, *(_pair(run[name].waits) if name in run else "-" for run in by_run)) for name in queues]
     hours = [(name, *(f"{run[name].gpu_hours:.2f}" if name in run else "-" for run in by_run)) for name in queues]
     head = ("QUEUE", *(result.name for result in results))
-    return "\n\n".join(
-        (
-            _head(comparison),
-            "\n".join(named),
-            _runs(comparison),
-            f"waits by queue, p50 / p99:\n{table(head, rows)}",
-            f"GPU-hours by queue:\n{table(head, hours)}",
-        )
-    )
+    return f"waits by queue, p50 / p99:\n{table(head, rows)}\n\nGPU-hours by queue:\n{table(head, hours)}"
 
 
 def _pair(waits: Waits | None) -> str:
@@ -135,7 +133,7 @@ def history(
         settings=tuple(settings or ()),
         patches=tuple(PatchText(name=path.stem, text=_read(path)) for path in patch or ()),
     )
-    return _answer(source, question, comparison_text, html, output)
+    return answer_history(source, question, comparison_text, html, output)
 
 
 def policies(
@@ -153,17 +151,29 @@ def policies(
         until: its last event; by default the log's last one.
         html: write a report with plots to this file, too.
     """
-    return _answer(source, HistoryQuestion(since=since, until=until, policies=True), policies_text, html, output)
+    return answer_history(source, HistoryQuestion(since=since, until=until, policies=True), policies_text, html, output)
 
 
-def _answer(
+def answer_history(
     source: LogSource | None,
     question: HistoryQuestion,
     text: Callable[[HistoryComparison], str],
     html: Path | None,
     output: Output,
+    *,
+    policies: PolicyBook = NO_POLICIES,
 ) -> int:
-    comparison = asyncio.run(_compare(source or LogSource(), question))
+    """Answer a question about history, and print the answer.
+
+    Args:
+        source: where to ask; None for the usual log.
+        question: that is asked.
+        text: writes the answer for people.
+        html: write a report with plots to this file, too; None for none.
+        output: table, json or yaml.
+        policies: the code of those that the settings name.
+    """
+    comparison = asyncio.run(_compare(source or LogSource(), question, policies))
     for note in comparison.notes:
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
@@ -175,14 +185,14 @@ def _answer(
     return 0
 
 
-async def _compare(source: LogSource, question: HistoryQuestion) -> HistoryComparison:
+async def _compare(source: LogSource, question: HistoryQuestion, policies: PolicyBook) -> HistoryComparison:
     async with open_log(source) as log:
         there_are = without_hub(await log.clusters())
         if not there_are:
             raise ConfigurationError("the log is empty: there is no history")
         cluster = one_cluster(source, there_are)
         with Progress("simulating history") as progress:
-            return await compare_history(log, cluster, question, find_kubelets, progress=progress)
+            return await compare_history(log, cluster, question, find_kubelets, policies=policies, progress=progress)
 
 
 def _read(path: Path) -> str:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 
 import msgspec
@@ -36,6 +36,7 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.cycle_run import input_to_explain, run_on
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -117,15 +118,26 @@ class ShadowComparison:
 
     Attributes:
         bound: the pods that the other scheduler bound, by uid, in order of their binding.
+        beside_own: whether that scheduler is one of ours, so that its cycles are in the log.
     """
 
-    def __init__(self, state: CycleView, config: EngineConfig, records: Iterable[ShadowDecided]) -> None:
+    def __init__(
+        self,
+        state: CycleView,
+        config: EngineConfig,
+        records: Iterable[ShadowDecided],
+        *,
+        policies: PolicyBook = NO_POLICIES,
+    ) -> None:
         """Args:
         state: as the comparison begins; folded on by the caller.
         config: of the shadow's cycles: its `scheduler_name` says which pods.
         records: of the shadow, in order.
+        policies: the code of those that the shadow's settings name.
         """
         self.bound: dict[str, ForeignBinding] = {}
+        self.beside_own = False
+        self._policies = policies
         self._state = state
         self._config = config
         self._choices: dict[str, _Choices] = {}
@@ -149,6 +161,10 @@ class ShadowComparison:
                     bound.outcome, bound.reason = AfterBinding.REJECTED, pod.reason
                 elif bound is not None and bound.outcome is AfterBinding.OPEN and pod.phase in ("Running", "Succeeded"):
                     bound.outcome = AfterBinding.RAN
+            case payloads.PodPlaced(uid=uid, node=node) if uid in self._state.waiting:
+                if self._state.pods[uid].pod.scheduler_name == self._config.scheduler_name:
+                    self.beside_own = True
+                    self._judge(uid, node, position)
             case payloads.PodRejected(uid=uid) if uid in self.bound:
                 self.bound[uid].outcome, self.bound[uid].reason = AfterBinding.REJECTED, payload.reason
             case _:
@@ -189,8 +205,8 @@ class ShadowComparison:
 
     def _would_be_placed(self, uid: str) -> bool:
         """Tell whether a cycle places a pod of which nothing is recorded: then the shadow was away."""
-        result = run_on(self._state, self._config, now=self._state.recorded_at).result
-        return any(placed.uid == uid for placed in result.placements)
+        run = run_on(self._state, self._config, now=self._state.recorded_at, policies=self._policies)
+        return any(placed.uid == uid for placed in run.result.placements)
 
 
 def zone_count(placement: Placement | None) -> int:
@@ -313,7 +329,7 @@ class ShadowReport(_Part, frozen=True, kw_only=True):
     notes: tuple[str, ...]
 
 
-async def shadow_report(
+async def shadow_report(  # long: one line for each field of the report
     log: EventLog,
     cluster: str,
     model: KubeletModel,
@@ -322,6 +338,7 @@ async def shadow_report(
     since: str = "",
     until: str = "",
     simulate: bool = True,
+    policies: PolicyBook = NO_POLICIES,
     progress: Progress = lambda _, __: None,
 ) -> ShadowReport:
     """Compare what a shadow decided with what the other scheduler did.
@@ -332,6 +349,7 @@ async def shadow_report(
         since: the window's first moment; empty for the shadow's first record.
         until: its last; empty for the log's end.
         simulate: whether the window is simulated, too.
+        policies: the code of those that the shadow's settings name, and the recorded ones.
         progress: called with how much is done, and how much there is.
 
     Raises:
@@ -344,14 +362,14 @@ async def shadow_report(
     config = await _config(log, cluster, records)
     first = await position_of(log, cluster, parse_moment(since)) if since else records[0].input_position
     state = await state_at(log, cluster, first)
-    begin, comparison = state.recorded_at, ShadowComparison(state, config, records)
+    begin, trajectory = state.recorded_at, None
+    comparison = ShadowComparison(state, config, records, policies=policies)
     await _compare(comparison, state, log, last, progress)
     bound = list(comparison.bound.values())
-    trajectory = None
     if simulate:
-        question = HistoryQuestion(since=str(first + 1), until=str(last), patches=(_as_set(config),))
-        later, stand_in = _later(progress), _stand_in(config)
-        trajectory = await compare_history(log, cluster, question, model, set_as=stand_in, progress=later)
+        question, set_as = _question(config, first + 1, last, beside_own=comparison.beside_own)
+        asking = partial(compare_history, log, cluster, question, model, set_as=set_as)
+        trajectory = await asking(policies=policies, progress=_later(progress))
     return ShadowReport(
         cluster=cluster,
         scheduler=config.scheduler_name,
@@ -369,7 +387,7 @@ async def shadow_report(
         queues=tuple(_queue(queue, bound) for queue in sorted({one.queue for one in bound})),
         rejected=tuple(_rejected(one) for one in bound if one.outcome is AfterBinding.REJECTED)[:_MOST_PODS],
         trajectory=trajectory,
-        notes=_notes(bound, simulate=simulate),
+        notes=_notes(bound, stand_in=simulate and not comparison.beside_own),
     )
 
 
@@ -418,6 +436,15 @@ async def _config(log: EventLog, cluster: str, records: Sequence[ShadowDecided])
     return EngineConfig.recorded(document)
 
 
+def _question(
+    config: EngineConfig, first: int, last: int, *, beside_own: bool
+) -> tuple[HistoryQuestion, EngineConfig | None]:
+    """Return what is asked of the window, and the settings of the baseline; None for the recorded ones."""
+    patch = _with_policies(config) if beside_own else _as_set(config)
+    question = HistoryQuestion(since=str(first), until=str(last), patches=(patch,))
+    return question, None if beside_own else _stand_in(config)
+
+
 def _stand_in(config: EngineConfig) -> EngineConfig:
     """Return settings that place pods about as a scheduler does that knows nothing of zones and evicts nothing."""
     return msgspec.structs.replace(
@@ -433,6 +460,12 @@ def _as_set(config: EngineConfig) -> PatchText:
         "placement_strategy": str(config.placement_strategy),
     }
     return PatchText(name=SHADOW, text=msgspec.json.encode({"name": SHADOW, "settings": settings}).decode())
+
+
+def _with_policies(config: EngineConfig) -> PatchText:
+    """Return the alternative beside a scheduler of ours: the recorded settings, and the shadow's policies."""
+    document = {"name": SHADOW, "policies": msgspec.to_builtins(config.policies)}
+    return PatchText(name=SHADOW, text=msgspec.json.encode(document).decode())
 
 
 def _later(progress: Progress) -> Progress:
@@ -495,7 +528,7 @@ def _rejected(one: ForeignBinding) -> RejectedPod:
     )
 
 
-def _notes(bound: Sequence[ForeignBinding], *, simulate: bool) -> tuple[str, ...]:
+def _notes(bound: Sequence[ForeignBinding], *, stand_in: bool) -> tuple[str, ...]:
     """Say what the report cannot know."""
     notes = [
         "a rejection counts as avoided where the shadow had chosen another node: that its kubelet would have admitted "
@@ -504,7 +537,7 @@ def _notes(bound: Sequence[ForeignBinding], *, simulate: bool) -> tuple[str, ...
     away = sum(one.choice is ShadowAnswer.NONE for one in bound)
     if away:
         notes.append(f"the shadow was away when {away} pods were bound: nothing is recorded of them")
-    if simulate:
+    if stand_in:
         notes.append(
             f"in the simulation the other scheduler is a stand-in: this engine without zones, which spreads pods and "
             f"evicts nothing. Compare {STAND_IN} with recorded to see how far to believe it"

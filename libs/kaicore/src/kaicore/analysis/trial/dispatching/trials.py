@@ -11,6 +11,8 @@ Queues are held to their bounds over all clusters, by the sum of what a queue's 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+import msgspec
+
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.submitted_world import submit_objects
 from kaicore.rules.deciding.decide import decide
@@ -144,7 +146,8 @@ def try_dispatches(
         waiting: to be tried, in order.
         now: microseconds since the epoch.
     """
-    position, config = state.position, state.config()
+    # Trials have no code of policies.
+    position, config = state.position, msgspec.structs.replace(state.config(), policies=())
     accounts = state.queue_accounts(config, now=max(now, state.recorded_at))
     copied = CopiedState(state, now=now)
     located = [

@@ -67,7 +67,9 @@ class Changes:
     def config(self, config: EngineConfig, *, provisioning: ProvisioningConfig) -> EngineConfig:
         """Return a shard's settings as they are to be; `provisioning` as it is simulated."""
         changed = applied(config, self.patch.settings, where=self.patch.name)
-        return _replace(changed, provisioning=provisioning)
+        names = {one.name for one in self.patch.policies}
+        kept = tuple(one for one in changed.policies if one.name not in names)
+        return _replace(changed, provisioning=provisioning, policies=(*kept, *self.patch.policies))
 
     def adapted(self, payload: Payload) -> Payload | None:
         """Return a fact as it is to be; None for one that does not happen."""

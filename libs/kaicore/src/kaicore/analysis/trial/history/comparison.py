@@ -23,6 +23,7 @@ from kaicore.analysis.trial.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.state.views import FleetView
 
 RECORDED, BASELINE = "recorded", "baseline"
@@ -147,6 +148,7 @@ async def compare_history(
     model: KubeletModel,
     *,
     set_as: EngineConfig | None = None,
+    policies: PolicyBook = NO_POLICIES,
     progress: Progress = lambda _, __: None,
 ) -> HistoryComparison:
     """Answer a question.
@@ -154,12 +156,14 @@ async def compare_history(
     Args:
         log: to read.
         set_as: the settings of the baseline, which name the scheduler of its pods; None for those that were recorded.
+        policies: the code of those that the window's settings and the alternatives name.
         progress: called with how much is done, and how much there is, in thousandths of a pass over the window.
 
     Raises:
         ConfigurationError: the question makes no sense, or names what is not there.
         UnknownMoment: there is no such moment.
         EventsRetired: the window's events are gone.
+        PolicyMismatch: there is no code of a policy.
     """
     patches = _patches(question)
     window = await range_of(log, cluster, since=_moment(question.since), until=_moment(question.until))
@@ -174,7 +178,7 @@ async def compare_history(
     recorded = _recorded(history, state)
     changes = [changes_of(Patch(name=BASELINE if set_as is None else STAND_IN), history, lambda _: [])]
     changes += [changes_of(patch, history, lambda name: model(name).objects()) for patch in patches]
-    runs = [_run(history, change, model, part(1 + number)) for number, change in enumerate(changes)]
+    runs = [_run(history, change, model, policies, part(1 + number)) for number, change in enumerate(changes)]
     progress(1000 * passes, 1000 * passes)
     baseline, others = runs[0], runs[1:]
     return HistoryComparison(
@@ -218,8 +222,8 @@ def _recorded(history: History, state: FleetView) -> _Run:
     return _Run(result, _first_starts(history.stories, lineage_of))
 
 
-def _run(history: History, changes: Changes, model: KubeletModel, progress: Progress) -> _Run:
-    rerun = Rerun(history, changes, model(None))
+def _run(history: History, changes: Changes, model: KubeletModel, policies: PolicyBook, progress: Progress) -> _Run:
+    rerun = Rerun(history, changes, model(None), policies=policies)
     figures = rerun.run(progress=progress)
     stories, lineage_of = rerun.stories.by_uid, rerun.pods.lineage_of
     result = result_of(

@@ -13,6 +13,7 @@ import yaml
 
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, current_names
+from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.spelling import did_you_mean
 from kaicore.yaml_text import load_yaml
@@ -184,6 +185,7 @@ class Patch(_PatchPart, frozen=True, kw_only=True):
         nodes: see `NodesPatch`.
         queues: by name, as the log has it: `team-a`, `ClusterQueue/team-a`.
         priorities: values of priority classes, by name.
+        policies: added to the shard's, in place of one of the same name (`kai policy try` writes them).
     """
 
     name: str = ""
@@ -191,6 +193,7 @@ class Patch(_PatchPart, frozen=True, kw_only=True):
     nodes: NodesPatch = NodesPatch()
     queues: dict[str, QueuePatch] = {}
     priorities: dict[str, int] = {}
+    policies: tuple[PolicySetting, ...] = ()
 
 
 def patch_of(text: str, *, where: str, name: str) -> Patch:

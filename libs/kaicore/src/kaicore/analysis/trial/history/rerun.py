@@ -8,6 +8,7 @@ Events are appended to a log that folds each at once and stores none.
 """
 
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -25,6 +26,7 @@ from kaicore.analysis.trial.simulation.kubelets import Kubelets
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -514,11 +516,14 @@ class RerunFigures:
 class Rerun:
     """One run of a window."""
 
-    def __init__(self, history: History, changes: Changes, model: Kubelets) -> None:
+    def __init__(
+        self, history: History, changes: Changes, model: Kubelets, *, policies: PolicyBook = NO_POLICIES
+    ) -> None:
         """Args:
         history: the window.
         changes: what is to be different.
         model: of kubelets, new for this run.
+        policies: the code of those that the settings name.
         """
         self.now = history.begin
         self.state = decode_state(history.state)
@@ -527,6 +532,8 @@ class Rerun:
         self.figures = RerunFigures()
         self._history = history
         self._changes = changes
+        self._policies = policies
+        self._left_out = Counter[tuple[str, str]]()
         self._log = SimulatedLog(self.state, lambda payload, at: self.stories.take(payload, at=at))
         self._agenda = Agenda()
         self._kubelets = SimulatedKubelets(self.state, model)
@@ -573,6 +580,10 @@ class Rerun:
                 progress((self.now - history.begin) // 1000, (history.end - history.begin) // 1000)
         self.figures.events = self._log.events
         self.figures.warnings += self._kubelets.warnings
+        self.figures.warnings += [
+            f"{self._changes.patch.name}: policy {name} was left out of {count} of {self.figures.cycles} cycles: {why}"
+            for (name, why), count in sorted(self._left_out.items())
+        ]
         return self.figures
 
     def _begin(self) -> None:
@@ -647,7 +658,10 @@ class Rerun:
 
     def _cycle(self, shard: _Shard) -> None:
         shard.decided_at, shard.last = self.state.revision, self.now
-        proposal = decide(self.state, shard.config, shard=shard.name, now=self.now, actor="what-if")
+        proposal = decide(
+            self.state, shard.config, shard=shard.name, now=self.now, actor="what-if", policies=self._policies
+        )
+        self._left_out.update((one.policy, one.why) for one in proposal.policies_left_out)
         self._log.append(proposal.units, at=self.now)
         shard.retry_at = next_retry(self.state, shard.config, now=self.now, due=proposal.result.due)
         self.figures.cycles += 1

@@ -30,6 +30,7 @@ from kaicore.rules.deciding.cycle_input import next_due
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.observation import annotated_placement, observation, zones_of
@@ -140,6 +141,7 @@ async def simulate(
     kubelets: Kubelets | None = None,
     cycles: int | None = None,
     wait: bool = False,
+    policies: PolicyBook = NO_POLICIES,
     on_cycle: Callable[[int], None] = lambda _: None,
 ) -> Outcome:
     """Simulate a world.
@@ -150,12 +152,13 @@ async def simulate(
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time, until that is none either.
+        policies: the code of those that the settings name.
         on_cycle: is called with how many cycles have been run, after each.
 
     Raises:
         msgspec.ValidationError: the kubelets gave an answer that is none.
     """
-    run = Simulation(world, config, kubelets=kubelets)
+    run = Simulation(world, config, kubelets=kubelets, policies=policies)
     await run.begin()
     count = waits = 0
     while cycles is None or count < cycles:
@@ -181,7 +184,14 @@ async def simulate(
 class Simulation:
     """A simulation step by step; its log and its state can be looked at in between."""
 
-    def __init__(self, world: World, config: EngineConfig, *, kubelets: Kubelets | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        config: EngineConfig,
+        *,
+        kubelets: Kubelets | None = None,
+        policies: PolicyBook = NO_POLICIES,
+    ) -> None:
         """Args: see `simulate`."""
         self.log = MemoryLog(lambda: self._now)
         self.state = ClusterState(CLUSTER)
@@ -191,6 +201,7 @@ class Simulation:
         self.placed: dict[str, PodPlaced] = {}
         self._world = world
         self._config = config
+        self._policies = policies
         self._kubelets = kubelets
         self._now = world.now
         self._facts = Facts(CLUSTER)
@@ -239,7 +250,9 @@ class Simulation:
         """Run a cycle and bind what it placed; return whether another one might decide more."""
         revision = self.state.revision
         self._now = max(self._now + CYCLE_US, self._wake)
-        proposal = decide(self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER)
+        proposal = decide(
+            self.state, self._config, shard=SHARD, now=self._now, actor=_SCHEDULER, policies=self._policies
+        )
         await self._append(proposal.units)
         for opened in proposal.result.decisions:
             if isinstance(opened, GpuOpened):

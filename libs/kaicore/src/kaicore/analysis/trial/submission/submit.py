@@ -4,7 +4,7 @@ One cycle runs on the copy, as the scheduler's next cycle would. For pods that d
 reasons of `kai why` and tries remedies in the same way. Past runs give the time at which they are likely to start.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
@@ -65,7 +65,9 @@ def submit(
     """
     copied = CopiedState(state, now=now)
     position, recorded_at = state.position, state.recorded_at
-    config = state.config()
+    recorded = state.config()
+    # Answers have no code of policies.
+    config = msgspec.structs.replace(recorded, policies=())
     submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
     # The group with recorded reasons: what the next cycle gives stands in their place.
     shard = split_shard(min(state.last_cycles, default="default"))[0]
@@ -91,7 +93,7 @@ def submit(
         recorded_at=time_text(recorded_at),
         now=time_text(copied.now),
         problems=submitted.problems,
-        warnings=submitted.warnings,
+        warnings=[*submitted.warnings, *_policies_left_out(recorded)],
         others_placed=[
             SubmittedPod(
                 namespace=one.namespace,
@@ -104,6 +106,11 @@ def submit(
         ],
         groups=sorted(answers, key=lambda group: (group.namespace, group.name, group.kind)),
     )
+
+
+def _policies_left_out(config: EngineConfig) -> Iterator[str]:
+    if config.policies:
+        yield f"without the policies of the shard: {', '.join(one.name for one in config.policies)}"
 
 
 class _Groups:

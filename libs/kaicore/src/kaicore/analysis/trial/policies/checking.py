@@ -1,0 +1,300 @@
+"""Properties of a policy's answers, tried on generated clusters: they are what replays and cycles rest on.
+
+| check | for |
+|---|---|
+| it answers | a vector of the right length and type, in range, for every cluster |
+| twice | the same facts give the same answer |
+| another order | an answer does not depend on the order of the nodes |
+| anew | an answer does not depend on what was asked before: it comes out alike as charges come, and from the start |
+| input unchanged | what a policy is given stays as it was |
+| time | an answer about many nodes comes within the budget of a call |
+"""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from kaicore.analysis.trial.policies.clusters import Drawn, draw, drawn_clusters
+from kaicore.policy import Nodes, Point
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.engine.policies.guarded import GuardedPolicy, PolicyFailed
+from kaicore.rules.engine.policies.setting import PolicySetting
+
+#: Nodes of the cluster on which time is taken, and calls of which the fastest counts.
+NODES, _CALLS = 10_000, 3
+#: Classes of pods of which the slowest counts.
+_WORKS = 8
+#: Points that are asked about all nodes at once.
+_OF_NODES = (Point.FILTER, Point.SCORE)
+
+
+class Check(StrEnum):
+    """A property."""
+
+    ANSWERS = "it answers"
+    TWICE = "twice"
+    ORDER = "another order"
+    ANEW = "anew"
+    UNCHANGED = "input unchanged"
+    TIME = "time"
+
+
+class CheckResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """A property of one point.
+
+    Attributes:
+        point: of the policy.
+        check: of the property.
+        passed: whether it held every time.
+        cases: how often it was tried.
+        problem: the first case in which it did not hold, or how long an answer took.
+    """
+
+    point: str
+    check: str
+    passed: bool
+    cases: int
+    problem: str = ""
+
+
+class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """The answer.
+
+    Attributes:
+        name: of the policy.
+        version: of the policy.
+        digest: of its source.
+        points: that it defines.
+        clusters: on which it was tried.
+        passed: whether every property held.
+        results: by point and check.
+        notes: what is no fault, and may surprise.
+    """
+
+    name: str
+    version: str
+    digest: str
+    points: tuple[str, ...]
+    clusters: int
+    passed: bool
+    results: tuple[CheckResult, ...]
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class _Tally:
+    cases: int = 0
+    problem: str = ""
+
+
+@dataclass(slots=True)
+class _Checker:
+    """Asks one point of a policy, as a cycle does.
+
+    Attributes:
+        setting: of the policy.
+        book: has its code, and the guard.
+        point: that is asked.
+        tallies: by property.
+        follows_charges: whether an answer was another one after a charge.
+        took: how long an answer about many nodes took, for people.
+    """
+
+    setting: PolicySetting
+    book: PolicyBook
+    point: Point
+    tallies: dict[Check, _Tally] = field(default_factory=dict)
+    follows_charges: bool = False
+    took: str = ""
+
+    def make(self) -> GuardedPolicy:
+        """Return the policy without anything that it may remember."""
+        ((setting, policy),) = self.book.policies([self.setting])
+        return GuardedPolicy(setting, policy, self.book.guard)
+
+    def on(self, drawn: Drawn, random: np.random.Generator) -> None:
+        """Try every property on one cluster."""
+        policy = self.make()
+        first = self._asked(policy, drawn, drawn.what)
+        if first is None:
+            return
+        again = self._asked(policy, drawn, drawn.what)
+        self._note(Check.TWICE, _same(first, again), f"{drawn.what}: {_shown(first)}, then {_shown(again)}")
+        if self.point in _OF_NODES and len(drawn.nodes.names):
+            self._in_another_order(drawn, first, random)
+            self._after_a_charge(policy, drawn, first, random)
+        fresh = self._asked(self.make(), drawn, drawn.what)
+        last = self._asked(policy, drawn, drawn.what)
+        self._note(Check.ANEW, _same(last, fresh), f"{drawn.what}: {_shown(last)} after others, {_shown(fresh)} anew")
+
+    def _in_another_order(self, drawn: Drawn, first: list[Any], random: np.random.Generator) -> None:
+        order = random.permutation(len(drawn.nodes.names))
+        turned = _with_nodes(drawn, drawn.nodes.ordered(order))
+        answers = self._asked(self.make(), turned, f"{drawn.what} in another order")
+        expected = [answer[order] for answer in first]
+        where = f"{drawn.what}: {_shown(expected)} for the same nodes, {_shown(answers)} in another order"
+        self._note(Check.ORDER, _same(answers, expected), where)
+
+    def _after_a_charge(
+        self, policy: GuardedPolicy, drawn: Drawn, first: list[Any], random: np.random.Generator
+    ) -> None:
+        row = int(random.integers(len(drawn.nodes.names)))
+        charged = _with_nodes(drawn, drawn.nodes.charged(row, drawn.work[0]))
+        where = f"{drawn.what}, one pod more on {drawn.nodes.names[row]}"
+        incrementally, anew = self._asked(policy, charged, where), self._asked(self.make(), charged, where)
+        said = f"{where}: {_shown(incrementally)} after it came, {_shown(anew)} anew"
+        self._note(Check.ANEW, _same(incrementally, anew), said)
+        self.follows_charges |= not _same(anew, first)
+
+    def _asked(self, policy: GuardedPolicy, drawn: Drawn, where: str) -> list[Any] | None:
+        """Return the answers for one cluster; None where one is none."""
+        answers = []
+        for call, given in _calls(policy, self.point, drawn):
+            before, problem, answer = deepcopy(given), "", None
+            try:
+                self.book.guard.begin()
+                answer = call()
+            except PolicyFailed as failed:
+                problem = _failure_text(failed)
+            self._note(Check.ANSWERS, not problem, f"{where}: {problem}")
+            self._note(Check.UNCHANGED, _unchanged(before, given), f"{where}: it changes what it was given")
+            if problem:
+                return None
+            answers.append(answer)
+        return answers
+
+    def timed(self, drawn: Drawn, budget_s: float) -> None:
+        """Take the time of a call on many nodes: the slowest of all, each as fast as it was once."""
+        fastest: dict[int, float] = {}
+        for _ in range(_CALLS):
+            for number, (call, _) in enumerate(_calls(self.make(), self.point, drawn)):
+                self.book.guard.begin()
+                began = time.thread_time()
+                try:
+                    call()
+                except PolicyFailed as failed:
+                    self._note(Check.TIME, False, f"{drawn.what}: {_failure_text(failed)}")
+                    return
+                fastest[number] = min(fastest.get(number, budget_s * 1e6), time.thread_time() - began)
+        slowest_s = max(fastest.values())
+        self.took = f"{slowest_s * 1e3:.2f} ms" + (f" for {drawn.what}" if self.point in _OF_NODES else "")
+        self._note(Check.TIME, slowest_s <= budget_s, f"{self.took}, more than {budget_s * 1e3:.0f} ms")
+
+    def _note(self, check: Check, holds: bool, problem: str) -> None:
+        tally = self.tallies.setdefault(check, _Tally())
+        tally.cases += 1
+        if not holds and not tally.problem:
+            tally.problem = problem
+
+    def results(self) -> Iterator[CheckResult]:
+        """Yield what came out."""
+        for check in Check:
+            if check in self.tallies:
+                tally = self.tallies[check]
+                said = self.took if check is Check.TIME and not tally.problem else tally.problem
+                yield CheckResult(
+                    point=self.point, check=check, passed=not tally.problem, cases=tally.cases, problem=said
+                )
+
+
+def check_policy(
+    setting: PolicySetting, book: PolicyBook, *, budget_s: float, seed: int = 0, clusters: int = 40
+) -> PolicyCheck:
+    """Try the properties of a policy on generated clusters.
+
+    Args:
+        setting: of the policy.
+        book: has its code, and the guard under which it runs.
+        budget_s: seconds of CPU that one call may take on many nodes.
+        seed: of the clusters.
+        clusters: how many; the first four are at the edge of what there is.
+    """
+    ((_, policy),) = book.policies([setting])
+    checkers = [_Checker(setting, book, point) for point in Point if point in policy.points()]
+    drawn = [*drawn_clusters(policy, seed=seed, count=clusters)]
+    many = draw(policy, np.random.default_rng(seed), NODES, what=f"{NODES:,} nodes", works=_WORKS)
+    for checker in checkers:
+        random = np.random.default_rng((seed, clusters))
+        for one in drawn:
+            checker.on(one, random)
+        checker.timed(many, budget_s)
+    results = tuple(result for checker in checkers for result in checker.results())
+    notes = [
+        f"{checker.point}: its answer follows charges, but it is not live: it is asked once per class and cycle"
+        for checker in checkers
+        if checker.follows_charges and not policy.live
+    ]
+    return PolicyCheck(
+        name=setting.name,
+        version=setting.version,
+        digest=setting.digest,
+        points=setting.points,
+        clusters=clusters,
+        passed=all(result.passed for result in results),
+        results=results,
+        notes=tuple(notes),
+    )
+
+
+def _calls(policy: GuardedPolicy, point: Point, drawn: Drawn) -> Iterator[tuple[Callable[[], Any], tuple[Any, ...]]]:
+    """Yield the calls of a point, each with what it is given."""
+    facts = deepcopy(drawn.facts)
+    match point:
+        case Point.FILTER | Point.SCORE:
+            asked = policy.filter if point is Point.FILTER else policy.score
+            for work in drawn.work:
+                given = (drawn.nodes.nodes(policy.policy), deepcopy(work), facts)
+                yield partial(asked, *given), given
+        case Point.VICTIMS:
+            for running in deepcopy(drawn.running):
+                yield partial(policy.victims, [running], facts), (running, facts)
+        case Point.ORDER | Point.ADMIT:
+            of_groups = policy.order if point is Point.ORDER else policy.admit
+            for group in deepcopy(drawn.groups):
+                yield partial(of_groups, [group], facts), (*group, facts)
+
+
+def _failure_text(failed: PolicyFailed) -> str:
+    """Return why a policy failed, with what it raised."""
+    cause = failed.__cause__
+    return f"{failed.left_out.why}: {failed.left_out.detail}" + (f": {cause}" if cause is not None else "")
+
+
+def _with_nodes(drawn: Drawn, nodes: Any) -> Drawn:
+    return Drawn(drawn.what, nodes, drawn.work, drawn.groups, drawn.running, drawn.facts)
+
+
+def _same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:
+    """True if answers are equal; also where one is none, which is a problem of its own."""
+    if one is None or other is None:
+        return True
+    return all(np.array_equal(a, b) if isinstance(a, np.ndarray) else a == b for a, b in zip(one, other, strict=True))
+
+
+def _unchanged(before: Sequence[Any], after: Sequence[Any]) -> bool:
+    return all(_facts_of(a) == _facts_of(b) for a, b in zip(before, after, strict=True))
+
+
+def _facts_of(given: object) -> object:
+    """Return what a policy was given as something that can be compared."""
+    if not isinstance(given, Nodes):
+        return given
+    parts = {name: value for name, value in vars(given).items() if name != "names"}
+    return given.names, {name: _plain(value) for name, value in parts.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _shown(answers: Sequence[Any] | None) -> str:
+    return "no answer" if answers is None else ", ".join(str(one)[:60] for one in answers[:1])

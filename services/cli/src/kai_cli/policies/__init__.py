@@ -1,0 +1,1 @@
+"""Policies of one's own: listed, checked and tried (`kai policy`)."""

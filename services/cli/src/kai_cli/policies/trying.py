@@ -1,0 +1,73 @@
+"""`kai policy try FILE`: a recorded window scheduled again with a policy and without it."""
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+from cyclopts import Parameter
+from kaicore.analysis.trial.history.comparison import HistoryComparison
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policies import LoadedPolicy
+from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.shard_settings import read_shard_settings
+
+from kai_cli.output import OutputFlag
+from kai_cli.policies.files import ArgumentsFlag, policy_of
+from kai_cli.sources.source import FromFlag, LogSourceFlags, ToFlag
+from kai_cli.trials.what_if_history import answer_history, comparison_text, queues_text
+
+
+def try_policy(
+    file: str,
+    /,
+    *,
+    since: FromFlag = "",
+    until: ToFlag = "",
+    arguments: ArgumentsFlag = "",
+    queue: Annotated[list[str] | None, Parameter(name="--queue")] = None,
+    best: bool = False,
+    scheduler_config: Path | None = None,
+    html: Path | None = None,
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Simulate history again with a policy and without it: GPUs, waits by queue and size, who wins, who loses.
+
+    Args:
+        file: of the policy, ending in .py; or the name of an installed one.
+        since: the window's first event: a position, a time, or a time before the log's end, such as -7d.
+        until: its last event; by default the log's last one.
+        arguments: a JSON object; by default all defaults.
+        queue: for which it decides; by default all; may be given several times.
+        best: also with each of the three best policies of the league.
+        scheduler_config: the shard's settings, where the window was decided with policies: their code is needed.
+        html: write a report with plots to this file, too.
+        source: where to ask.
+        output: table, json or yaml.
+    """
+    book = PolicyBook(TimeAndMemory())
+    read_shard_settings(scheduler_config, book)
+    tried = policy_of(file, arguments, queues=tuple(queue or ()))
+    book.add(tried.kind, tried.setting.digest)
+    question = HistoryQuestion(since=since, until=until, patches=(with_policy(tried),), policies=best)
+    return answer_history(source, question, lambda answer: trial_text(answer, tried), html, output, policies=book)
+
+
+def with_policy(tried: LoadedPolicy) -> PatchText:
+    """Return the alternative in which a policy decides, too."""
+    name = f"with {tried.setting.name}"
+    document = {"name": name, "policies": [msgspec.to_builtins(tried.setting)]}
+    return PatchText(name=name, text=msgspec.json.encode(document).decode())
+
+
+def trial_text(comparison: HistoryComparison, tried: LoadedPolicy) -> str:
+    """Return the report for people."""
+    setting = tried.setting
+    arguments = ", ".join(f"{name}={value}" for name, value in setting.arguments.items())
+    head = (
+        f"policy {setting.name} {setting.version} ({', '.join(setting.points)}; digest {setting.digest[:12]})"
+        + (f", {arguments}" if arguments else "")
+        + f", for {', '.join(setting.queues) or 'all queues'}"
+    )
+    return "\n\n".join((head, comparison_text(comparison), queues_text(comparison)))

@@ -1,0 +1,98 @@
+"""A policy on its way to deciding: in a shadow beside the scheduler, live for one queue, for all, and back."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+from kai_cli.trials.shadow_report import report_text
+from kaicore.analysis.trial.shadow import shadow_report
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
+from kaicore.ledger.log.memory import MemoryLog
+from kaicore.ledger.log.port import Filter
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
+from kaicore.runtime.policies import load_policy
+from kaicore.runtime.policy_guard import TimeAndMemory
+
+from tests.factory import node, pod
+from tests.hierarchy import queue
+from tests.integration.scheduling import Facts, placed, scheduling
+from tests.integration.test_shadowing import recorded, shadowing
+
+CLUSTER = "c"
+SPOT_LAST = load_policy(str(Path(__file__).parents[2] / "examples/policies/spot_last.py"))
+
+
+@pytest.fixture
+def book() -> PolicyBook:
+    book = PolicyBook(TimeAndMemory())
+    book.add(SPOT_LAST.kind, SPOT_LAST.setting.digest)
+    return book
+
+
+def config(*queues: str, name: str = "kai-ledger", policies: bool = True) -> EngineConfig:
+    """Settings with the policy, for some queues or for all; or without it."""
+    setting = msgspec.structs.replace(SPOT_LAST.setting, queues=queues)
+    return EngineConfig(scheduler_name=name, policies=(setting,) if policies else ())
+
+
+async def two_nodes(log: MemoryLog) -> Facts:
+    """A small spot node, which is packed first, and a large one that stays."""
+    facts = Facts(log, CLUSTER)
+    spot = node("spot", cpu=32, gpu=8, labels={"cloud.example/spot": "true"})
+    await facts.append(
+        ("node/spot", payloads.NodeObserved(spot)),
+        ("node/stays", payloads.NodeObserved(node("stays", cpu=256, gpu=64))),
+        *((f"queue/{name}", payloads.QueueObserved(queue(name, quota=64))) for name in ("research", "other")),
+    )
+    return facts
+
+
+async def comes(facts: Facts, name: str, queue_name: str = "other") -> None:
+    one = pod(name, cpu=1, gpu=1, labels={KAI_QUEUE_LABEL: queue_name})
+    await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+
+
+async def test_shadow_with_a_policy_decides_beside_the_scheduler_and_is_compared(book: PolicyBook) -> None:
+    log = MemoryLog(lambda: 1)
+    facts = await two_nodes(log)
+    trial = config(name="trial")
+    async with shadowing(log, "kai-ledger", config=trial, policies=book), scheduling(log, CLUSTER):
+        for number in range(3):
+            await comes(facts, f"p{number}")
+            assert (await placed(log, CLUSTER, number + 1))[f"p{number}"] == "spot"
+            decided = await recorded(log, number + 1)
+            assert [(one.name, one.node) for one in decided[-1].placed] == [(f"p{number}", "stays")]
+    report = await shadow_report(log, CLUSTER, find_kubelets, simulate=False, policies=book)
+    assert (report.scheduler, report.pods, report.choices["other node"]) == ("kai-ledger", 3, 3)
+    assert "3 other node" in report_text(report)
+
+
+async def test_policy_goes_live_for_a_queue_then_for_all_and_back_with_an_event_for_each_step(book: PolicyBook) -> None:
+    log = MemoryLog(lambda: 1)
+    facts = await two_nodes(log)
+    steps = (config(policies=False), config("research"), config(), config(policies=False))
+    nodes = []
+    for number, step in enumerate(steps):
+        async with scheduling(log, CLUSTER, config=step, policies=book, instance=f"step{number}"):
+            await comes(facts, f"r{number}", "research")
+            await comes(facts, f"o{number}")
+            by_name = await placed(log, CLUSTER, 2 * number + 2)
+            nodes.append((by_name[f"r{number}"], by_name[f"o{number}"]))
+    assert nodes == [("spot", "spot"), ("stays", "spot"), ("stays", "stays"), ("spot", "spot")]
+    events = await log.read(CLUSTER, where=Filter(types=("ConfigRecorded", "CycleCompleted")), limit=1000)
+    decoded = [decode_payload(event) for event in events]
+    policies = {
+        one.digest: one.config.get("policies", []) for one in decoded if isinstance(one, payloads.ConfigRecorded)
+    }
+    used = [one.config_digest for one in decoded if isinstance(one, payloads.CycleCompleted)]
+    taken = [policies[digest] for digest in dict.fromkeys(used)]
+    assert [[(one["digest"], one.get("queues", [])) for one in step] for step in taken] == [
+        [],
+        [(SPOT_LAST.setting.digest, ["research"])],
+        [(SPOT_LAST.setting.digest, [])],
+    ]
+    assert policies[used[-1]] == []

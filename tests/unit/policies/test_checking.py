@@ -1,0 +1,91 @@
+"""`kai policy check`: good policies pass, and each kind of bad one is found by the property that it breaks."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.kai_commands import kai
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples/policies").glob("*.py"))
+
+_BAD = """
+import numpy as np
+from kaicore.policy import NoArguments, Policy
+
+CALLS = []
+
+class Bad(Policy):
+    name, version = "bad", "1"
+    node_labels = ("rack",)
+
+    def score(self, nodes, work, facts):
+        {body}
+"""
+#: What a policy's score does, and the property that finds it.
+BODIES = {
+    "return np.zeros(3, np.int64)": "it answers",
+    "return np.zeros(len(nodes))": "it answers",
+    "return np.full(len(nodes), 1001)": "it answers",
+    "return np.full(len(nodes), 1 // len(nodes))": "it answers",
+    "return nodes.labels('zone') == ''": "it answers",
+    "nodes.used('cpu')[:] = 0; return np.zeros(len(nodes), np.int64)": "it answers",
+    "work.labels.update(a='b') if isinstance(work.labels, dict) else 0; return np.zeros(len(nodes), np.int64)": (
+        "input unchanged"
+    ),
+    "CALLS.append(1); return np.full(len(nodes), len(CALLS) % 1000)": "twice",
+    "return np.arange(len(nodes)) % 1000": "another order",
+    "self.seen = getattr(self, 'seen', nodes.used('cpu').sum()); return np.full(len(nodes), self.seen % 1000)": "anew",
+}
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_example_holds_every_property(example: Path) -> None:
+    done = kai("policy", "check", str(example), "--budget-ms", "2000", "--clusters", "20", "-o", "json")
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["passed"], report["notes"]) == (0, True, []), done.stdout
+    assert all(one["cases"] for one in report["results"])
+
+
+@pytest.mark.parametrize(("body", "check"), BODIES.items(), ids=range(len(BODIES)))
+def test_bad_policy_fails_the_property_that_it_breaks(tmp_path: Path, body: str, check: str) -> None:
+    (tmp_path / "bad.py").write_text(_BAD.format(body=body))
+    done = kai("policy", "check", "bad.py", "-o", "json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert (done.returncode, report["passed"]) == (1, False)
+    failed = {one["check"]: one["problem"] for one in report["results"] if not one["passed"]}
+    assert failed.get(check), failed
+
+
+def test_endless_policy_ends_and_the_table_says_so(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(_BAD.format(body="while True: pass"))
+    done = kai("policy", "check", "bad.py", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "TooSlow" in done.stdout
+    assert "properties fail" in done.stdout
+
+
+def test_answer_that_follows_charges_without_being_live_is_noted(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text(_BAD.format(body="return np.clip(nodes.free('cpu') // 1000, 0, 1000)"))
+    done = kai("policy", "check", "bad.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert "not live" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("source", "arguments", "told"),
+    [
+        ("import socket\n", "", "bad.py:1"),
+        ("def broken(:\n", "", "bad.py"),
+        ("x = open('/etc/passwd')\n", "", "bad.py:1"),
+        ("from kaicore.policy import Policy\n", "", "derives from"),
+        (_BAD.format(body="return np.zeros(len(nodes), np.int64)"), '{"weight": 1}', "weight"),
+        (_BAD.format(body="return np.zeros(len(nodes), np.int64)"), "[1]", "--arguments"),
+    ],
+    ids=["socket", "syntax", "open", "no policy", "argument", "no object"],
+)
+def test_file_that_is_no_policy_is_a_bad_question(tmp_path: Path, source: str, arguments: str, told: str) -> None:
+    (tmp_path / "bad.py").write_text(source)
+    done = kai("policy", "check", "bad.py", *(["--arguments", arguments] if arguments else []), cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert told in done.stderr

@@ -1,0 +1,158 @@
+"""Each example of a policy, in cycles of the engine: what it changes, beside the same cluster without it."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.policy import Facts, Hold, Queue, Running, Waiting
+from kaicore.rules.engine.config import Backfill, EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.policy import HeldByPolicy
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
+from kaicore.runtime.policies import load_policy
+
+from tests.factory import GPU, pod
+from tests.hierarchy import queue
+from tests.workloads import OWNER, Workloads
+
+EXAMPLES = Path(__file__).parents[3] / "examples/policies"
+_HOUR_S = 3_600
+_HOUR_US = _HOUR_S * 1_000_000
+
+
+class Ruled(Workloads):
+    """A cluster with one example's policy, or without any."""
+
+    def __init__(self, example: str = "", **arguments: object) -> None:
+        super().__init__()
+        self.record("queue/team", payloads.QueueObserved(queue("team", quota=64)))
+        self.policies, self.config = PolicyBook(), EngineConfig(backfill=Backfill.OFF)
+        if example:
+            loaded = load_policy(str(EXAMPLES / f"{example}.py"), arguments)
+            self.policies.add(loaded.kind, loaded.setting.digest)
+            self.config = msgspec.structs.replace(self.config, policies=(loaded.setting,))
+
+    def waits(self, name: str, *, hours: float = 0, **spec: Any) -> None:
+        labels = {KAI_QUEUE_LABEL: "team"} | spec.pop("labels", {})
+        created_at = self.now // 1_000_000 - int(hours * _HOUR_S)
+        self.add_pod(pod(name, created_at=created_at, labels=labels, **({"owner": OWNER, "cpu": 1} | spec)))
+
+    def starts(self) -> dict[str, str]:
+        """The nodes of what a cycle starts, by name, in the order in which it decided."""
+        return self.placed(self.cycle(self.config))
+
+
+@pytest.mark.parametrize(("example", "node"), [("", "spot"), ("spot_last", "stays")])
+def test_spot_last_takes_a_node_that_stays_before_a_fuller_spot_node(example: str, node: str) -> None:
+    cluster = Ruled(example)
+    cluster.add_node("spot", cpu=8, gpu=4, labels={"cloud.example/spot": "true"})
+    cluster.add_node("stays", cpu=64, gpu=8)
+    cluster.waits("a", gpu=2)
+    assert cluster.starts() == {"a": node}
+    # Last is not never.
+    if example:
+        cluster.waits("b", gpu=6)
+        cluster.waits("c", gpu=4)
+        assert cluster.starts() == {"b": "stays", "c": "spot"}
+
+
+def test_rack_power_lets_a_rack_take_no_more_than_its_power_within_one_cycle() -> None:
+    cluster = Ruled("rack_power", watts_per_gpu=500, watts_per_rack=3_000)
+    for number in range(4):
+        cluster.add_node(f"n{number}", cpu=64, gpu=8, labels={"topology.example/rack": f"r{number // 2}"})
+    for number in range(6):
+        cluster.waits(f"p{number}", gpu=3)
+    racks = [int(node.removeprefix("n")) // 2 for node in cluster.starts().values()]
+    assert sorted(racks) == [0, 0, 1, 1]
+    cluster.waits("plain")
+    assert list(cluster.starts()) == ["plain"]
+
+
+@pytest.mark.parametrize(("example", "node"), [("", "full"), ("near_the_data", "near")])
+def test_near_the_data_takes_the_node_that_has_the_dataset(example: str, node: str) -> None:
+    cluster = Ruled(example)
+    cluster.add_node("full", cpu=8, gpu=2, labels={"data.example/datasets": "imagenet22k.c4"})
+    cluster.add_node("near", cpu=64, gpu=8, labels={"data.example/datasets": "laion.imagenet"})
+    cluster.waits("a", gpu=1, labels={"data.example/dataset": "imagenet"})
+    assert cluster.starts() == {"a": node}
+
+
+@pytest.mark.parametrize(("example", "first"), [("", "high"), ("deadline_first", "soon")])
+def test_deadline_first_starts_the_earliest_deadline_whatever_its_priority(example: str, first: str) -> None:
+    cluster = Ruled(example)
+    cluster.add_node("n0", cpu=64, gpu=8)
+    cluster.waits("high", gpu=8, priority=100)
+    cluster.waits("late", gpu=8, labels={"deadline.example/hours": "48"})
+    cluster.waits("soon", gpu=8, labels={"deadline.example/hours": "3"})
+    cluster.waits("odd", gpu=8, labels={"deadline.example/hours": "soon"})
+    assert list(cluster.starts()) == [first]
+
+
+@pytest.mark.parametrize(("hour", "weekday", "starts"), [(3, 1, True), (10, 1, False), (18, 1, True), (10, 6, True)])
+def test_business_hours_hold_large_groups_and_say_until_when(hour: int, weekday: int, starts: bool) -> None:
+    cluster = Ruled("business_hours", gpus=4)
+    # 1970-01-05 was a Monday.
+    cluster.now = (4 + 7 * 2_800 + weekday) * 24 * _HOUR_US + hour * _HOUR_US
+    cluster.add_node("n0", cpu=64, gpu=16)
+    cluster.waits("large", gpu=8)
+    cluster.waits("small", gpu=4)
+    result = cluster.cycle(cluster.config)
+    assert ("large" in cluster.placed(result)) is starts
+    assert "small" in cluster.placed(result)
+    if not starts:
+        (held,) = (reason for one in result.pending for alone in one.alone for reason in alone.reasons)
+        assert isinstance(held, HeldByPolicy)
+        assert (held.policy, held.why) == ("business-hours", "large groups start after business hours")
+        # The scheduler looks again when the hold is over.
+        assert result.due == held.until_us == cluster.now // _HOUR_US * _HOUR_US + 8 * _HOUR_US
+        cluster.now = cluster.now // _HOUR_US * _HOUR_US + 9 * _HOUR_US
+        assert list(cluster.starts()) == ["large"]
+
+
+def test_not_beside_keeps_two_tenants_off_each_others_nodes_and_no_others() -> None:
+    cluster = Ruled("not_beside", apart=[["red", "blue"]])
+    for number in range(2):
+        cluster.add_node(f"n{number}", cpu=64, gpu=8)
+    cluster.waits("a", gpu=1, namespace="red")
+    cluster.waits("b", gpu=1, namespace="blue")
+    starts = cluster.starts()
+    assert starts["a"] != starts["b"]
+    cluster.waits("c", gpu=7, namespace="blue")
+    cluster.waits("d", gpu=7, namespace="green")
+    starts |= cluster.starts()
+    assert (starts["c"], starts["d"]) == (starts["b"], starts["a"])
+    cluster.waits("e", namespace="blue")
+    cluster.waits("f", namespace="red")
+    starts |= cluster.starts()
+    assert (starts["e"], starts["f"]) == (starts["b"], starts["a"])
+
+
+@pytest.mark.parametrize(("example", "first"), [("", "high"), ("aging", "old")])
+def test_aging_starts_what_waited_long_before_a_higher_priority(example: str, first: str) -> None:
+    cluster = Ruled(example, **({"minutes": 30, "most": 5} if example else {}))
+    cluster.add_node("n0", cpu=64, gpu=8)
+    cluster.waits("high", gpu=8, priority=4)
+    cluster.waits("old", gpu=8, hours=3)
+    cluster.waits("low", gpu=8, hours=100, priority=-2)
+    assert list(cluster.starts()) == [first]
+
+
+def test_least_attained_service_prefers_groups_and_spares_victims_that_had_little() -> None:
+    kind = load_policy(str(EXAMPLES / "least_attained_service.py")).kind
+    policy, facts = kind(), Facts()
+    orders = [policy.order(Waiting(used_gpu_seconds=hours * _HOUR_S), Queue(), facts) for hours in (0, 2, 20, 500)]
+    assert orders == [0, 1, 2, 3]
+    costs = [policy.victims(Running(gpus=8_000, running_us=hours * _HOUR_US), facts) for hours in (0, 1, 5, 100)]
+    assert costs == [1000, 666, 333, 0]
+
+
+def test_hours_before_1970_and_holds_are_plain_numbers() -> None:
+    kind = load_policy(str(EXAMPLES / "business_hours.py")).kind
+    held = kind(kind.Arguments(east=2)).admit(Waiting(gpus=9_000), Queue(), Facts(now_us=7 * _HOUR_US))
+    assert held == Hold("large groups start after business hours", 16 * _HOUR_US)
+
+
+def test_gpu_is_the_resource_that_examples_name() -> None:
+    assert GPU in (EXAMPLES / "rack_power.py").read_text()
