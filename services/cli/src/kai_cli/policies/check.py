@@ -4,7 +4,7 @@ from kaicore.analysis.trial.policies.checking import PolicyCheck, check_policy
 from kaicore.errors import ConfigurationError
 
 from kai_cli.output import OutputFlag, print_data, table
-from kai_cli.policies.files import ArgumentsFlag, book_of, policy_of
+from kai_cli.sources.policies import ArgumentsFlag, book_of, policy_of
 
 
 def check(

@@ -10,7 +10,7 @@ from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.runtime.policies import LoadedPolicy
 
 from kai_cli.output import OutputFlag
-from kai_cli.policies.files import ArgumentsFlag, book_of, policy_of
+from kai_cli.sources.policies import ArgumentsFlag, book_of, policy_of
 from kai_cli.sources.source import FromFlag, LogSourceFlags, ToFlag
 from kai_cli.trials.what_if_history import answer_history, comparison_text, queues_text
 

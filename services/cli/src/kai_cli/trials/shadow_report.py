@@ -12,10 +12,10 @@ from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.output import OutputFlag, Progress, print_data, table
-from kai_cli.policies.files import book_of
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
+from kai_cli.sources.policies import book_of
 from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
 from kai_cli.trials.what_if_history import comparison_text
 
