@@ -6,6 +6,7 @@ priority would, so the queue stands among other queues as it did. What may be ev
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from kaicore.policy import MOST, Facts, Point, Queue, Running, Waiting
@@ -31,6 +32,8 @@ class GroupPolicies:
         """
         self._input, self._facts = cycle_input, facts
         self._queues: dict[str, Queue] = {}
+        #: By group, what all policies know of it.
+        self._waiting: dict[str, Waiting] = {}
 
     def settle(self, pending_groups: Mapping[str, PendingGroup]) -> None:
         """Hold groups, and put the others of each queue in the order that policies give them."""
@@ -82,26 +85,32 @@ class GroupPolicies:
         return policy.setting.decides_for(self._input.accounts.queue_of(workload.group))
 
     def _facts_of(self, pending_group: PendingGroup, policy: GuardedPolicy) -> tuple[Waiting, Queue]:
-        group, now, members = pending_group.group, self._input.now, pending_group.unplaced
-        queue = self._input.accounts.queue_of(group)
+        waiting = self._waiting.get(pending_group.key)
+        if waiting is None:
+            waiting = self._waiting[pending_group.key] = self._known_of(pending_group)
+        setting, queue = policy.setting, waiting.queue
+        if setting.pod_labels or setting.pod_annotations:
+            members = pending_group.unplaced or pending_group.workload.waiting.values()
+            labels, annotations = _declared(members, policy)
+            waiting = replace(waiting, labels=labels, annotations=annotations)
         if queue not in self._queues:
             self._queues[queue] = queue_facts(self._input.accounts, queue)
-        labels, annotations = _declared(members or pending_group.workload.waiting.values(), policy)
+        return waiting, self._queues[queue]
+
+    def _known_of(self, pending_group: PendingGroup) -> Waiting:
+        group, now, members = pending_group.group, self._input.now, pending_group.unplaced
         created_us = group.created_at * _SECOND_US
-        waiting = Waiting(
+        return Waiting(
             key=group.key,
             namespace=group.namespace,
-            queue=queue,
+            queue=self._input.accounts.queue_of(group),
             priority=group.priority,
             created_us=created_us,
             waited_us=max(now - created_us, 0),
             pods=len(members),
             gpus=sum(_gpus(member) for member in members),
             used_gpu_seconds=sum(_used(member, now) for member in pending_group.workload.active.values()),
-            labels=labels,
-            annotations=annotations,
         )
-        return waiting, self._queues[queue]
 
     def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
         group, now, members = workload.group, self._input.now, workload.active.values()
