@@ -5,7 +5,7 @@ makes the groups of a queue exchange their priorities' places: the first by the 
 priority would, so the queue stands among other queues as it did. What may be evicted goes by the groups' own priority.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
@@ -76,7 +76,7 @@ class GroupPolicies:
                     places = before if policy.policy.order_before_priority else after
                     for one, place in zip(own, answers, strict=True):
                         places[one.key] += (place,)
-            _rank(own, lambda one, before=before: before[one.key], lambda one, after=after: after[one.key])
+            _rank(own, before, after)
 
     def _with(self, point: Point) -> list[GuardedPolicy]:
         return [one for one in self._input.policies if one.has(point)]
@@ -150,19 +150,18 @@ def queue_facts(accounts: CycleQueues, name: str) -> Queue:
 
 
 def _rank(
-    groups: list[PendingGroup],
-    before: Callable[[PendingGroup], tuple[int, ...]],
-    after: Callable[[PendingGroup], tuple[int, ...]],
+    groups: list[PendingGroup], before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]
 ) -> None:
     """Put the groups of a queue in order: by the places before priority, then by priority, then by those after it."""
-    if len({before(one) for one in groups}) > 1:
+    if len(set(before.values())) > 1:
         priorities = sorted((one.priority for one in groups), reverse=True)
-        groups.sort(key=lambda one: (before(one), -one.priority))
+        groups.sort(key=lambda one: (before[one.key], -one.priority))
         for one, priority in zip(groups, priorities, strict=True):
             one.priority = priority
-    places = {place: number for number, place in enumerate(sorted({(before(one), after(one)) for one in groups}))}
+    both = {one.key: (before[one.key], after[one.key]) for one in groups}
+    ranks = {places: rank for rank, places in enumerate(sorted(set(both.values())))}
     for one in groups:
-        one.rank = places[before(one), after(one)]
+        one.rank = ranks[both[one.key]]
 
 
 def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
