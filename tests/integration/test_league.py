@@ -89,3 +89,11 @@ def test_published_curve_is_the_mean_that_its_authors_print() -> None:
     require_shared("data/traces/fgd")
     lists = "default", "multigpu50", "gpushare100", "gpuspec33"
     assert [round(published(name)[130], 2) for name in lists] == [95.39, 97.18, 86.90, 94.55]
+
+
+@pytest.mark.parametrize("policy", ["ours-aging", "ours-las"])
+def test_engine_with_an_examples_policy_starts_every_gang_and_allocates_about_as_much(policy: str) -> None:
+    found, without = (_over_time("gangs", name, hours=6) for name in (policy, "ours"))
+    assert (found.never, without.never) == (0, 0)
+    assert found.gar >= without.gar - 1.0
+    assert found.worst_h <= without.worst_h + 0.5

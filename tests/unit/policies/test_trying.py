@@ -4,8 +4,8 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from kai_cli.policies.files import policy_of
 from kai_cli.policies.trying import trial_text, with_policy
+from kai_cli.sources.policies import policy_of
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
 from kaicore.analysis.trial.history.page import page

@@ -2,11 +2,9 @@
 
 from kaicore.analysis.trial.policies.checking import PolicyCheck, check_policy
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime.policy_guard import TimeAndMemory
 
 from kai_cli.output import OutputFlag, print_data, table
-from kai_cli.policies.files import ArgumentsFlag, policy_of
+from kai_cli.sources.policies import ArgumentsFlag, book_of, policy_of
 
 
 def check(
@@ -32,7 +30,7 @@ def check(
     if clusters < 1 or budget_ms < 1:
         raise ConfigurationError("--clusters, --budget-ms: must be 1 or more")
     loaded = policy_of(file, arguments)
-    book = PolicyBook(TimeAndMemory())
+    book = book_of()
     book.add(loaded.kind, loaded.setting.digest)
     report = check_policy(loaded.setting, book, seed=seed, clusters=clusters, budget_s=budget_ms / 1000)
     if output == "table":

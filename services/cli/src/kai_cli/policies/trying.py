@@ -7,13 +7,10 @@ import msgspec
 from cyclopts import Parameter
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
-from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.runtime.policies import LoadedPolicy
-from kaicore.runtime.policy_guard import TimeAndMemory
-from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.output import OutputFlag
-from kai_cli.policies.files import ArgumentsFlag, policy_of
+from kai_cli.sources.policies import ArgumentsFlag, book_of, policy_of
 from kai_cli.sources.source import FromFlag, LogSourceFlags, ToFlag
 from kai_cli.trials.what_if_history import answer_history, comparison_text, queues_text
 
@@ -27,7 +24,7 @@ def try_policy(
     arguments: ArgumentsFlag = "",
     queue: Annotated[list[str] | None, Parameter(name="--queue")] = None,
     best: bool = False,
-    scheduler_config: Path | None = None,
+    policy: tuple[str, ...] = (),
     html: Path | None = None,
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
@@ -41,13 +38,12 @@ def try_policy(
         arguments: a JSON object; by default all defaults.
         queue: for which it decides; by default all; may be given several times.
         best: also with each of the three best policies of the league.
-        scheduler_config: the shard's settings, where the window was decided with policies: their code is needed.
+        policy: a policy that the shard had in the window: its file, or its entry point; may be given several times.
         html: write a report with plots to this file, too.
         source: where to ask.
         output: table, json or yaml.
     """
-    book = PolicyBook(TimeAndMemory())
-    read_shard_settings(scheduler_config, book)
+    book = book_of(policy)
     tried = policy_of(file, arguments, queues=tuple(queue or ()))
     book.add(tried.kind, tried.setting.digest)
     question = HistoryQuestion(since=since, until=until, patches=(with_policy(tried),), policies=best)

@@ -2,21 +2,20 @@
 
 import asyncio
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
-from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.hub.hub_state import without_hub
-from kaicore.runtime.policy_guard import TimeAndMemory
-from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.output import OutputFlag, Progress, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
+from kai_cli.sources.policies import book_of
 from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
 from kai_cli.trials.what_if_history import comparison_text
 
@@ -31,7 +30,7 @@ def report(
     since: FromFlag = "",
     until: ToFlag = "",
     simulate: bool = True,
-    scheduler_config: Path | None = None,
+    policy: tuple[str, ...] = (),
     html: Path | None = None,
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
@@ -44,14 +43,12 @@ def report(
             where the shadow began.
         until: its last event; by default the log's last one.
         simulate: simulate the window as well, as the shadow would have gone on; it takes most of the time.
-        scheduler_config: the shadow's settings, where they name policies: their code is needed.
+        policy: a policy of the shadow, or of the scheduler: its file, or its entry point; may be given several times.
         html: write a report to this file, too: one file without scripts.
     """
     if html is not None and not simulate:
         raise ConfigurationError("--html: shows the simulated window; leave out --no-simulate")
-    answer = asyncio.run(
-        _report(source or AnswerSource(), scheduler, since, until, scheduler_config, simulate=simulate)
-    )
+    answer = asyncio.run(_report(source or AnswerSource(), scheduler, since, until, policy, simulate=simulate))
     for note in answer.trajectory.notes if answer.trajectory is not None else ():
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
@@ -64,12 +61,11 @@ def report(
 
 
 async def _report(
-    source: AnswerSource, scheduler: str, since: str, until: str, scheduler_config: Path | None, *, simulate: bool
+    source: AnswerSource, scheduler: str, since: str, until: str, policy: Sequence[str], *, simulate: bool
 ) -> ShadowReport:
     if source.api_named:
         return await _by_api(source, scheduler, since, until, simulate=simulate)
-    book = PolicyBook(TimeAndMemory())
-    read_shard_settings(scheduler_config, book)
+    book = book_of(policy)
     async with open_log(source) as log:
         cluster = _cluster(source, without_hub(await log.clusters()))
         with Progress("comparing") as progress:

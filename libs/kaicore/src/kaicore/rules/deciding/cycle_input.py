@@ -224,7 +224,7 @@ class GroupTopologies:
         return GroupTopology(name, group.sets, tree, resolved.constraints, resolved.together)
 
 
-def cycle_input(
+def cycle_input(  # long: one line for each field of the input
     state: CycleView,
     config: EngineConfig,
     *,

@@ -225,7 +225,7 @@ _STATES = 256
 class FeasibleNodes:
     """A cycle's knowledge of a class."""
 
-    def __init__(
+    def __init__(  # long: one line for each part of the nodes
         self,
         pod_class: PodClass,
         columns: NodeColumns,

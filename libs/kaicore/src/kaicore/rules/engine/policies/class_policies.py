@@ -1,7 +1,8 @@
 """The policies' say about the nodes for one class of pods: which nodes they refuse, and which they prefer.
 
 A policy that is not live is asked once per class and cycle, about the nodes as the cycle begins. So its answer depends
-on nothing that the cycle decides. A live one is asked again, about all nodes, once the cycle has charged any of them.
+on nothing that the cycle decides. If it has not looked at the work, the answer holds for all classes. A live one is
+asked again, about all nodes, once the cycle has charged any of them.
 """
 
 from collections.abc import Iterable, Sequence
@@ -49,6 +50,18 @@ class _Answers:
     scores: list[PolicyScore] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _WatchedWork(Work):
+    """Work that knows which of its facts were looked at."""
+
+    seen: list[str] = field(default_factory=list, repr=False, compare=False)
+
+    def __getattribute__(self, name: str) -> object:
+        if name != "seen" and not name.startswith("__"):
+            object.__getattribute__(self, "seen").append(name)
+        return object.__getattribute__(self, name)
+
+
 class NodePolicies:
     """The policies of one cycle that place pods."""
 
@@ -64,6 +77,8 @@ class NodePolicies:
         self._rows = len(columns.present)
         #: By the class's key: what the policies say that are asked once.
         self._asked_once: dict[str, _Answers] = {}
+        #: By policy: what those say that do not look at the work.
+        self._of_any_work: dict[str, _Answers] = {}
 
     def of_class(self, pod_class: PodClass, columns: NodeColumns) -> "ClassPolicies | None":
         """Return what the policies say about a class; None where none decides about its work.
@@ -79,12 +94,25 @@ class NodePolicies:
         once = self._asked_once.get(pod_class.key)
         if once is None:
             settled = [one for one in policies if not one.policy.live]
-            once = self._asked_once[pod_class.key] = self.ask(settled, pod_class, self._columns)
+            once = self._asked_once[pod_class.key] = self._ask_once(settled, pod_class)
         return ClassPolicies(self, pod_class, columns, once, [one for one in policies if one.policy.live])
 
-    def ask(self, policies: Sequence[GuardedPolicy], pod_class: PodClass, columns: NodeColumns) -> _Answers:
-        """Ask policies about a class, with what is charged to the nodes in some columns."""
-        answers, work = _Answers(), _work_of(pod_class)
+    def _ask_once(self, policies: Sequence[GuardedPolicy], pod_class: PodClass) -> _Answers:
+        """Ask policies about a class as the cycle begins, but those with an answer that holds for any work."""
+        answers = _Answers()
+        for one in policies:
+            known, work = self._of_any_work.get(one.setting.name), _work_of(pod_class)
+            if known is None:
+                known = self.ask([one], work, self._columns)
+                if not work.seen:
+                    self._of_any_work[one.setting.name] = known
+            answers.refusals += known.refusals
+            answers.scores += known.scores
+        return answers
+
+    def ask(self, policies: Sequence[GuardedPolicy], work: Work, columns: NodeColumns) -> _Answers:
+        """Ask policies about some work, with what is charged to the nodes in some columns."""
+        answers = _Answers()
         placed = self._placed(columns) if any(one.policy.tenants for one in policies) else {}
         for one in policies:
             name, policy = one.setting.name, one.policy
@@ -139,7 +167,9 @@ class ClassPolicies:
 
     def renew(self) -> None:
         """Ask the live policies again, about the nodes as they are charged now."""
-        answers = self._policies.ask(self._asked_again, self._class, self._columns) if self.live else _Answers()
+        answers = (
+            self._policies.ask(self._asked_again, _work_of(self._class), self._columns) if self.live else _Answers()
+        )
         self.refusals = [*self._once.refusals, *answers.refusals]
         self.scores = [*self._once.scores, *answers.scores]
         self._refused: Flags = np.zeros(len(self._columns.present), np.bool_)
@@ -190,12 +220,12 @@ class ClassPolicies:
         return {one.policy: int(one.scores[row]) for one in self.scores}
 
 
-def _work_of(pod_class: PodClass) -> Work:
+def _work_of(pod_class: PodClass) -> _WatchedWork:
     work = pod_class.work
     assert work is not None, "asked for classes with work"
     share = pod_class.gpu_share
     parts = 0 if share is None else share.milli * share.devices
-    return Work(
+    return _WatchedWork(
         namespace=work.namespace,
         queue=work.queue,
         priority=work.priority,

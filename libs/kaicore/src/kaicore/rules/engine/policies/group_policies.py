@@ -5,7 +5,8 @@ makes the groups of a queue exchange their priorities' places: the first by the 
 priority would, so the queue stands among other queues as it did. What may be evicted goes by the groups' own priority.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from kaicore.policy import MOST, Facts, Point, Queue, Running, Waiting
@@ -31,6 +32,8 @@ class GroupPolicies:
         """
         self._input, self._facts = cycle_input, facts
         self._queues: dict[str, Queue] = {}
+        #: By group, what all policies know of it.
+        self._waiting: dict[str, Waiting] = {}
 
     def settle(self, pending_groups: Mapping[str, PendingGroup]) -> None:
         """Hold groups, and put the others of each queue in the order that policies give them."""
@@ -73,7 +76,7 @@ class GroupPolicies:
                     places = before if policy.policy.order_before_priority else after
                     for one, place in zip(own, answers, strict=True):
                         places[one.key] += (place,)
-            _rank(own, lambda one, before=before: before[one.key], lambda one, after=after: after[one.key])
+            _rank(own, before, after)
 
     def _with(self, point: Point) -> list[GuardedPolicy]:
         return [one for one in self._input.policies if one.has(point)]
@@ -82,26 +85,32 @@ class GroupPolicies:
         return policy.setting.decides_for(self._input.accounts.queue_of(workload.group))
 
     def _facts_of(self, pending_group: PendingGroup, policy: GuardedPolicy) -> tuple[Waiting, Queue]:
-        group, now, members = pending_group.group, self._input.now, pending_group.unplaced
-        queue = self._input.accounts.queue_of(group)
+        waiting = self._waiting.get(pending_group.key)
+        if waiting is None:
+            waiting = self._waiting[pending_group.key] = self._known_of(pending_group)
+        setting, queue = policy.setting, waiting.queue
+        if setting.pod_labels or setting.pod_annotations:
+            members = pending_group.unplaced or pending_group.workload.waiting.values()
+            labels, annotations = _declared(members, policy)
+            waiting = replace(waiting, labels=labels, annotations=annotations)
         if queue not in self._queues:
             self._queues[queue] = queue_facts(self._input.accounts, queue)
-        labels, annotations = _declared(members or pending_group.workload.waiting.values(), policy)
+        return waiting, self._queues[queue]
+
+    def _known_of(self, pending_group: PendingGroup) -> Waiting:
+        group, now, members = pending_group.group, self._input.now, pending_group.unplaced
         created_us = group.created_at * _SECOND_US
-        waiting = Waiting(
+        return Waiting(
             key=group.key,
             namespace=group.namespace,
-            queue=queue,
+            queue=self._input.accounts.queue_of(group),
             priority=group.priority,
             created_us=created_us,
             waited_us=max(now - created_us, 0),
             pods=len(members),
             gpus=sum(_gpus(member) for member in members),
             used_gpu_seconds=sum(_used(member, now) for member in pending_group.workload.active.values()),
-            labels=labels,
-            annotations=annotations,
         )
-        return waiting, self._queues[queue]
 
     def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
         group, now, members = workload.group, self._input.now, workload.active.values()
@@ -141,19 +150,18 @@ def queue_facts(accounts: CycleQueues, name: str) -> Queue:
 
 
 def _rank(
-    groups: list[PendingGroup],
-    before: Callable[[PendingGroup], tuple[int, ...]],
-    after: Callable[[PendingGroup], tuple[int, ...]],
+    groups: list[PendingGroup], before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]
 ) -> None:
     """Put the groups of a queue in order: by the places before priority, then by priority, then by those after it."""
-    if len({before(one) for one in groups}) > 1:
+    if len(set(before.values())) > 1:
         priorities = sorted((one.priority for one in groups), reverse=True)
-        groups.sort(key=lambda one: (before(one), -one.priority))
+        groups.sort(key=lambda one: (before[one.key], -one.priority))
         for one, priority in zip(groups, priorities, strict=True):
             one.priority = priority
-    places = {place: number for number, place in enumerate(sorted({(before(one), after(one)) for one in groups}))}
+    both = {one.key: (before[one.key], after[one.key]) for one in groups}
+    ranks = {places: rank for rank, places in enumerate(sorted(set(both.values())))}
     for one in groups:
-        one.rank = places[before(one), after(one)]
+        one.rank = ranks[both[one.key]]
 
 
 def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:

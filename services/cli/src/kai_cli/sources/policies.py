@@ -1,11 +1,14 @@
 """A policy as the command line names it: its file or entry point, and its arguments."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.policies import LoadedPolicy, load_policy
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policies import LoadedPolicy, load_policy, load_source
+from kaicore.runtime.policy_guard import TimeAndMemory
 
 ArgumentsFlag = Annotated[str, Parameter(name="--arguments")]
 
@@ -28,3 +31,18 @@ def policy_of(source: str, arguments: str = "", *, queues: tuple[str, ...] = ())
     if not isinstance(given, dict):
         raise ConfigurationError(f'--arguments: is no JSON object, such as {{"weight": 700}}: {arguments}')
     return load_policy(source, given, queues)
+
+
+def book_of(sources: Sequence[str] = ()) -> PolicyBook:
+    """Return a book with the code of policies, which run under guard.
+
+    Args:
+        sources: files that end in `.py`, or names of entry points.
+
+    Raises:
+        ConfigurationError: naming the file and what is wrong.
+    """
+    book = PolicyBook(TimeAndMemory())
+    for source in sources:
+        book.add(*load_source(source))
+    return book
