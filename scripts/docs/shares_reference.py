@@ -87,10 +87,40 @@ ROWS: tuple[ShareRow, ...] = (
 )
 
 
+_CASES = f"{_VICTIMS}::test_manifests_of_kais_cases_come_out_as_there_or_as_deviations_say"
+_SPREAD = f"{_KAI}::test_a_gpu_that_is_open_comes_before_an_empty_node_also_where_pods_are_spread"
+_MEMORY = (
+    "tests/unit/engine/test_shares.py"
+    "::test_memory_that_waits_counts_in_its_queue_as_the_part_of_the_smallest_gpu_and_then_as_what_it_holds"
+)
+
+#: What is asked in the rows about deviations from KAI: the situation.
+DEVIATIONS: tuple[ShareRow, ...] = (
+    ShareRow("victims that lose equally much", "the first by name goes, KAI takes the other", (_CASES,)),
+    ShareRow("a whole GPU's pod, or two that share one", "one pod goes, KAI takes the two", (_CASES,)),
+    ShareRow(
+        "pods are spread",
+        "an open GPU comes before an empty node; nodes and GPUs have one strategy, not two",
+        (_SPREAD,),
+    ),
+    ShareRow(
+        "whole GPUs beside MIG devices",
+        "are given, as the kubelet does",
+        (f"{_KAI}::test_a_whole_gpu_beside_mig_devices_is_given",),
+    ),
+    ShareRow("`gpu-memory` that waits", "counts as a part of the smallest GPU, KAI's has 100 MiB at most", (_MEMORY,)),
+)
+
+
 def shares() -> str:
-    """The ways to ask for a part of a GPU."""
-    lines = ["| a pod asks by | kai-ledger | shown by |", "|---|---|---|"]
-    for row in ROWS:
+    """The ways to ask for a part of a GPU, and where KAI differs."""
+    asked, deviating = _table("a pod asks by", ROWS), _table("where KAI differs", DEVIATIONS)
+    return "\n".join(["# Conformance of shares of GPUs", "", *asked, "", *deviating, ""])
+
+
+def _table(first: str, rows: tuple[ShareRow, ...]) -> list[str]:
+    lines = [f"| {first} | kai-ledger | shown by |", "|---|---|---|"]
+    for row in rows:
         tests = "<br>".join(f"`{name.removeprefix('tests/')}`" for name in row.tests)
         lines.append(f"| {row.asked} | {row.answer} | {tests} |")
-    return "\n".join(["# Conformance of shares of GPUs", "", *lines, ""])
+    return lines

@@ -1,7 +1,7 @@
 """KAI-Scheduler's cases of shares and MIG where something is ending, moved, preempted or reclaimed.
 
 From its tests of the actions consolidation, preempt and reclaim (`consolidationGpuMemory_test.go` and their like, also
-in `integration_tests`), of deletions, and of allocation with MIG.
+in `integration_tests`), of deletions, and of allocation with MIG; `SEVERAL` are ours.
 """
 
 from pathlib import Path
@@ -158,6 +158,17 @@ PREEMPTION = [
         {"a": "node0", "b": "PREEMPTED", "c": "node0 new-0"},
     ),
     (
+        "a whole GPU preempts a whole one rather than two shares",
+        nodes(2) + queue(2),
+        [
+            share("a", "fraction 0.5", "node0", "g0"),
+            Work("b", "gpus 1", "node0", priority=TRAIN),
+            share("c", "fraction 0.5", "node0", "g0"),
+            waits("d", "gpus 1", BUILD),
+        ],
+        {"a": "node0 g0", "b": "PREEMPTED", "c": "node0 g0", "d": "node0"},
+    ),
+    (
         "memory preempts memory",
         nodes(1, memory=M) + queue(1),
         [share("a", "memory 60", "node0", "g0"), waits("c", "memory 55", BUILD)],
@@ -199,6 +210,18 @@ PREEMPTION = [
 ]
 
 RECLAIM = [
+    (
+        "a share within the fair share by weights",
+        nodes(4) + queue(1).replace("overQuotaWeight: 1", "overQuotaWeight: 3") + queue(2, "p"),
+        [
+            Work("a", "gpus 1", "node0", priority=TRAIN),
+            share("b", "fraction 0.5", "node0", "g0"),
+            waits("c", "fraction 0.5"),
+            Work("d", "gpus 2", "node0", priority=TRAIN, queue="p"),
+            share("e", "fraction 0.5", "node0", "g0", queue="p"),
+        ],
+        {"a": "node0", "b": "node0 g0", "c": "node0 g0", "d": "node0", "e": "RECLAIMED"},
+    ),
     (
         "a whole GPU reclaims a share, not a whole GPU",
         nodes(2) + two(),
@@ -399,7 +422,82 @@ MIG_CASES = [
     ),
 ]
 
-CASES = [*ENDING, *CONSOLIDATION, *PREEMPTION, *RECLAIM, *MIG_CASES]
+
+def several(*parts: str, queues: str = "qqqq") -> list[Work]:
+    """Shares of one GPU, each of a group of its own."""
+    named = zip("abce", parts, queues, strict=False)
+    return [share(name, f"fraction {part}", "node0", "g0", queue=queue) for name, part, queue in named]
+
+
+#: Several groups share a GPU of which more is wanted than one of them has.
+SEVERAL = [
+    (
+        "a whole GPU preempts all three groups on it",
+        nodes(1) + queue(1),
+        [*several("0.3", "0.3", "0.4"), waits("d", "gpus 1", BUILD)],
+        {"a": "PREEMPTED", "b": "PREEMPTED", "c": "PREEMPTED", "d": "node0"},
+    ),
+    (
+        "a part preempts two of three groups",
+        nodes(1) + queue(1),
+        [*several("0.3", "0.3", "0.4"), waits("d", "fraction 0.6", BUILD)],
+        {"a": "PREEMPTED", "b": "PREEMPTED", "c": "node0 g0", "d": "node0 g0"},
+    ),
+    (
+        "of two GPUs the one with one group, though it holds more",
+        nodes(2) + queue(2),
+        [*several("0.3", "0.3"), share("c", "fraction 0.9", "node0", "g1"), waits("d", "gpus 1", BUILD)],
+        {"a": "node0 g0", "b": "node0 g0", "c": "PREEMPTED", "d": "node0"},
+    ),
+    (
+        "parts of two GPUs preempt the groups on both",
+        nodes(2) + queue(2),
+        [
+            *several("0.5", "0.5"),
+            share("c", "fraction 0.5", "node0", "g1"),
+            share("e", "fraction 0.5", "node0", "g1"),
+            waits("d", "fraction 0.6 x 2", BUILD),
+        ],
+        {"a": "PREEMPTED", "b": "PREEMPTED", "c": "PREEMPTED", "d": "node0 new-0+new-1", "e": "PREEMPTED"},
+    ),
+    (
+        "a whole GPU is reclaimed of two queues",
+        nodes(1) + queue(0, "p") + queue(0, "r") + queue(1),
+        [*several("0.5", "0.5", queues="pr"), waits("d", "gpus 1")],
+        {"a": "RECLAIMED", "b": "RECLAIMED", "d": "node0"},
+    ),
+    (
+        "two groups of a GPU move to two others",
+        nodes(1, 1, 1) + queue(3),
+        [
+            *several("0.3", "0.3"),
+            share("c", "fraction 0.6", "node1", "g1"),
+            share("e", "fraction 0.6", "node2", "g2"),
+            waits("d", "gpus 1"),
+        ],
+        {
+            "a": "CONSOLIDATED node1 g1",
+            "b": "CONSOLIDATED node2 g2",
+            "c": "node1 g1",
+            "d": "node0",
+            "e": "node2 g2",
+        },
+    ),
+    (
+        "nothing goes where one of the groups may not",
+        nodes(1) + queue(2),
+        [*several("0.5"), half("b", "g0"), waits("d", "gpus 1", BUILD)],
+        {"a": "node0 g0", "b": "node0 g0", "d": "InsufficientResource"},
+    ),
+    (
+        "one group is preempted and one reclaimed by none, as there",
+        nodes(1) + queue(0, "p") + queue(1),
+        [*several("0.5", "0.5", queues="pq"), waits("d", "gpus 1", BUILD)],
+        {"a": "node0 g0", "b": "node0 g0", "d": "InsufficientResource"},
+    ),
+]
+
+CASES = [*ENDING, *CONSOLIDATION, *PREEMPTION, *RECLAIM, *SEVERAL, *MIG_CASES]
 
 _CHEAPEST = "what loses least goes, of equals the first by name; KAI moves or evicts the other"
 
