@@ -49,6 +49,16 @@ def test_pod_for_any_gpu_leaves_those_alone_that_recent_work_needs() -> None:
     assert _node_for(cluster, cpu=1, gpu=1) == "b-plain"
 
 
+@pytest.mark.parametrize(("cpu", "node"), [(8, "b-rich"), (1, "a-lean")])
+def test_pod_goes_where_the_mix_of_work_needs_its_cpus_least(cpu: int, node: str) -> None:
+    cluster = Cluster()
+    cluster.add_node("a-lean", cpu=16, memory=64, gpu=4)
+    cluster.add_node("b-rich", cpu=64, memory=64, gpu=4)
+    _saw(cluster, LEAST_PODS, cpu=8)
+    _saw(cluster, LEAST_PODS, cpu=1)
+    assert _node_for(cluster, cpu=cpu, gpu=1) == node
+
+
 @pytest.mark.parametrize(
     ("seen", "config"), [(LEAST_PODS - 3, EngineConfig()), (LEAST_PODS, EngineConfig(recent_work_days=0))]
 )

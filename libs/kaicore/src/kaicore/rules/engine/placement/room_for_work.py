@@ -6,8 +6,11 @@ suffice for. The first keeps devices together, the second keeps CPUs and memory 
 
 A pod that comes to a node takes devices, and may leave the others where fewer classes can use them. What is lost to a
 class is a part of all that the class can use in the cluster: the scarcer, the dearer. The mean of these parts, by the
-weights of the classes, is the part of all free devices that the pod takes: the room, in hundredths of a device. Less
-than two hundredths decide nothing: so exactly nobody knows what comes, and fullness keeps devices together.
+weights of the classes, is the part of all free devices that the pod takes: the room, in hundredths of a device.
+
+All classes that a node is for count once more together: what comes is a mix. How much of it a node serves is the least
+of its free devices and of what its CPUs and memory suffice for, by what the mix asks for in the mean for each device.
+So work of much CPU goes where there is more of it than the mix needs. No class by itself sees what the others need.
 
 A class with a share of a GPU can use free GPUs, and of GPUs that are opened for sharing those with a free part that is
 large enough, as much as is free. For such a class CPUs and memory count only if they do not suffice for one pod:
@@ -40,8 +43,8 @@ _DEVICE = 2 * 1000
 #: The weights of all classes together, and what is lost if all that each class can use is lost.
 _WEIGHTS = 1_000_000
 _ALL = _WEIGHTS * 10**9
-#: So many hundredths of a device are the least that decides.
-_LEAST = 2
+#: Greater amounts of a node count as these.
+_MOST_AMOUNT = 2**63 // _DEVICE - 1
 
 
 class RecentClass(msgspec.Struct, frozen=True):
@@ -102,6 +105,7 @@ class RoomForWork:
         #: By class, thousandths of the devices of a pod.
         self._scale: Ints = (np.minimum(needs, _MOST_DEVICES) * devices).sum(axis=1) * 1000
         self._scale[self._shares] = 1000
+        self._is_device: Ints = devices.astype(np.int64)
         #: By resource and class: needs, the most that is looked at (more would not fit into 64 bits), and what is added
         #: where nothing is needed.
         self._needs: Ints = np.maximum(needs.T, 1)
@@ -124,17 +128,43 @@ class RoomForWork:
         self.patterns: Ints = patterns.reshape(-1).astype(np.int64)
         #: The same, to look up single rows.
         self.pattern_of: list[int] = self.patterns.tolist()
+        #: Resources that are no devices, each with how much of it the work has for each of its devices.
+        self._means = self._means_of(needs, [one.weight for one in mix])
+        self._set_prices(columns, [one.weight for one in mix])
+
+    def _set_prices(self, columns: NodeColumns, weighed: Sequence[int]) -> None:
+        """Settle what is lost with a device that a class, or all together, can use no more.
+
+        Args:
+            columns: the cycle's own copy, before its first charge.
+            weighed: the weights of the classes.
+        """
         rows = np.flatnonzero(columns.present & columns.ready & ~columns.unschedulable)
         there = self.of_rows(columns, rows, claimable=DeviceCounts(columns).free[rows])
         usable = self._usable(there, self.patterns[rows])
-        weights = np.array([one.weight for one in mix], np.int64).astype(object)
+        weights = np.array(weighed, np.int64).astype(object)
         weights = (weights * _WEIGHTS // max(int(weights.sum()), 1)).astype(np.int64)
         self._prices: Ints = weights * (_ALL // _WEIGHTS) // np.maximum(usable.sum(axis=0), _DEVICE)
-        free, claimable, parts = there
-        idle = int(np.maximum(free[:, devices[: free.shape[1]]], 0).sum()) + self._any_claimed * int(claimable.sum())
-        idle += int(parts.sum()) // 1000 if len(self._shares) else 0
+        #: By pattern, the price of a device for all classes together that a row is for.
+        self._price: Ints = self._patterns @ self._prices
+        idle = int((self._amounts(there) @ self._is_device).sum())
+        idle += int(there.parts.sum()) // 1000 if len(self._shares) else 0
         #: What is lost with a hundredth of a device, of those that are free as the cycle begins.
         self._hundredth = max(_ALL // (100 * max(idle, 1)), 1)
+
+    def _means_of(self, needs: Ints, weights: Sequence[int]) -> list[tuple[int, int]]:
+        """Return resources that are no devices, each with the mean need of the work for a device.
+
+        Args:
+            needs: of the classes; shape (classes, resources).
+            weights: of the classes.
+        """
+        sizes = self._scale.copy()
+        sizes[self._shares] = self._shared * np.minimum(self._parts, WHOLE).mean(axis=0).astype(np.int64)
+        size = sum(weight * one for weight, one in zip(weights, sizes.tolist(), strict=True))
+        amounts = (needs.astype(object) * np.array(weights, object)[:, None]).sum(axis=0).tolist()
+        means = ((place, int(amount) * 1000 // max(size, 1)) for place, amount in enumerate(amounts))
+        return [(place, mean) for place, mean in means if mean and not self._is_device[place]]
 
     @property
     def asked(self) -> Ints:
@@ -161,14 +191,32 @@ class RoomForWork:
             after: with it.
             patterns: of the nodes (`patterns`).
         """
-        usable = self._usable(before, patterns) @ self._prices - self._usable(after, patterns) @ self._prices
-        taken: Ints = usable // (_LEAST * self._hundredth) * _LEAST
+        taken: Ints = (self._worth(before, patterns) - self._worth(after, patterns)) // self._hundredth
         return taken
+
+    def _worth(self, there: NodeRoom, patterns: Ints) -> Ints:
+        """Return the worth of what nodes have free, as a part of what is free in the cluster, in parts of `_ALL`."""
+        worth: Ints = self._usable(there, patterns) @ self._prices + self._together(there) * self._price[patterns]
+        return worth
+
+    def _together(self, there: NodeRoom) -> Ints:
+        """Return how many free devices of each node all classes together can use, in parts of `_DEVICE`."""
+        free = self._amounts(there)
+        devices: Ints = np.minimum(free @ self._is_device, _MOST_DEVICES) * _DEVICE
+        if len(self._shares):
+            devices = devices + there.parts.sum(axis=1) * (_DEVICE // WHOLE)
+        for resource, mean in self._means:
+            devices = np.minimum(devices, np.minimum(free[:, resource], _MOST_AMOUNT) * _DEVICE // mean)
+        return devices
+
+    def _amounts(self, there: NodeRoom) -> Ints:
+        """Return the free amounts of nodes, devices of claims the last; none is negative."""
+        free = there.free
+        return np.maximum(np.concatenate([free, there.claimable[:, None]], axis=1) if self._any_claimed else free, 0)
 
     def _usable(self, there: NodeRoom, patterns: Ints) -> Ints:
         """Return how many free devices each class can use on each node, in parts of `_DEVICE`; (nodes, classes)."""
-        free = there.free
-        free = np.maximum(np.concatenate([free, there.claimable[:, None]], axis=1) if self._any_claimed else free, 0)
+        free = self._amounts(there)
         devices = np.minimum(free @ self._devices, _MOST_DEVICES)
         served = np.minimum(free[:, :, None], self._most) * self._scale // self._needs + self._none
         served = np.minimum.reduce(served, 1)
