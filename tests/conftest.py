@@ -20,6 +20,7 @@ import psycopg
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.process_context import allow_open_files
@@ -38,6 +39,10 @@ _ANY_SPEED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow
 settings.register_profile("search", _ANY_SPEED)
 settings.register_profile("gate", _ANY_SPEED, derandomize=True, max_examples=examples(100))
 settings.load_profile("gate" if os.environ.get("CI") else "search")
+if os.environ.get("CI"):
+    # Hypothesis draws constants of our modules, too: it parses all of them, seconds for each worker, and the examples
+    # depend on what a worker has imported.
+    providers._get_local_constants = lambda: providers._local_constants
 
 Administrator = psycopg.Connection[tuple[Any, ...]]
 
