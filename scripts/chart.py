@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -141,18 +141,18 @@ def _overlay_of_sharing(without: dict[str, str], shared: dict[str, str]) -> dict
     return made
 
 
-def findings(values: Json) -> list[str]:
+def findings(values: Json, versions: Sequence[str] = VERSIONS) -> list[str]:
     """Return what `helm lint --strict` finds for any version of Kubernetes, and what no API server would take."""
     found: dict[str, None] = {}
     # Helm looks at the range of versions and at APIs that are gone: the first and the last version show both.
-    for kubernetes in (VERSIONS[0], VERSIONS[-1]):
+    for kubernetes in (versions[0], versions[-1]):
         report = helm_python.lint(CHART, values, strict=True, namespace=NAMESPACE, kube_version=f"v{kubernetes}.0")
         worth = (message for message in report["messages"] if message["severity"] > 1)
         found |= {f"{message['path']}: {message['error']}": None for message in worth}
         found |= dict.fromkeys(report["errors"])
     if not found:
         made = objects(values)
-        for kubernetes in VERSIONS:
+        for kubernetes in versions:
             if kubernetes not in without_schemas():
                 found |= dict.fromkeys(problems(made, kubernetes))
     return list(found)

@@ -18,7 +18,7 @@ from tests.simulation.world import run
 #: Of the runs in the gate.
 _SECONDS = 1.5
 #: Seeds that are tried, in portions: what any of them ever found is kept as a plan.
-_SEEDS, _PORTION = (200, 20) if os.environ.get("KAI_TEST_LONG") else (10, 10)
+_SEEDS, _PORTION = (200, 20) if os.environ.get("KAI_TEST_LONG") else (6, 6)
 
 _ROOT = Path(__file__).parents[2]
 
@@ -78,7 +78,7 @@ def test_a_plan_is_read_as_it_was_written() -> None:
 
 
 def test_a_plan_that_fails_is_shrunk_to_what_makes_it_fail() -> None:
-    plan: Plan = plan_of(11, seconds=2.0, plant="early-outcomes")
+    plan: Plan = plan_of(5, seconds=0.8, plant="early-outcomes")
     assert run(plan).violations
     small = shrunk(plan)
     assert run(small).violations
