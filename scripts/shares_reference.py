@@ -100,15 +100,15 @@ DEVIATIONS: tuple[ShareRow, ...] = (
     ShareRow("a whole GPU's pod, or two that share one", "one pod goes, KAI takes the two", (_CASES,)),
     ShareRow(
         "pods are spread",
-        "an open GPU comes before an empty node; nodes and GPUs have one strategy, not two",
+        "an open GPU comes before an empty node",
         (_SPREAD,),
     ),
     ShareRow(
         "whole GPUs beside MIG devices",
-        "are given, as the kubelet does",
+        "given",
         (f"{_KAI}::test_a_whole_gpu_beside_mig_devices_is_given",),
     ),
-    ShareRow("`gpu-memory` that waits", "counts as a part of the smallest GPU, KAI's has 100 MiB at most", (_MEMORY,)),
+    ShareRow("`gpu-memory` that waits", "part of the smallest GPU, not of 100 MiB", (_MEMORY,)),
 )
 
 
