@@ -56,7 +56,7 @@ def test_row_of_device_conformance_names_tests_that_there_are(row: devices_refer
         assert sum(map(row.asks, devices_reference.recorded_cases())) > 0, "no recorded case asks for it"
 
 
-@pytest.mark.parametrize("row", (*shares_reference.ROWS, *shares_reference.DEVIATIONS), ids=lambda row: row.asked)
+@pytest.mark.parametrize("row", [*shares_reference.ROWS, *shares_reference.DEVIATIONS], ids=lambda row: row.asked)
 def test_row_of_share_conformance_names_tests_that_there_are(row: shares_reference.ShareRow) -> None:
     assert row.tests
     for name in row.tests:

@@ -113,7 +113,8 @@ class ShareFit:
 
     @cached_property
     def _fixed(self) -> list[int]:
-        return self.fixed.tolist()
+        fixed: list[int] = self.fixed.tolist()
+        return fixed
 
     def cost(self, row: int) -> int:
         """Return the cost of a row: the less, the better; `NONE` for one that cannot take a pod."""
