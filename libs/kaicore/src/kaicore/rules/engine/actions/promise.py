@@ -289,8 +289,11 @@ class PromiseStart(CycleAction):
             first_starts_at=(before.first_starts_at or before.starts_at if before else 0) or promise.starts_at,
         )
         if before is not None:
-            easy = self.session.config.backfill is Backfill.EASY
-            looked_at = before.looked_at if pending_group.key in self._kept else now
+            easy, kept = self.session.config.backfill is Backfill.EASY, pending_group.key in self._kept
+            looked_at = before.looked_at if kept else now
+            if kept and promise.unlimited and before.names == reason.names:
+                # The look at its own nodes counts no pods elsewhere, for which queues wait: that is no end of a pod.
+                reason = replace(reason, unlimited=before.unlimited, expected=before.expected)
             reason = replace(
                 reason,
                 moved=self._why_moved(before, reason),
