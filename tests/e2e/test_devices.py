@@ -67,10 +67,10 @@ async def serve_pod_groups(cluster: Cluster) -> None:
 
 
 @asynccontextmanager
-async def two_gpus_each(stack: LiveStack) -> AsyncIterator[str]:
+async def two_gpus_each(stack: LiveStack, **device: Any) -> AsyncIterator[str]:
     """A GPU on each zone of each node, by a driver of the test's own; yields the name of its class.
 
-    What the test made in its namespace is gone afterwards.
+    What the test made in its namespace is gone afterwards. `device` is what each GPU says besides.
     """
     driver = f"gpus-{secrets.token_hex(4)}.{stack.namespace}.example.com"
     spec = {
@@ -82,7 +82,7 @@ async def two_gpus_each(stack: LiveStack) -> AsyncIterator[str]:
         nodes = [one["metadata"]["name"] for one in await items(client, "/api/v1/nodes")]
         names = [name for name in nodes if name.startswith("dra-")]
         for name in names:
-            devices = [{"name": f"gpu-{zone}", "attributes": {NUMA: {"int": zone}}} for zone in range(2)]
+            devices = [{"name": f"gpu-{zone}", "attributes": {NUMA: {"int": zone}}, **device} for zone in range(2)]
             pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
             document = {
                 "metadata": {"name": f"{name}-{driver}"},
@@ -169,6 +169,36 @@ async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_g
                 await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})
         await stack.until(are(stack, "Running", 1, "own"))
         await until(client, f"{of_namespace}/resourceclaims", lambda left: len(left) == 1)
+        await stack.check()
+
+
+async def test_claims_share_devices_up_to_their_capacity_and_give_their_part_back(stack: LiveStack) -> None:
+    shared: Json = {"allowMultipleAllocations": True, "capacity": {"memory": {"value": "80Gi"}}}
+    async with two_gpus_each(stack, **shared) as driver, stack.client() as client:
+        of_namespace = f"{RESOURCE}/namespaces/{stack.namespace}"
+        part = request(driver)
+        part["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": {"memory": "30Gi"}}
+        template = {"metadata": {"name": "part"}, "spec": {"spec": part}}
+        await client.post(f"{of_namespace}/resourceclaimtemplates", template)
+        pods = [pod_manifest(f"part-{number}", cpu="1", memory="1Gi") for number in range(9)]
+        await stack.create(*(with_claim(pod, resourceClaimTemplateName="part") for pod in pods))
+        state = await stack.until(are(stack, "Running", 8, "part"))
+        allocated = [
+            one["status"]["allocation"]["devices"]["results"]
+            for one in await items(client, f"{of_namespace}/resourceclaims")
+            if one.get("status", {}).get("allocation")
+        ]
+        results = [result for (result,) in allocated]
+        assert {result["consumedCapacity"]["memory"] for result in results} == {"30Gi"}
+        assert len({result["shareID"] for result in results}) == 8
+        devices = [(result["pool"], result["device"]) for result in results]
+        assert sorted(devices.count(device) for device in set(devices)) == [2, 2, 2, 2]
+        phases = {entry.pod.name: entry.pod.phase for entry in pods_of(stack, state, "part")}
+        (waiting,) = (name for name, phase in phases.items() if phase != "Running")
+        assert driver in str(stack.ask("why", f"{stack.namespace}/{waiting}")["reasons"])
+        ended = next(name for name in phases if name != waiting)
+        await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{ended}", {})
+        await stack.until(lambda now: any(one.pod.phase == "Running" for one in pods_of(stack, now, waiting)))
         await stack.check()
 
 

@@ -178,6 +178,9 @@ def _shared(chance: random.Random, one: Arrival) -> Arrival:
     if drawn > 0.6:
         return one
     share = {"milli": milli} if drawn < 0.45 else {"mib": mib}
+    # The hub counts memory of a GPU as the whole one, and no dispatch may be beyond its queue's limit.
+    if one.kind == "dispatch" and one.pods * devices > min(LIMITS.values()):
+        devices = 1
     return msgspec.structs.replace(one, gpu=0, cpu=min(one.cpu, 3), devices=devices, **share)
 
 
