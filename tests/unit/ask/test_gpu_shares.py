@@ -169,7 +169,7 @@ async def test_audit_takes_a_gpu_as_lists_name_it_and_says_so_when_no_record_nam
     assert by_group.holdings == by_index.holdings
     assert "no record names" not in node_text(by_index) + node_text(by_group)
     unknown = node_text(await inquiry.audit_node("c", "n0", Span(), gpu="7"))
-    assert "no record names GPU 7 of n0; kai get nodes names those that are shared" in unknown
+    assert "no record names GPU 7 of n0; `kai get nodes` names those that are shared" in unknown
     assert "1 whole GPU, not known which" in unknown
 
 

@@ -202,3 +202,20 @@ def test_domains_of_a_gang_are_those_of_its_pods_that_are_there() -> None:
         GangDomains("default/h", 2, {"block": 1, "rack": 1, "node": 2}, "rack"),
         GangDomains("default/never", 0, {"block": 0, "rack": 0, "node": 0}, "rack"),
     ]
+
+
+def test_pod_placed_after_the_others_ended_need_not_share_their_rack() -> None:
+    cluster = Racks()
+    pods = cluster.group("g", 2, asks("rack"), gpu=4)
+    cluster.cycle()
+    for one in pods:
+        cluster.see(cluster.state.pods[one.uid].pod, phase="Succeeded")
+    cluster.group("in-their-rack", 2, asks("rack"), gpu=4)
+    cluster.cycle()
+    pods += cluster.pods_of("g", [2], gpu=4)
+    cluster.cycle()
+    racks = {int(cluster.state.pods[one.uid].node[1:]) // 2 for one in pods}
+    placed = PlacedDomains()
+    placed.see(cluster.events)
+    assert len(racks) == 2
+    assert placed.of_gangs(cluster.state)[0] == GangDomains("default/g", 3, {"block": 1, "rack": 1, "node": 2}, "rack")

@@ -23,6 +23,7 @@ LATER = (
     *("pods_in_slices", "label", "unit", "limit", "node_pool", "needed", "devices", "largest"),
     *("starts_at", "moved", "expected", "first_starts_at", "looked_at"),
     *("pods_left", "per_day"),
+    *("policy", "until_us"),
 )
 
 

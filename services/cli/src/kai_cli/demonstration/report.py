@@ -153,26 +153,36 @@ class GangDomains:
         return self.domains.get(self.required, 0) <= 1
 
 
+#: The events that say where a pod is placed, and that it has ended.
+_OF_LIVES = frozenset({payloads.PodPlaced.__name__, payloads.PodObserved.__name__})
+
+
 @dataclass(slots=True)
 class PlacedDomains:
-    """The domains that decisions tell of, pod by pod."""
+    """The domains of placed pods, by the recorded decisions, and the positions at which pods were placed and ended."""
 
     _by_uid: dict[str, dict[str, str]] = field(default_factory=dict)
+    _placed_at: dict[str, int] = field(default_factory=dict)
+    _ended_at: dict[str, int] = field(default_factory=dict)
 
     def see(self, events: Iterable[Event]) -> None:
         """Take in what follows in the log."""
         for event in events:
-            if event.type == payloads.PodPlaced.__name__:
-                placed = decode_payload(event)
-                if isinstance(placed, payloads.PodPlaced) and placed.domains:
-                    self._by_uid[placed.uid] = placed.domains
+            if event.type not in _OF_LIVES:
+                continue
+            seen = decode_payload(event)
+            if isinstance(seen, payloads.PodPlaced) and seen.domains:
+                self._by_uid[seen.uid], self._placed_at[seen.uid] = seen.domains, event.position
+            elif isinstance(seen, payloads.PodObserved) and seen.pod.finished:
+                self._ended_at.setdefault(seen.pod.uid, event.position)
 
     def of_gangs(self, state: ClusterView) -> list[GangDomains]:
         """Return the groups that ask for a topology, by name.
 
         Args:
             state: at the end of what was seen. Pods that are gone, and those that failed, do not count: they have
-                successors.
+                successors. Nor does a pod beside one that was placed after its end: a gang is kept together only while
+                it runs.
         """
         gangs = []
         for key, group in state.groups.items():
@@ -182,21 +192,31 @@ class PlacedDomains:
                 continue
             entries = [state.pods[uid] for uid in state.group_table.pods_of(key) if uid in state.pods]
             placed = [
-                self._by_uid[entry.pod.uid]
-                for entry in entries
-                if entry.pod.uid in self._by_uid and entry.pod.phase != "Failed"
+                entry.pod.uid for entry in entries if entry.pod.uid in self._by_uid and entry.pod.phase != "Failed"
             ]
             levels = state.network_topologies.paths(resolved.topology).levels
             # The lowest level of any topology is its single nodes.
             tier = "tier " if resolved.topology.kind == HYPER_NODE else ""
             named = [*(f"{tier}{level.name}" for level in levels[:-1]), "node"]
-            # A domain is known by the names from the top down.
-            paths = [[domains.get(level.name, "") for level in levels] for domains in placed]
-            counts = [len({tuple(path[: depth + 1]) for path in paths if path[depth]}) for depth in range(len(levels))]
+            names = [level.name for level in levels]
+            counts = [
+                max((len(self._domains_beside(uid, placed, names[: depth + 1])) for uid in placed), default=0)
+                for depth in range(len(names))
+            ]
             required = resolved.constraints[""].required if "" in resolved.constraints else NO_LEVEL
             level = "" if required == NO_LEVEL else named[required]
             gangs.append(GangDomains(name, len(placed), dict(zip(named, counts, strict=True)), level))
         return sorted(gangs, key=lambda one: one.name)
+
+    def _domains_beside(self, uid: str, placed: Iterable[str], levels: Sequence[str]) -> set[tuple[str, ...]]:
+        """Return the domains of the last of some levels that pods held as one of them was placed.
+
+        A domain is known by the names from the top down.
+        """
+        at = self._placed_at[uid]
+        beside = (one for one in placed if self._placed_at[one] <= at < self._ended_at.get(one, at + 1))
+        paths = {tuple(self._by_uid[one].get(level, "") for level in levels) for one in beside}
+        return {path for path in paths if path[-1]}
 
 
 #: What a cause of a miss means.

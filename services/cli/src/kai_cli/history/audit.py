@@ -276,7 +276,7 @@ def _unnamed(audit: NodeAudit) -> Iterator[str]:
     """Say that no record names the GPU that was asked for."""
     parts = [part for one in audit.holdings for part in one.gpus]
     if audit.gpu and not any(part.gpu == audit.gpu or part.group[:8] == audit.gpu[:8] for part in parts):
-        yield f"no record names {_gpu_name(audit.gpu)} of {audit.node}; kai get nodes names those that are shared"
+        yield f"no record names {_gpu_name(audit.gpu)} of {audit.node}; `kai get nodes` names those that are shared"
 
 
 def node_text(audit: NodeAudit) -> str:

@@ -167,7 +167,7 @@ def replay(
     to: ToFlag = "",
     processes: Annotated[int | None, Parameter(validator=Number(gte=1))] = None,
     policy: tuple[str, ...] = (),
-    other_policies: Annotated[bool, Parameter(negative="")] = False,
+    other_policies: bool = False,
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
