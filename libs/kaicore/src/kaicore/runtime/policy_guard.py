@@ -1,8 +1,9 @@
 """The guard of policies at the edge: a budget of time for each in each cycle, and a bound of memory.
 
 It catches accidents, not attacks: a policy is trusted code. An endless loop is ended by an exception that another
-thread puts into the one that runs it; a single call into C that does not return is not ended. Memory is bounded by the
-process's address space (`RLIMIT_AS`), for the time of each call only.
+thread puts into the one that runs it; a single call into C that does not return is not ended. The budget is CPU time of
+the thread that runs it, so a busy machine leaves no policy out; a policy that waits is ended after ten times as long.
+Memory is bounded by the process's address space (`RLIMIT_AS`), for the time of each call only.
 """
 
 import ctypes
@@ -11,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from kaicore.rules.engine.policies.book import PolicyOverran
 
@@ -21,10 +22,28 @@ _Answer = TypeVar("_Answer")
 _STATM = Path("/proc/self/statm")
 #: A watch looks so many times within a budget.
 _LOOKS = 8
+#: So many budgets may pass on the wall while a policy runs.
+_WALL_BUDGETS = 10
 
 
 class _TimeIsUp(BaseException):
     """Ends a policy; no `except Exception` of it catches that."""
+
+
+class _Watched(NamedTuple):
+    """A call of a policy.
+
+    Attributes:
+        thread: that runs it.
+        clock: of the CPU time of that thread.
+        until_cpu_s: when it is to have ended, by that clock.
+        until_s: when it is to have ended, by the clock that never jumps.
+    """
+
+    thread: int
+    clock: int
+    until_cpu_s: float
+    until_s: float
 
 
 class TimeAndMemory:
@@ -42,7 +61,7 @@ class TimeAndMemory:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        budget_s: for which a policy may run in one cycle, seconds.
+        budget_s: for which a policy may run in one cycle, seconds of CPU.
         memory_bytes: how much memory a policy may ask for.
         rest_s: for how long one that overran is not run.
         monotonic: seconds that never jump.
@@ -53,8 +72,8 @@ class TimeAndMemory:
         self._used_s: dict[str, float] = {}
         self._rests_until_s: dict[str, float] = {}
         self._lock = threading.Lock()
-        #: The thread that is to be interrupted, and when; None while no policy runs.
-        self._watched: tuple[int, float] | None = None
+        #: The call that is to be interrupted; None while no policy runs.
+        self._watched: _Watched | None = None
         self._watch: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -72,10 +91,13 @@ class TimeAndMemory:
         if began_s < self._rests_until_s.get(policy, 0.0):
             raise PolicyOverran("took too long lately, and is not asked for a while")
         left_s = self._budget_s - self._used_s.get(policy, 0.0)
+        clock = time.pthread_getcpuclockid(threading.get_ident())
+        began_cpu_s = time.clock_gettime(clock)
         limits = self._bound_memory()
         try:
             try:
-                self._start(began_s + left_s)
+                until_s = began_s + self._budget_s * _WALL_BUDGETS
+                self._start(_Watched(threading.get_ident(), clock, began_cpu_s + left_s, until_s))
                 return call()
             finally:
                 self._stop()
@@ -88,7 +110,7 @@ class TimeAndMemory:
             raise
         finally:
             resource.setrlimit(resource.RLIMIT_AS, limits)
-            self._used_s[policy] = self._used_s.get(policy, 0.0) + self._monotonic() - began_s
+            self._used_s[policy] = self._used_s.get(policy, 0.0) + time.clock_gettime(clock) - began_cpu_s
 
     def _bound_memory(self) -> tuple[int, int]:
         """Bound the address space; returns the limits to put back."""
@@ -100,18 +122,18 @@ class TimeAndMemory:
                 resource.setrlimit(resource.RLIMIT_AS, (bound, limits[1]))
         return limits
 
-    def _start(self, until_s: float) -> None:
+    def _start(self, watched: _Watched) -> None:
         if self._watch is None:
             self._watch = threading.Thread(target=self._keep_watch, name="policy-watch", daemon=True)
             self._watch.start()
-        self._watched = threading.get_ident(), until_s
+        self._watched = watched
 
     def _stop(self) -> None:
         with self._lock:
             watched, self._watched = self._watched, None
             if watched is not None:
                 # One that was put in just now must not end what comes afterwards.
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(watched[0]), None)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(watched.thread), None)
 
     def _keep_watch(self) -> None:
         """Interrupt a policy that has used its time, again and again until it ends."""
@@ -119,5 +141,9 @@ class TimeAndMemory:
             time.sleep(self._budget_s / _LOOKS)
             with self._lock:
                 watched = self._watched
-                if watched is not None and self._monotonic() >= watched[1]:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(watched[0]), ctypes.py_object(_TimeIsUp))
+                if watched is not None and self._has_overrun(watched):
+                    thread = ctypes.c_ulong(watched.thread)
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TimeIsUp))
+
+    def _has_overrun(self, watched: _Watched) -> bool:
+        return time.clock_gettime(watched.clock) >= watched.until_cpu_s or self._monotonic() >= watched.until_s
