@@ -2,8 +2,9 @@
 
 A policy is a class in a Python file of its own, or of a package's entry point `kai_ledger.policies`. It derives from
 `Policy`, has a name and a version, and defines the points that it wants; the other points stay as they are. A point is
-a pure function: of the same facts it makes the same of, always. It reads no clock, file, network or random number. What
-it needs from outside comes as a recorded fact (`Nodes.inputs`, `Facts.inputs`), so that a replay has it too.
+a pure function of its facts. It reads no clock, file, network or random number. What it needs from outside is to come
+as a recorded fact (`Nodes.inputs`, `Facts.inputs`), so that a replay has it too. No such facts are recorded yet, so a
+policy that declares inputs is refused when it is loaded.
 
     class SpotLast(Policy):
         name, version = "spot-last", "1"
@@ -231,7 +232,7 @@ class Queue:
         quota: that it deserves; -1 for all that there is.
         used: by its pods as the cycle begins.
         fair_share: that the cycle gives it.
-        past_use: its decayed use of the past, in millionths of the cluster's GPUs, where the shard counts it; else 0.
+        past_use: its decayed use of the past, in millionths of the cluster's GPUs; 0 for now, as nothing fills it.
     """
 
     name: str = ""

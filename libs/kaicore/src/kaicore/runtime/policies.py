@@ -231,3 +231,6 @@ def _check_class(kind: type[Policy], source: str) -> None:
     if kind.band not in tuple(PolicyBand):
         bands = ", ".join(PolicyBand)
         raise ConfigurationError(f"{source}: {kind.name}: band: must be one of {bands}: {kind.band!r}")
+    if kind.inputs:
+        names = ", ".join(kind.inputs)
+        raise ConfigurationError(f"{source}: {kind.name}: inputs: no facts from outside are recorded yet: {names}")
