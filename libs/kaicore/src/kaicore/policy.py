@@ -193,20 +193,17 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
-    """A group with pods that wait.
+class _Group:
+    """The pods of a group that wait, or those that run.
 
     Attributes:
         key: of the group.
         namespace: of the group.
         queue: of the group.
         priority: of the group.
-        created_us: when it was created.
-        waited_us: for how long it has waited.
-        pods: how many of its pods wait.
-        gpus: that they ask for together, in thousandths.
-        used_gpu_seconds: that its pods which run now have had so far.
-        labels: of its first waiting pod by name, those that the policy declares in `pod_labels`.
+        pods: how many there are.
+        gpus: that they ask for or hold together, in thousandths.
+        labels: of the first of these pods by name, those that the policy declares in `pod_labels`.
         annotations: of that pod, those that it declares in `pod_annotations`.
     """
 
@@ -214,13 +211,25 @@ class Waiting:
     namespace: str = ""
     queue: str = ""
     priority: int = 0
-    created_us: int = 0
-    waited_us: int = 0
     pods: int = 1
     gpus: int = 0
-    used_gpu_seconds: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting(_Group):
+    """A group with pods that wait; `pods` and what follows are of these.
+
+    Attributes:
+        created_us: when it was created.
+        waited_us: for how long it has waited.
+        used_gpu_seconds: that its pods which run now have had so far.
+    """
+
+    created_us: int = 0
+    waited_us: int = 0
+    used_gpu_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -243,32 +252,16 @@ class Queue:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Running:
-    """A running group that may give up pods.
+class Running(_Group):
+    """A running group that may give up pods; `pods` and what follows are of those that run.
 
     Attributes:
-        key: of the group.
-        namespace: of the group.
-        queue: of the group.
-        priority: of the group.
-        pods: that run.
-        gpus: that they hold, in thousandths.
         running_us: since its first pod runs.
         lost_us: of work that its pods lose if they go, the longest of them: since its last checkpoint, or its start.
-        labels: of its first running pod by name, those that the policy declares in `pod_labels`.
-        annotations: of that pod, those that it declares in `pod_annotations`.
     """
 
-    key: str = ""
-    namespace: str = ""
-    queue: str = ""
-    priority: int = 0
-    pods: int = 1
-    gpus: int = 0
     running_us: int = 0
     lost_us: int = 0
-    labels: Mapping[str, str] = field(default_factory=dict)
-    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,7 +45,8 @@ class PolicyWork(msgspec.Struct, frozen=True, omit_defaults=True):
     """The facts by which policies tell pods of one class apart (`kaicore.policy.Work`).
 
     Attributes:
-        labels: of those that a policy which places pods looks at, what the pods have; so are `annotations`.
+        labels: those of the pods that a policy declares which filters or scores nodes.
+        annotations: likewise.
     """
 
     namespace: str
