@@ -24,7 +24,7 @@ from kaicore.analysis.ask.answers import (
     Why,
     inapplicable_filters,
 )
-from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.projections.questions import (
     DecisionSeries,
     OccupancySeries,
@@ -83,6 +83,11 @@ def make_audit_router(inquiry: Inquiry) -> APIRouter:
     async def node(cluster: str, node: str, *, since: Since = "", until: Until = "", gpu: str = "") -> NodeAudit:
         """Return everything that held a node, and by which decision."""
         return await inquiry.audit_node(cluster, node, Span(since=since, until=until), gpu=gpu)
+
+    @router.get("/v1/clusters/{cluster}/audit/evictions")
+    async def evictions(cluster: str, *, namespace: str = "", since: Since = "", until: Until = "") -> EvictionAudit:
+        """Return every eviction that was decided: of which pod, for whom, why, and what would have spared it."""
+        return await inquiry.audit_evictions(cluster, Span(since=since, until=until), namespace=namespace)
 
     @router.get("/v1/clusters/{cluster}/audit/groups/{namespace}/{name}")
     @for_namespaces

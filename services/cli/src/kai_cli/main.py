@@ -110,6 +110,9 @@ _COMMANDS = {
     "audit group = history.audit:audit_group": (
         "List what was decided about a group: placements, evictions and why, by which cycle and which rules."
     ),
+    "audit evictions = history.audit:audit_evictions": (
+        "List all evictions: of which pod, for whom, why, and what would spare it the next time."
+    ),
     "shadow report = trials.shadow_report:report": (
         "Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated."
     ),
@@ -127,6 +130,9 @@ _COMMANDS = {
     ),
     "what-if policies = trials.what_if_history:policies": (
         "Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions."
+    ),
+    "mcp = assistants.mcp:mcp": (
+        "Answer assistants over the Model Context Protocol: why work waits, who was evicted, what is free. It reads."
     ),
     "policy list = policies.listing:list_policies": (
         "List the bands of the score table with what fills each, and the policies of a shard with their arguments."
@@ -203,7 +209,7 @@ _PARENTS = {
 }
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
-    _ASK: "get why state diff status dashboard logs replay audit shadow what-if policy topology",
+    _ASK: "get why state diff status dashboard logs replay audit shadow what-if policy topology mcp",
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
 }

@@ -197,7 +197,7 @@ async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: st
     stories: list[Why] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source, at) as (answers, clusters):
-        asked = answers if isinstance(answers, ApiAnswers) else _with_forecasts(answers)
+        asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
         for cluster in clusters:
             try:
                 stories.append(await asked.why(cluster, subject.kind, subject.namespace, subject.name, at=at))
@@ -217,7 +217,8 @@ async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: st
     return 0
 
 
-def _with_forecasts(answers: Answers) -> "StartForecasts":
+def with_forecasts(answers: Answers) -> "StartForecasts":
+    """Return answers of the log itself with forecasts of starts."""
     # Folding needs the engine, NumPy and the database's driver.
     from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
     from kaicore.analysis.trial.submission.start_forecasts import StartForecasts  # noqa: PLC0415

@@ -88,7 +88,7 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
     Args:
         source: which `kai up` is meant, or which API.
     """
-    status = asyncio.run(_status(source or AnswerSource()))
+    status = asyncio.run(stack_status(source or AnswerSource()))
     if output == "table":
         _print(status)
     else:
@@ -96,7 +96,12 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
     return 0 if status.ready else 1
 
 
-async def _status(source: AnswerSource) -> StackStatus:
+async def stack_status(source: AnswerSource) -> StackStatus:
+    """Return what runs, and whether it is ready.
+
+    Raises:
+        ConfigurationError: a file is named, which has no services.
+    """
     if source.file is not None:
         raise ConfigurationError("--file: status is about running services; an exported log has none")
     directory = data_directory(source.data_dir)

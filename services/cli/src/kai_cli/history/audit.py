@@ -10,7 +10,9 @@ from typing import Annotated, TypeVar
 from cyclopts import Parameter
 from kaicore.analysis.ask.audits.audit_answers import (
     AgreementCounts,
+    DecidedEviction,
     DecisionAnswer,
+    EvictionAudit,
     GroupAudit,
     GroupEvent,
     HoldingAnswer,
@@ -30,9 +32,11 @@ from kaicore.ledger.log.seals.deposits import Deposit, closing, open_deposit
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import EventSetAside, Undecodable
+from kaicore.rules.events.reasons.base import gpu_hours_text
 from kaicore.rules.model.quantity import readable_amount
 from kaicore.rules.state.promises import OverCommitOrigin, PromiseReport
 
+from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.output import Output, OutputFlag, print_answers, table
 from kai_cli.sources.answers import Answers, open_answers
 from kai_cli.sources.log_access import open_log, open_log_as_owner
@@ -384,7 +388,22 @@ def _event_row(one: GroupEvent) -> list[str]:
     return [str(one.position), one.recorded_at, one.pod, _decided(one.decided), one.text or one.what]
 
 
-_AuditT = TypeVar("_AuditT", PlacementAudit, NodeAudit, GroupAudit)
+def evictions_text(audit: EvictionAudit) -> str:
+    """Write the evictions of a part of a log."""
+    reasons = ", ".join(f"{count} {reason}" for reason, count in audit.reasons.items()) or "none"
+    lost = f"; {gpu_hours_text(audit.lost_gpu_seconds)} of work lost" if audit.lost_gpu_seconds else ""
+    head = ("POSITION", "TIME", "POD", "NODE", "REASON", "FOR", "SPARED BY")
+    rows = [_eviction_row(one) for one in audit.evictions]
+    parts = [f"{_span_text(audit.span)}: {len(rows)} evictions ({reasons}){lost}"]
+    return "\n".join([*parts, "", _cut_table(head, rows)] if rows else parts)
+
+
+def _eviction_row(one: DecidedEviction) -> list[str]:
+    at = [str(one.position), one.recorded_at]
+    return [*at, one.pod, one.node, one.reason, one.made_way_for or "-", one.spared_by or "-"]
+
+
+_AuditT = TypeVar("_AuditT", PlacementAudit, NodeAudit, GroupAudit, EvictionAudit)
 
 
 def audit_placements(
@@ -461,6 +480,30 @@ def audit_group(
         _ask(source, span, lambda answers, cluster: answers.audit_group(cluster, namespace, plain, span))
     )
     _print(audits, group_text, output)
+    return 0
+
+
+def audit_evictions(
+    *,
+    namespace: NamespaceFlag = None,
+    since: FromFlag = "",
+    until: ToFlag = "",
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """List all evictions: of which pod, for whom, why, and what would spare it the next time.
+
+    Args:
+        namespace: only of pods in this one.
+        since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
+        until: end here, likewise.
+    """
+    span = Span(since=since, until=until)
+
+    async def ask(answers: Answers, cluster: str) -> EvictionAudit:
+        return await answers.audit_evictions(cluster, span, namespace=namespace or "")
+
+    _print(asyncio.run(_ask(source, span, ask)), evictions_text, output)
     return 0
 
 

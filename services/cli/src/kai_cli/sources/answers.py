@@ -22,7 +22,7 @@ from kaicore.analysis.ask.answers import (
     RowSelection,
     Why,
 )
-from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 
 from kai_cli.sources.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
@@ -93,6 +93,11 @@ class ApiAnswers:
         """Return what was decided about a group, and by whom."""
         return await self._get(GroupAudit, "clusters", cluster, "audit", "groups", namespace, name, **_ends(span))
 
+    async def audit_evictions(self, cluster: str, span: Span, *, namespace: str = "") -> EvictionAudit:
+        """Return every eviction that was decided."""
+        flags = {**_ends(span), **({"namespace": namespace} if namespace else {})}
+        return await self._get(EvictionAudit, "clusters", cluster, "audit", "evictions", **flags)
+
     async def calibration(self, cluster: str, *, renew: bool) -> bytes:
         """Return how often forecasts of starts came true, as JSON."""
         where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/calibration"
@@ -149,18 +154,21 @@ Answers: TypeAlias = "ApiAnswers | Inquiry"
 
 
 @asynccontextmanager
-async def open_answers(source: AnswerSource, *at: str, since: str = "") -> AsyncIterator[tuple[Answers, list[str]]]:
+async def open_answers(
+    source: AnswerSource, *at: str, since: str = "", once: bool = True
+) -> AsyncIterator[tuple[Answers, list[str]]]:
     """Yield who answers, and the clusters that are meant (`kai_cli.sources.current_cluster`).
 
     Args:
         at: moments of the question; a cluster without them in its log is left out.
         since: where a range begins, which may be before a log does.
+        once: whether one question is asked; a log's states are kept for the next ones otherwise.
 
     Raises:
         ConfigurationError: there is no log to ask, no such cluster, or none with the moments in its log.
         ApiUnreachable: the API that was named does not answer.
     """
-    async with _open(source) as (answers, there_are):
+    async with _open(source, once=once) as (answers, there_are):
         clusters = clusters_at(source, there_are, *at, since)
         moments = [moment for moment in at if moment not in ("", "end")]
         if moments and len(clusters) > 1:
@@ -173,7 +181,7 @@ async def open_answers(source: AnswerSource, *at: str, since: str = "") -> Async
 
 
 @asynccontextmanager
-async def _open(source: AnswerSource) -> AsyncIterator[tuple[Answers, list[str]]]:
+async def _open(source: AnswerSource, *, once: bool) -> AsyncIterator[tuple[Answers, list[str]]]:
     address = source.api()
     if address is not None:
         api = ApiAnswers(address, source.api_token())
@@ -189,5 +197,5 @@ async def _open(source: AnswerSource) -> AsyncIterator[tuple[Answers, list[str]]
     # Folding needs the engine, NumPy and the database's driver.
     from kai_cli.sources.log_answers import open_log_answers  # noqa: PLC0415
 
-    async with open_log_answers(source) as answers:
+    async with open_log_answers(source, once=once) as answers:
         yield answers, [row.name for row in await answers.clusters()]

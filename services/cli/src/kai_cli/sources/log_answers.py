@@ -18,11 +18,11 @@ _WORTH_KEEPING = 3000
 
 
 @asynccontextmanager
-async def open_log_answers(source: AnswerSource) -> AsyncIterator[Inquiry]:
-    """Yield answers from the log that is meant."""
+async def open_log_answers(source: AnswerSource, *, once: bool = True) -> AsyncIterator[Inquiry]:
+    """Yield answers from the log that is meant; `once` for a single question: then no state is kept for more."""
     async with open_log(source) as log:
         with Progress("folding the log") as progress:
-            inquiry = Inquiry(log, once=True, progress=progress)
+            inquiry = Inquiry(log, once=once, progress=progress)
             yield inquiry
         for state in inquiry.states:
             await _keep(inquiry, state)

@@ -10,7 +10,7 @@ from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart
 from kaicore.analysis.trial.submission.answers import StartsAnswer
 from kaicore.errors import ConfigurationError, UnknownSubject
 
-from kai_cli.asking.questions import NamespaceFlag
+from kai_cli.asking.questions import NamespaceFlag, with_forecasts
 from kai_cli.asking.subjects import Subject, read_subject
 from kai_cli.output import OutputFlag, Progress, as_of, print_answers
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
@@ -52,10 +52,9 @@ async def _starts(source: AnswerSource, subject: Subject, at: str) -> list[Start
     starts: list[StartsAnswer] = []
     unknown: UnknownSubject | None = None
     async with open_answers(source, at) as (answers, clusters):
-        ask = _by_api if isinstance(answers, ApiAnswers) else _by_log
         for cluster in clusters:
             try:
-                starts.append(await ask(answers, cluster, subject, at))
+                starts.append(await starts_of(answers, cluster, subject, at))
             except UnknownSubject as error:
                 unknown = error
     if not starts:
@@ -63,19 +62,16 @@ async def _starts(source: AnswerSource, subject: Subject, at: str) -> list[Start
     return starts
 
 
-async def _by_api(answers: Answers, cluster: str, subject: Subject, at: str) -> StartsAnswer:
-    assert isinstance(answers, ApiAnswers)
-    body = await answers.starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
-    return msgspec.json.decode(body, type=StartsAnswer)
+async def starts_of(answers: Answers, cluster: str, subject: Subject, at: str = "") -> StartsAnswer:
+    """Return when what waits of a subject is likely to start; `at` is a moment, empty for the log's end.
 
-
-async def _by_log(answers: Answers, cluster: str, subject: Subject, at: str) -> StartsAnswer:
-    # Folding needs the engine, NumPy and the database's driver.
-    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.trial.submission.start_forecasts import StartForecasts  # noqa: PLC0415
-
-    assert isinstance(answers, Inquiry)
-    return await StartForecasts(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
+    Raises:
+        UnknownSubject: nothing is called so.
+    """
+    if isinstance(answers, ApiAnswers):
+        body = await answers.starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
+        return msgspec.json.decode(body, type=StartsAnswer)
+    return await with_forecasts(answers).starts(cluster, subject.kind, subject.namespace, subject.name, at=at)
 
 
 def _line(group: GroupStart) -> str:

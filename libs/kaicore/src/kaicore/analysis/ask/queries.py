@@ -26,7 +26,8 @@ from kaicore.analysis.ask.answers import (
     RowSelection,
     Why,
 )
-from kaicore.analysis.ask.audits.audit_answers import GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.audits.audit_evictions import audit_evictions
 from kaicore.analysis.ask.audits.audit_group import audit_group
 from kaicore.analysis.ask.audits.audit_node import audit_node
 from kaicore.analysis.ask.audits.audit_placements import audit_placements
@@ -423,6 +424,10 @@ class Inquiry:
         there = await span_of(self.log, cluster, span)
         own = PastStates(self.log, cluster, progress=self._progress)
         return await audit_group(self.log, cluster, namespace, name, there, state_at=own.at)
+
+    async def audit_evictions(self, cluster: str, span: Span, *, namespace: str = "") -> EvictionAudit:
+        """Return every eviction that was decided in a part of the log."""
+        return await audit_evictions(self.log, cluster, await span_of(self.log, cluster, span), namespace=namespace)
 
     async def _past_state(self, cluster: str, position: int) -> ClusterState:
         return await self.state_at(cluster, str(position))

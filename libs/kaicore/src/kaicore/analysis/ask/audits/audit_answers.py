@@ -1,4 +1,4 @@
-"""Answers of `kai audit placements`, `kai audit node` and `kai audit group` as data."""
+"""Answers of `kai audit placements`, `node`, `group` and `evictions` as data."""
 
 import msgspec
 
@@ -296,3 +296,44 @@ class GroupAudit(Answer, frozen=True, kw_only=True):
     evicted_for_it: list[GroupEvent]
     configs: list[str]
     engines: list[str]
+
+
+class DecidedEviction(Answer, frozen=True, kw_only=True, omit_defaults=True):
+    """One eviction that a cycle decided.
+
+    Attributes:
+        pod: `<namespace>/<name>`.
+        group: its own, `<kind> <namespace>/<name>`; empty where a pod of its own was to get other zones.
+        reason: the action, as in `kai why`; `Repaired` where it was to get the zones that it had missed.
+        made_way_for: the group that was to start in its place, `<kind> <namespace>/<name>`; empty for none.
+        choice: why this pod, in words; empty where pods are not chosen by cost.
+        lost_gpu_seconds: the work that was lost, as the cycle counted it.
+        spared_by: what would spare it the next time.
+    """
+
+    position: int
+    recorded_at: str
+    pod: str
+    node: str
+    group: str = ""
+    reason: str
+    made_way_for: str = ""
+    choice: str = ""
+    lost_gpu_seconds: int = 0
+    cycle: str
+    spared_by: str = ""
+
+
+class EvictionAudit(Answer, frozen=True, kw_only=True):
+    """The evictions of a part of a log, the oldest first.
+
+    Attributes:
+        reasons: how many, by reason.
+        lost_gpu_seconds: of all together.
+    """
+
+    cluster: str
+    span: SpanAnswer
+    reasons: dict[str, int]
+    lost_gpu_seconds: int
+    evictions: list[DecidedEviction]
