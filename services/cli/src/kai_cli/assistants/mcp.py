@@ -1,15 +1,12 @@
 """`kai mcp`: the tools of assistants, over standard input and output or over HTTP."""
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import uvicorn
 from kaicore.errors import ConfigurationError
+from starlette.applications import Starlette
 
 from kai_cli.sources.source import AnswerSource, SourceFlags
-
-if TYPE_CHECKING:
-    from starlette.applications import Starlette
 
 
 def mcp(*, http: str = "", source: SourceFlags | None = None) -> int:
@@ -46,7 +43,7 @@ async def _speak(source: AnswerSource) -> None:
     await server(Tools(source)).run_stdio_async()
 
 
-def http_app(source: AnswerSource, *, host: str) -> "Starlette":
+def http_app(source: AnswerSource, *, host: str) -> Starlette:
     """Return the application that assistants reach over HTTP, at `/mcp`; it keeps no sessions.
 
     Args:
