@@ -11,6 +11,7 @@ from tests.bench.scale import PARTS
 _MODULES = (
     "cycle",
     "engine",
+    "policies",
     "queues",
     "topology",
     "topology_cycles",

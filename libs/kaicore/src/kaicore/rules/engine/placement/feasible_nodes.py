@@ -544,16 +544,13 @@ class FeasibleNodes:
         if self._charges_seen < len(touched):
             rows, self._charges_seen = touched[self._charges_seen :], len(touched)
             if self._policies is not None and self._policies.live:
-                self._ask_again(self._policies)
-            else:
-                self._look_again(rows)
-
-    def _ask_again(self, policies: ClassPolicies) -> None:
-        """Evaluate all rows again: what live policies say of one may depend on the charges of another."""
-        policies.renew()
-        if isinstance(self._ranking, LevelRanking) and policies.levels is not None:
-            self._ranking.relevel(policies.levels)
-        self._look_at_all()
+                # What live policies say of a row may depend on the charges of another.
+                changed = self._policies.renew()
+                if len(changed):
+                    rows.extend(changed.tolist())
+                    if isinstance(self._ranking, LevelRanking) and self._policies.levels is not None:
+                        self._ranking.relevel(self._policies.levels)
+            self._look_again(rows)
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.

@@ -74,6 +74,7 @@ class NodeColumns:
         self.offers: dict[int, Amounts] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
+        self._label_texts: dict[str, npt.NDArray[np.str_]] = {}
         self._order: Ints | None = None
         #: Per row with zones, the device resources with zones that do not add up to the node's total, once looked at.
         self._shared_devices: dict[int, tuple[str, ...]] = {}
@@ -93,6 +94,10 @@ class NodeColumns:
 
     def set_node(self, node: Node | None, row: int) -> None:
         """Take over a node's facts, or forget them with None; what its pods hold stays charged."""
+        before = self.facts[row]
+        if before is None or node is None or before.labels != node.labels:
+            self._label_values.clear()
+            self._label_texts.clear()
         self.facts[row] = node
         self._shared_devices.pop(row, None)
         topology = self.topologies[row]
@@ -101,7 +106,6 @@ class NodeColumns:
         self.present[row] = node is not None
         self.allocatable[row] = 0
         self.gpu_memory[row] = 0 if node is None else _gpu_memory(node)
-        self._label_values.clear()
         self.offers.pop(row, None)
         if node is None:
             return
@@ -212,6 +216,15 @@ class NodeColumns:
                 if value is not None:
                     codes[row] = values.setdefault(value, len(values))
             cached = self._label_values[key] = (codes, list(values))
+        return cached
+
+    def label_texts(self, key: str) -> npt.NDArray[np.str_]:
+        """Return each named row's value of a label, empty without the label, in memory that cannot be written to."""
+        cached = self._label_texts.get(key)
+        if cached is None or len(cached) != len(self.names):
+            codes, values = self.label_values(key)
+            texts = np.array([*values, ""], np.str_)[codes[: len(self.names)]]
+            cached = self._label_texts[key] = np.frombuffer(texts.tobytes(), texts.dtype)
         return cached
 
     @property

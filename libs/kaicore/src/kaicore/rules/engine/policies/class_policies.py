@@ -1,11 +1,11 @@
 """The policies' say about the nodes for one class of pods: which nodes they refuse, and which they prefer.
 
 A policy that is not live is asked once per class and cycle, about the nodes as the cycle begins. So its answer depends
-on nothing that the cycle decides. If it has not looked at the work, the answer holds for all classes. A live one is
-asked again, about all nodes, once the cycle has charged any of them.
+on nothing that the cycle decides, and holds for all work with the same values of the facts that it looked at. A live
+one is asked again, about all nodes, once the cycle has charged any of them; the rows that this changes are ranked anew.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -17,6 +17,7 @@ from kaicore.rules.engine.placement.node_score import BANDS, NEVER, Band, with_p
 from kaicore.rules.engine.placement.pod_class import TENANT, PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
+from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.queues.tree import gpus_of
 
@@ -42,24 +43,95 @@ class PolicyScore:
     scores: Ints
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class _Answers:
-    """The answers of some policies about one class."""
+    """The answers of one policy about some work.
 
-    refusals: list[RefusedNodes] = field(default_factory=list)
-    scores: list[PolicyScore] = field(default_factory=list)
+    Attributes:
+        refusals: none where the policy does not filter.
+        scores: none where it does not score.
+        settled: whether it looked at nothing that the cycle's charges change.
+    """
+
+    refusals: tuple[RefusedNodes, ...]
+    scores: tuple[PolicyScore, ...]
+    settled: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _WatchedWork(Work):
     """Work that knows which of its facts were looked at."""
 
-    seen: list[str] = field(default_factory=list, repr=False, compare=False)
+    seen: set[str] = field(default_factory=set, repr=False, compare=False)
 
     def __getattribute__(self, name: str) -> object:
         if name != "seen" and not name.startswith("__"):
-            object.__getattribute__(self, "seen").append(name)
+            object.__getattribute__(self, "seen").add(name)
         return object.__getattribute__(self, name)
+
+
+class _KnownAnswers:
+    """The answers of one policy so far; one holds for all work with the same values of what it looked at."""
+
+    def __init__(self) -> None:
+        #: By the names of facts that were looked at, and then by their values.
+        self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
+
+    def of(self, work: Work) -> _Answers | None:
+        """Return the answer about some work; None where there is none yet."""
+        found = (of_facts.get(_values(work, names)) for names, of_facts in self._answers.items())
+        return next((one for one in found if one is not None), None)
+
+    def keep(self, work: _WatchedWork, answers: _Answers) -> None:
+        """Keep an answer about some work that was just asked for."""
+        names = tuple(sorted(work.seen))
+        self._answers.setdefault(names, {})[_values(work, names)] = answers
+
+
+def _values(work: Work, names: Iterable[str]) -> tuple[object, ...]:
+    values = [object.__getattribute__(work, name) for name in names]
+    return tuple(tuple(sorted(one.items())) if isinstance(one, Mapping) else one for one in values)
+
+
+class _Say:
+    """What several policies say together.
+
+    Attributes:
+        refusals: of each policy that filters.
+        scores: of each policy that scores.
+        refused: by row, whether any of them refuses it.
+        refused_rows: the same for a look at one row: bytes are read faster than an array.
+        levels: by row, how much they prefer it; None where none says.
+        replaced: the bands that they fill in place of the built-in rules, with the parts of all rows.
+    """
+
+    def __init__(self, answers: Iterable[_Answers], rows: int) -> None:
+        answers = list(answers)
+        self.refusals = [one for given in answers for one in given.refusals]
+        self.scores = [one for given in answers for one in given.scores]
+        self.refused: Flags = np.zeros(rows, np.bool_)
+        for refusal in self.refusals:
+            self.refused |= refusal.refused
+        self.refused_rows = self.refused.tobytes()
+        sums = {band: self._sum(band, rows) for band in dict.fromkeys(one.band for one in self.scores)}
+        self.levels: Ints | None = sums.pop(PolicyBand.PREFERRED, None)
+        self.replaced: list[tuple[Band, Ints]] = [
+            (BANDS[band.value], scores + _LEAST[band]) for band, scores in sorted(sums.items())
+        ]
+
+    def _sum(self, band: PolicyBand, rows: int) -> Ints:
+        total = np.zeros(rows, np.int64)
+        for one in self.scores:
+            if one.band is band:
+                total += one.scores
+        return np.minimum(total, MOST)
+
+    def differs_from(self, other: "_Say") -> Flags:
+        """Return by row whether another say, of the same policies, is another one about it."""
+        differs: Flags = self.refused != other.refused
+        for one, before in zip(self.scores, other.scores, strict=True):
+            differs |= one.scores != before.scores
+        return differs
 
 
 class NodePolicies:
@@ -74,11 +146,10 @@ class NodePolicies:
         """
         self._policies = [one for one in policies if one.setting.places]
         self._nodes, self._columns, self._facts = nodes, columns, facts
-        self._rows = len(columns.present)
-        #: By the class's key: what the policies say that are asked once.
-        self._asked_once: dict[str, _Answers] = {}
-        #: By policy: what those say that do not look at the work.
-        self._of_any_work: dict[str, _Answers] = {}
+        self.rows = len(columns.present)
+        #: By policy, what it said that is asked once; and by these answers, what they say together.
+        self._known = {one.setting.name: _KnownAnswers() for one in self._policies}
+        self._together: dict[tuple[int, ...], _Say] = {}
 
     def of_class(self, pod_class: PodClass, columns: NodeColumns) -> "ClassPolicies | None":
         """Return what the policies say about a class; None where none decides about its work.
@@ -89,115 +160,111 @@ class NodePolicies:
         """
         work = pod_class.work
         policies = [] if work is None else [one for one in self._policies if one.setting.decides_for(work.queue)]
-        if not policies:
-            return None
-        once = self._asked_once.get(pod_class.key)
-        if once is None:
-            settled = [one for one in policies if not one.policy.live]
-            once = self._asked_once[pod_class.key] = self._ask_once(settled, pod_class)
-        return ClassPolicies(self, pod_class, columns, once, [one for one in policies if one.policy.live])
+        return ClassPolicies(self, pod_class, columns, policies) if policies else None
 
-    def _ask_once(self, policies: Sequence[GuardedPolicy], pod_class: PodClass) -> _Answers:
-        """Ask policies about a class as the cycle begins, but those with an answer that holds for any work."""
-        answers = _Answers()
-        for one in policies:
-            known, work = self._of_any_work.get(one.setting.name), _work_of(pod_class)
-            if known is None:
-                known = self.ask([one], work, self._columns)
-                if not work.seen:
-                    self._of_any_work[one.setting.name] = known
-            answers.refusals += known.refusals
-            answers.scores += known.scores
+    def ask_once(self, one: GuardedPolicy, pod_class: PodClass) -> _Answers:
+        """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work."""
+        known, work = self._known[one.setting.name], _work_of(pod_class, one.setting)
+        answers = known.of(work)
+        if answers is None:
+            answers = self.ask(one, work, self._columns)
+            known.keep(work, answers)
         return answers
 
-    def ask(self, policies: Sequence[GuardedPolicy], work: Work, columns: NodeColumns) -> _Answers:
-        """Ask policies about some work, with what is charged to the nodes in some columns."""
-        answers = _Answers()
-        placed = self._placed(columns) if any(one.policy.tenants for one in policies) else {}
-        for one in policies:
-            name, policy = one.setting.name, one.policy
-            nodes = self._nodes.seen_by(policy, columns, placed)
-            if one.has(Point.FILTER):
-                refused = np.zeros(self._rows, np.bool_)
-                refused[self._nodes.rows] = ~one.filter(nodes, work, self._facts)
-                answers.refusals.append(RefusedNodes(name, policy.reason, refused))
-            if one.has(Point.SCORE):
-                scores = np.zeros(self._rows, np.int64)
-                scores[self._nodes.rows] = one.score(nodes, work, self._facts)
-                answers.scores.append(PolicyScore(name, PolicyBand(policy.band), scores))
-        return answers
+    def together(self, answers: Sequence[_Answers]) -> _Say:
+        """Return what answers that are kept until the cycle's end say together."""
+        key = tuple(map(id, answers))
+        if key not in self._together:
+            self._together[key] = _Say(answers, self.rows)
+        return self._together[key]
+
+    def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns) -> _Answers:
+        """Ask a policy about some work, with what is charged to the nodes in some columns."""
+        name, policy, rows = one.setting.name, one.policy, self._nodes.rows
+        charges: set[str] = set()
+        nodes = self._nodes.seen_by(policy, columns, self._placed(columns) if policy.tenants else {}, charges)
+        refusals: tuple[RefusedNodes, ...] = ()
+        scores: tuple[PolicyScore, ...] = ()
+        if one.has(Point.FILTER):
+            refused = np.zeros(self.rows, np.bool_)
+            refused[rows] = ~one.filter(nodes, work, self._facts)
+            refusals = (RefusedNodes(name, policy.reason, refused),)
+        if one.has(Point.SCORE):
+            given = np.zeros(self.rows, np.int64)
+            given[rows] = one.score(nodes, work, self._facts)
+            scores = (PolicyScore(name, PolicyBand(policy.band), given),)
+        return _Answers(refusals, scores, not charges)
 
     def _placed(self, columns: NodeColumns) -> dict[str, Ints]:
         """Return how many pods the cycle has placed on each row, by namespace."""
         placed = {}
         for namespace, counts in columns.marks.by_name(TENANT).items():
-            vector = placed[namespace] = np.zeros(self._rows, np.int64)
+            vector = placed[namespace] = np.zeros(self.rows, np.int64)
             vector[list(counts)] = list(counts.values())
         return placed
 
 
 class ClassPolicies:
-    """The policies' say about one class on one statement's nodes.
-
-    Attributes:
-        refusals: of each policy that filters.
-        scores: of each policy that scores.
-        live: whether any of them is asked again after charges.
-    """
+    """The policies' say about one class on one statement's nodes."""
 
     def __init__(
-        self,
-        policies: NodePolicies,
-        pod_class: PodClass,
-        columns: NodeColumns,
-        once: _Answers,
-        live: Sequence[GuardedPolicy],
+        self, policies: NodePolicies, pod_class: PodClass, columns: NodeColumns, asked: Sequence[GuardedPolicy]
     ) -> None:
         """Args:
         policies: of the cycle.
         pod_class: the class.
         columns: of the statement.
-        once: the answers of the policies that are asked once.
-        live: the others.
+        asked: those that decide about the class.
         """
         self._policies, self._class, self._columns = policies, pod_class, columns
-        self._once, self._asked_again = once, live
-        self.live = bool(live)
-        self.renew()
+        self._asked_again = [one for one in asked if one.policy.live]
+        once = [one for one in asked if not one.policy.live]
+        self._once = [policies.ask_once(one, pod_class) for one in once]
+        #: Whether no charge changes what the live ones say.
+        self._settled = True
+        self._say = self._ask() if self._asked_again else policies.together(self._once)
 
-    def renew(self) -> None:
-        """Ask the live policies again, about the nodes as they are charged now."""
-        answers = (
-            self._policies.ask(self._asked_again, _work_of(self._class), self._columns) if self.live else _Answers()
-        )
-        self.refusals = [*self._once.refusals, *answers.refusals]
-        self.scores = [*self._once.scores, *answers.scores]
-        self._refused: Flags = np.zeros(len(self._columns.present), np.bool_)
-        for refusal in self.refusals:
-            self._refused |= refusal.refused
-        #: For a look at one row: a list is read faster than an array.
-        self._refused_rows = self._refused.tobytes()
-        bands = dict.fromkeys(one.band for one in self.scores)
-        sums = {band: self._sum(band) for band in bands}
-        #: By row, how much the policies prefer it; None where none says.
-        self.levels: Ints | None = sums.pop(PolicyBand.PREFERRED, None)
-        self._replaced: list[tuple[Band, Ints]] = [
-            (BANDS[band.value], scores + _LEAST[band]) for band, scores in sorted(sums.items())
-        ]
+    @property
+    def live(self) -> bool:
+        """Whether any of them is asked again after charges."""
+        return bool(self._asked_again)
+
+    @property
+    def refusals(self) -> Sequence[RefusedNodes]:
+        """What each policy refuses that filters."""
+        return self._say.refusals
+
+    @property
+    def levels(self) -> Ints | None:
+        """By row, how much the policies prefer it; None where none says."""
+        return self._say.levels
+
+    def _ask(self) -> _Say:
+        ask, class_, columns = self._policies.ask, self._class, self._columns
+        answers = [ask(one, _work_of(class_, one.setting), columns) for one in self._asked_again]
+        self._settled = all(one.settled for one in answers)
+        return _Say([*self._once, *answers], self._policies.rows)
+
+    def renew(self) -> Ints:
+        """Ask the live policies again, about the nodes as they are charged now; returns the rows that this changes."""
+        if self._settled:
+            return np.zeros(0, np.int64)
+        before, self._say = self._say, self._ask()
+        return np.flatnonzero(self._say.differs_from(before))
 
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
         """Return the scores of rows with the bands that policies fill, `NEVER` for rows that they refuse."""
-        for band, parts in self._replaced:
+        for band, parts in self._say.replaced:
             able = scores != NEVER
             scores = scores.copy()
             scores[able] = with_part(scores[able], band, parts[rows[able]])
-        return np.where(self._refused[rows], NEVER, scores)
+        return np.where(self._say.refused[rows], NEVER, scores)
 
     def of_row(self, row: int, score: int) -> int:
         """Return the score of one row as `of_rows` does."""
-        if score == NEVER or self._refused_rows[row]:
+        if score == NEVER or self._say.refused_rows[row]:
             return NEVER
-        for band, parts in self._replaced:
+        for band, parts in self._say.replaced:
             score = with_part(score, band, int(parts[row]))
         return score
 
@@ -208,19 +275,13 @@ class ClassPolicies:
             return ranking
         return np.where(wanted & (self.levels == self.levels[wanted].max()), ranking, NEVER)
 
-    def _sum(self, band: PolicyBand) -> Ints:
-        total = np.zeros(len(self._columns.present), np.int64)
-        for one in self.scores:
-            if one.band is band:
-                total += one.scores
-        return np.minimum(total, MOST)
-
     def scores_of(self, row: int) -> dict[str, int]:
         """Return the scores of one row, by policy; for explanations."""
-        return {one.policy: int(one.scores[row]) for one in self.scores}
+        return {one.policy: int(one.scores[row]) for one in self._say.scores}
 
 
-def _work_of(pod_class: PodClass) -> _WatchedWork:
+def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
+    """Return the work of a class as a policy sees it, which has its own labels and annotations only."""
     work = pod_class.work
     assert work is not None, "asked for classes with work"
     share = pod_class.gpu_share
@@ -232,6 +293,10 @@ def _work_of(pod_class: PodClass) -> _WatchedWork:
         preemptible=work.preemptible,
         requests=MappingProxyType(pod_class.requests),
         gpus=gpus_of(pod_class.requests) * WHOLE + parts,
-        labels=MappingProxyType(work.labels),
-        annotations=MappingProxyType(work.annotations),
+        labels=_declared(work.labels, setting.pod_labels),
+        annotations=_declared(work.annotations, setting.pod_annotations),
     )
+
+
+def _declared(values: Mapping[str, str], keys: Iterable[str]) -> Mapping[str, str]:
+    return MappingProxyType({key: values[key] for key in keys if key in values})

@@ -14,9 +14,15 @@ _Vector = TypeVar("_Vector", Ints, Texts)
 
 
 class _Lazy(Mapping[str, _Vector]):
-    """Vectors by name, each made once."""
+    """Vectors by name, each made once; a set takes up the names that were asked for."""
 
-    def __init__(self, names: Callable[[], Iterator[str]], make: Callable[[str], _Vector]) -> None:
+    def __init__(
+        self,
+        names: Callable[[], Iterator[str]],
+        make: Callable[[str], _Vector],
+        looked_at: set[str] | None = None,
+    ) -> None:
+        self._looked_at = looked_at
         self._names: Callable[[], Iterator[str]] = names
         self._make: Callable[[str], _Vector] = make
         self._made: dict[str, _Vector] = {}
@@ -29,6 +35,8 @@ class _Lazy(Mapping[str, _Vector]):
         return self._made[name]
 
     def __contains__(self, name: object) -> bool:
+        if self._looked_at is not None:
+            self._looked_at.add(str(name))
         return any(name == one for one in self._names())
 
     def __iter__(self) -> Iterator[str]:
@@ -58,21 +66,22 @@ class NodeFacts:
         self._labels: dict[str, Texts] = {}
         self._allocatable = self._amounts(columns, columns.allocatable)
 
-    def seen_by(self, policy: Policy, charged: NodeColumns, placed: Mapping[str, Ints]) -> Nodes:
+    def seen_by(self, policy: Policy, charged: NodeColumns, placed: Mapping[str, Ints], looked_at: set[str]) -> Nodes:
         """Return the nodes for a policy.
 
         Args:
             policy: the policy.
             charged: with what is charged to the nodes: as the cycle begins, or now.
             placed: by namespace, how many pods the cycle has placed on each row.
+            looked_at: takes up what the policy looks at that charges change.
         """
         keys = policy.node_labels
         return Nodes(
             self._names,
             labels=_Lazy(lambda: iter(keys), self._label),
             allocatable=self._allocatable,
-            used=self._amounts(charged, charged.used),
-            pods=_Lazy(lambda: iter({*self._tenants, *placed}), lambda name: self._pods(name, placed))
+            used=self._amounts(charged, charged.used, looked_at),
+            pods=_Lazy(lambda: iter({*self._tenants, *placed}), lambda name: self._pods(name, placed), looked_at)
             if policy.tenants
             else None,
             inputs={name: {} for name in policy.inputs},
@@ -81,13 +90,14 @@ class NodeFacts:
     def _label(self, key: str) -> Texts:
         vector = self._labels.get(key)
         if vector is None:
-            codes, values = self._columns.label_values(key)
-            vector = self._labels[key] = _fixed(np.array([*values, ""], np.str_)[codes[self.rows]])
+            texts = self._columns.label_texts(key)
+            whole = len(self.rows) == len(texts)
+            vector = self._labels[key] = texts if whole else _fixed(texts[self.rows])
         return vector
 
-    def _amounts(self, columns: NodeColumns, amounts: Ints) -> "_Lazy[Ints]":
+    def _amounts(self, columns: NodeColumns, amounts: Ints, looked_at: set[str] | None = None) -> "_Lazy[Ints]":
         known = columns.resources
-        return _Lazy(lambda: iter(known), lambda name: _fixed(amounts[self.rows, known[name]]))
+        return _Lazy(lambda: iter(known), lambda name: _fixed(amounts[self.rows, known[name]]), looked_at)
 
     def _pods(self, namespace: str, placed: Mapping[str, Ints]) -> Ints:
         total = np.zeros(len(self._columns.names), np.int64)
