@@ -19,10 +19,17 @@ _MOST = 1 << 62
 
 
 class NamespaceUse(msgspec.Struct):
-    """The GPU time of a namespace, as a snapshot has it."""
+    """The GPU time of a namespace as plain data; `hours` in order."""
 
     namespace: str
-    history: UseHistory
+    gpus: int
+    settled_ms: int
+    hours: list[tuple[int, int]]
+
+    def history(self) -> UseHistory:
+        """Return it as histories are kept."""
+        rate, hours = {GPU: self.gpus} if self.gpus else {}, {GPU: dict(self.hours)} if self.hours else {}
+        return UseHistory(rate, self.settled_ms, hours)
 
 
 class GroupUse(msgspec.Struct):
@@ -46,7 +53,7 @@ class GpuUse:
     def __init__(self, record: GpuUseRecord | None = None) -> None:
         """Args: record: what a snapshot has."""
         record = record or GpuUseRecord()
-        self._namespaces = {one.namespace: one.history for one in record.namespaces}
+        self._namespaces = {one.namespace: one.history() for one in record.namespaces}
         #: The group of which a pod ended last comes last.
         self._groups = {one.key: one.total for one in record.groups}
         self._forgotten_at = record.forgotten_at
@@ -109,7 +116,10 @@ class GpuUse:
     def record(self) -> GpuUseRecord:
         """Return all, for snapshots."""
         return GpuUseRecord(
-            [NamespaceUse(name, self._namespaces[name]) for name in sorted(self._namespaces)],
+            [
+                NamespaceUse(name, use.rate.get(GPU, 0), use.settled_ms, sorted(use.hours.get(GPU, {}).items()))
+                for name, use in sorted(self._namespaces.items())
+            ],
             list(map(GroupUse, self._groups, self._groups.values())),
             self._forgotten_at,
         )

@@ -63,7 +63,7 @@ class PolicyInputs:
             self._inputs[key] = PolicyInput(payload.name, payload.node, payload.value, payload.by, at)
         else:
             return False
-        changed = before is None or before.value != payload.value
+        changed = (None if before is None else before.value) != payload.value
         if changed:
             self._values = None
         return changed
