@@ -1,11 +1,11 @@
 """Facts that policies see beside the cluster: inputs from outside, past use, and an order of queues that goes by it."""
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.policy import Facts, Flags, History, Hold, Ints, Nodes, Policy, Queue, Running, Waiting, Work
+from kaicore.policy import Facts, Flags, PastUse, Hold, Ints, Nodes, Policy, Queue, Running, Waiting, Work
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
@@ -34,9 +34,9 @@ class Cheap(Policy):
 class Spared(Policy):
     """Looks at everything that there is of the past, and keeps what it saw."""
 
-    name, history = "spared", (History.OWNER, History.NAMESPACE, History.QUEUE)
+    name, history = "spared", (PastUse.OWNER, PastUse.NAMESPACE, PastUse.QUEUE)
     inputs = ("other",)
-    seen: list[tuple[Waiting, Queue, Facts]] = []
+    seen: ClassVar[list[tuple[Waiting, Queue, Facts]]] = []
 
     def order(self, group: Waiting, queue: Queue, facts: Facts) -> int:
         self.seen.append((group, queue, facts))
@@ -45,7 +45,7 @@ class Spared(Policy):
 
 class Blind(Spared):
     name, history, inputs = "blind", (), ()
-    seen: list[tuple[Waiting, Queue, Facts]] = []
+    seen: ClassVar[list[tuple[Waiting, Queue, Facts]]] = []
 
 
 class LeastUsed(Policy):
@@ -208,7 +208,7 @@ class Scored(Policy):
 
 
 class Ordered(Policy):
-    name, history = "ordered", (History.OWNER, History.NAMESPACE, History.QUEUE)
+    name, history = "ordered", (PastUse.OWNER, PastUse.NAMESPACE, PastUse.QUEUE)
 
     def order(self, group: Waiting, queue: Queue, facts: Facts) -> int:
         return group.used_gpu_seconds + group.namespace_use
@@ -218,7 +218,7 @@ class Ordered(Policy):
 
 
 class Chosen(Policy):
-    name, history, inputs = "chosen", (History.OWNER,), ("closed",)
+    name, history, inputs = "chosen", (PastUse.OWNER,), ("closed",)
 
     def victims(self, running: Running, facts: Facts) -> int:
         return min(running.used_gpu_seconds // 100, 1000)

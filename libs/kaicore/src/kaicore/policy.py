@@ -66,7 +66,7 @@ class PolicyBand(StrEnum):
     FULL = "full"
 
 
-class History(StrEnum):
+class PastUse(StrEnum):
     """The past use that a policy looks at, folded from the log.
 
     `OWNER`: `used_gpu_seconds` counts pods of the group that have ended, too. `NAMESPACE`: `namespace_use`. `QUEUE`:
@@ -217,8 +217,8 @@ class _Group:
         gpus: that they ask for or hold together, in thousandths.
         labels: of the first of these pods by name, those that the policy declares in `pod_labels`.
         annotations: of that pod, those that it declares in `pod_annotations`.
-        used_gpu_seconds: that its pods which run now have had so far; with `History.OWNER` also those that have ended.
-        namespace_use: past use of its namespace, in millionths of the cluster's GPUs; with `History.NAMESPACE`, else 0.
+        used_gpu_seconds: that its pods which run now have had so far; with `PastUse.OWNER` also those that have ended.
+        namespace_use: past use of its namespace, in millionths of the cluster's GPUs; with `PastUse.NAMESPACE`, else 0.
     """
 
     key: str = ""
@@ -256,7 +256,7 @@ class Queue:
         used: by its pods as the cycle begins.
         fair_share: that the cycle gives it.
         past_use: its use of the past and that of queues below it, in millionths of the cluster's GPUs; with
-            `History.QUEUE`, else 0.
+            `PastUse.QUEUE`, else 0.
     """
 
     name: str = ""
@@ -315,7 +315,7 @@ class Policy:
         pod_labels: keys of pods' labels that it looks at.
         pod_annotations: keys of pods' annotations that it looks at; of those that the watcher keeps.
         inputs: names of facts from outside that it looks at.
-        history: past use that it looks at, of `History`.
+        history: past use that it looks at, of `PastUse`.
         tenants: whether it asks which namespaces have pods on a node.
         reason: for the nodes that `filter` refuses; a short text for people.
         band: that `score` fills.
@@ -331,7 +331,7 @@ class Policy:
     pod_labels: ClassVar[tuple[str, ...]] = ()
     pod_annotations: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
-    history: ClassVar[tuple[History | str, ...]] = ()
+    history: ClassVar[tuple[PastUse | str, ...]] = ()
     tenants: ClassVar[bool] = False
     reason: ClassVar[str] = ""
     band: ClassVar[PolicyBand | str] = PolicyBand.PREFERRED

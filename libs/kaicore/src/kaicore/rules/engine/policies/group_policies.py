@@ -10,7 +10,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from kaicore.policy import MOST, Facts, History, Point, Queue, Running, Waiting
+from kaicore.policy import MOST, Facts, PastUse, Point, Queue, Running, Waiting
 from kaicore.rules.engine.cycle_input import CycleInput, move_key
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.work.pending_group import PendingGroup
@@ -100,16 +100,16 @@ class GroupPolicies:
         queue = self._queues.get(name)
         if queue is None:
             queue = self._queues[name] = queue_facts(self._input.accounts, name)
-        return queue if History.QUEUE in policy.policy.history else replace(queue, past_use=0)
+        return queue if PastUse.QUEUE in policy.policy.history else replace(queue, past_use=0)
 
     def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> dict[str, Any]:
         """Return the GPU time that a group and its namespace have had, as far as a policy declares it."""
         history, use = policy.policy.history, 0
-        if History.NAMESPACE in history:
+        if PastUse.NAMESPACE in history:
             if self._namespace_use is None:
                 self._namespace_use = self._input.namespace_use()
             use = self._namespace_use.get(namespace, 0)
-        before = self._input.gpu_seconds_before(key) if History.OWNER in history else 0
+        before = self._input.gpu_seconds_before(key) if PastUse.OWNER in history else 0
         return {"used_gpu_seconds": running_s + before, "namespace_use": use}
 
     def _with(self, point: Point) -> list[GuardedPolicy]:
