@@ -58,7 +58,7 @@ def test_settings_without_policies_have_the_digest_that_they_had() -> None:
         (SOURCE.replace('"spot-last"', '"Spot Last"'), "name: lower case"),
         (SOURCE.replace("def score", "def scores"), "defines no point"),
         (SOURCE.replace("node_labels = ", "band = ").replace('("spot",)', '"names"'), "band: must be one of"),
-        (SOURCE.replace("node_labels = ", "inputs = "), "inputs: no facts from outside are recorded yet: spot"),
+        (SOURCE.replace("node_labels = ", "history = "), "history: must be of owner, namespace, queue: spot"),
     ],
 )
 def test_a_file_that_cannot_be_a_policy_is_refused_by_name_and_line(tmp_path: Path, source: str, problem: str) -> None:

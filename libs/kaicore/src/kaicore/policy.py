@@ -2,9 +2,8 @@
 
 A policy is a class in a Python file of its own, or of a package's entry point `kai_ledger.policies`. It derives from
 `Policy`, has a name and a version, and defines the points that it wants; the other points stay as they are. A point is
-a pure function of its facts. It reads no clock, file, network or random number. What it needs from outside is to come
-as a recorded fact (`Nodes.inputs`, `Facts.inputs`), so that a replay has it too. No such facts are recorded yet, so a
-policy that declares inputs is refused when it is loaded.
+a pure function of its facts. It reads no clock, file, network or random number. What it needs from outside comes as a
+recorded fact (`kai policy input`; `Nodes.inputs`, `Facts.inputs`), so that a replay has it too.
 
     class SpotLast(Policy):
         name, version = "spot-last", "1"
@@ -50,6 +49,7 @@ class Point(StrEnum):
     FILTER = "filter"
     SCORE = "score"
     ORDER = "order"
+    ORDER_QUEUE = "order_queue"
     VICTIMS = "victims"
     ADMIT = "admit"
 
@@ -64,6 +64,18 @@ class PolicyBand(StrEnum):
     PREFERRED = "preferred"
     ROOM_TAKEN = "room_taken"
     FULL = "full"
+
+
+class PastUse(StrEnum):
+    """The past use that a policy looks at, folded from the log.
+
+    `OWNER`: `used_gpu_seconds` counts pods of the group that have ended, too. `NAMESPACE`: `namespace_use`. `QUEUE`:
+    `Queue.past_use`. Use of the hours of the shard's `fair_share` window counts, by its half-life.
+    """
+
+    OWNER = "owner"
+    NAMESPACE = "namespace"
+    QUEUE = "queue"
 
 
 class NoArguments(BaseModel):
@@ -205,6 +217,8 @@ class _Group:
         gpus: that they ask for or hold together, in thousandths.
         labels: of the first of these pods by name, those that the policy declares in `pod_labels`.
         annotations: of that pod, those that it declares in `pod_annotations`.
+        used_gpu_seconds: that its pods which run now have had so far; with `PastUse.OWNER` also those that have ended.
+        namespace_use: past use of its namespace, in millionths of the cluster's GPUs; with `PastUse.NAMESPACE`, else 0.
     """
 
     key: str = ""
@@ -215,6 +229,8 @@ class _Group:
     gpus: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+    used_gpu_seconds: int = 0
+    namespace_use: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,12 +240,10 @@ class Waiting(_Group):
     Attributes:
         created_us: when it was created.
         waited_us: for how long it has waited.
-        used_gpu_seconds: that its pods which run now have had so far.
     """
 
     created_us: int = 0
     waited_us: int = 0
-    used_gpu_seconds: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,7 +255,8 @@ class Queue:
         quota: that it deserves; -1 for all that there is.
         used: by its pods as the cycle begins.
         fair_share: that the cycle gives it.
-        past_use: its decayed use of the past, in millionths of the cluster's GPUs; 0 for now, as nothing fills it.
+        past_use: its use of the past and that of queues below it, in millionths of the cluster's GPUs; with
+            `PastUse.QUEUE`, else 0.
     """
 
     name: str = ""
@@ -300,6 +315,7 @@ class Policy:
         pod_labels: keys of pods' labels that it looks at.
         pod_annotations: keys of pods' annotations that it looks at; of those that the watcher keeps.
         inputs: names of facts from outside that it looks at.
+        history: past use that it looks at, of `PastUse`.
         tenants: whether it asks which namespaces have pods on a node.
         reason: for the nodes that `filter` refuses; a short text for people.
         band: that `score` fills.
@@ -315,6 +331,7 @@ class Policy:
     pod_labels: ClassVar[tuple[str, ...]] = ()
     pod_annotations: ClassVar[tuple[str, ...]] = ()
     inputs: ClassVar[tuple[str, ...]] = ()
+    history: ClassVar[tuple[PastUse | str, ...]] = ()
     tenants: ClassVar[bool] = False
     reason: ClassVar[str] = ""
     band: ClassVar[PolicyBand | str] = PolicyBand.PREFERRED
@@ -348,6 +365,13 @@ class Policy:
 
     def order(self, group: Waiting, queue: Queue, facts: Facts) -> int:
         """Return the place of a group among the groups of its queue; lower comes first. Of 64 bits, with sign."""
+        raise NotImplementedError
+
+    def order_queue(self, queue: Queue, facts: Facts) -> int:
+        """Return the place of a queue among its siblings that are equal in fair share, quota and priority.
+
+        Lower comes first. Of 64 bits, with sign. Queues for which the policy does not decide have 0.
+        """
         raise NotImplementedError
 
     def victims(self, running: Running, facts: Facts) -> int:

@@ -17,7 +17,7 @@ import msgspec
 from pydantic import ValidationError
 
 from kaicore.errors import ConfigurationError
-from kaicore.policy import Point, Policy, PolicyBand
+from kaicore.policy import PastUse, Point, Policy, PolicyBand
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard, PolicyOverran, Unguarded
 from kaicore.rules.engine.policies.setting import PolicySetting
 
@@ -231,6 +231,6 @@ def _check_class(kind: type[Policy], source: str) -> None:
     if kind.band not in tuple(PolicyBand):
         bands = ", ".join(PolicyBand)
         raise ConfigurationError(f"{source}: {kind.name}: band: must be one of {bands}: {kind.band!r}")
-    if kind.inputs:
-        names = ", ".join(kind.inputs)
-        raise ConfigurationError(f"{source}: {kind.name}: inputs: no facts from outside are recorded yet: {names}")
+    if unknown := [one for one in kind.history if one not in tuple(PastUse)]:
+        known = ", ".join(PastUse)
+        raise ConfigurationError(f"{source}: {kind.name}: history: must be of {known}: {', '.join(unknown)}")

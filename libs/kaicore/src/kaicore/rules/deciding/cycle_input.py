@@ -35,17 +35,19 @@ from kaicore.rules.groups.labels import (
     least_limit_s,
 )
 from kaicore.rules.groups.membership import POD, display_key, owner_kind
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.group import Group, source_key
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.charges.early_release import LAG_US
 from kaicore.rules.state.indexes.repairs import why_not
 from kaicore.rules.state.indexes.run_times import run_keys
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
-from kaicore.rules.state.registries.queue_registry import QueueRegistry
+from kaicore.rules.state.registries.queue_registry import QueueRegistry, ready_amounts
 from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
 from kaicore.rules.topology.resolve import Resolved, Resolver
 
@@ -293,6 +295,20 @@ def cycle_input(  # long: one line for each field of the input
         expected_us=lambda member, age: expected_us(state, config, member, age_us=age),
         promised=_promised(state, share),
         is_own=share.has,
+        policy_inputs=state.policy_inputs.values(),
+        gpu_seconds_before=state.gpu_use.seconds_of,
+        namespace_use=lambda: _namespace_use(state, config, now=now),
+    )
+
+
+def _namespace_use(state: CycleView, config: EngineConfig, *, now: int) -> Mapping[str, int]:
+    """Return the past use of each namespace, in millionths of the GPUs of the shard's ready nodes."""
+    return state.gpu_use.of_namespaces(
+        config.fair_share,
+        gpus=gpus_of(ready_amounts(state.columns, config)) * WHOLE,
+        since_us=state.queue_registry.since,
+        recorded_us=state.recorded_at,
+        now_us=now,
     )
 
 

@@ -134,6 +134,9 @@ class CycleInput:
         promised: what was recorded last of room that is promised to waiting groups, or was, by their keys.
         is_own: tells whether a group, by its key, is this scheduler's to decide about.
         policies: the operator's, without those that failed in this cycle.
+        policy_inputs: facts from outside for them, by name and node; of the whole cluster, under an empty node.
+        gpu_seconds_before: returns the GPU-seconds of a group's pods that have ended, by `move_key`.
+        namespace_use: returns the past use of each namespace, in millionths of the cluster's GPUs.
     """
 
     columns: NodeColumns
@@ -172,6 +175,9 @@ class CycleInput:
     promised: Mapping[str, RoomPromised | PromiseGivenUp] = field(default_factory=dict)
     is_own: Callable[[str], bool] = lambda _: True
     policies: Sequence[GuardedPolicy] = ()
+    policy_inputs: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
+    gpu_seconds_before: Callable[[str], int] = lambda _: 0
+    namespace_use: Callable[[], Mapping[str, int]] = dict
 
 
 #: Creation times are in whole seconds.

@@ -39,10 +39,12 @@ class QueueAccounts:
         shares: what they are owed.
         used: what they and those below them hold.
         non_preemptible: the part of it that cannot be preempted.
+        past: what they and those below them used in the past, in `USAGE_SCALE`; None where nobody asks.
     """
 
     tree: QueueTree
     shares: Shares
+    past: Table | None = None
     used: list[list[int]] = field(init=False)
     non_preemptible: list[list[int]] = field(init=False)
     _own: list[list[int]] = field(init=False)
@@ -72,9 +74,11 @@ class QueueAccounts:
                     self._own[parent][place] += max(self._own[number][place], kept)
 
     @classmethod
-    def of(cls, tree: QueueTree, shares: Shares, uses: Mapping[int, LeafUse]) -> "QueueAccounts":
-        """Return accounts with what is used already, by number."""
-        accounts = cls(tree, shares)
+    def of(
+        cls, tree: QueueTree, shares: Shares, uses: Mapping[int, LeafUse], past: Table | None = None
+    ) -> "QueueAccounts":
+        """Return accounts with what is used already, by number, and with what was in the past."""
+        accounts = cls(tree, shares, past)
         for number, use in uses.items():
             accounts._add(number, use.used, use.non_preemptible)
         return accounts

@@ -15,7 +15,7 @@ Between ClusterQueues the order is that of Kueue ff69552e79, `pkg/scheduler/sche
 they borrow, by priority, by age).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.rules.events.reasons.queue import OverLimit, QueueMayNotPreempt, QueueMayNotReclaim, VictimWithinShare
@@ -35,7 +35,13 @@ Standing = tuple[tuple[int, ...], tuple[int, str, str]]
 
 
 def standing(
-    accounts: QueueAccounts, number: int, demand: Demand, *, priority: int = 0, created_at: int = 0
+    accounts: QueueAccounts,
+    number: int,
+    demand: Demand,
+    *,
+    priority: int = 0,
+    created_at: int = 0,
+    places: tuple[int, ...] = (),
 ) -> Standing:
     """Return what a queue is ordered by among its siblings, with its next work; the smallest comes first.
 
@@ -44,9 +50,12 @@ def standing(
     within its quotas also with the work; of higher priority; nothing used that it is owed nothing of; with the smaller
     dominant share, of what it may keep, with the work; without it; owed less; the older one; by uid and name.
 
+    Policies decide after the priorities, so never against fair shares, quotas or priorities.
+
     Args:
         demand: what its next work asks for.
         created_at: when that work was created, seconds since the epoch.
+        places: that policies give the queue, as many as its siblings have; lower comes first.
     """
     tree, shares = accounts.tree, accounts.shares
     used, fair, keeps = accounts.used[number], shares.fair[number], shares.allocatable[number]
@@ -64,11 +73,12 @@ def standing(
         with_work = max(with_work, _part(then, keep))
         without = max(without, _part(now, keep))
         owed = max(owed, _part(keep, total))
-    as_kueue = (0, 0, 0)
+    as_kueue: tuple[int, ...] = (0, 0, 0)
     if number in tree.by_priority:
-        as_kueue = _borrowed_from(accounts, number, demand), -priority, created_at
+        as_kueue, places = (_borrowed_from(accounts, number, demand), -priority, *places, created_at), ()
+    bounds = (int(over_quota), -queue.priority, *places, int(unowed))
     return (
-        (int(over_fair_share), *as_kueue, int(over_quota), -queue.priority, int(unowed), with_work, without, owed),
+        (int(over_fair_share), *as_kueue, *bounds, with_work, without, owed),
         (queue.created_at, queue.uid, queue.name),
     )
 
@@ -212,10 +222,12 @@ class CycleQueues:
     Attributes:
         accounts: of the queues; charged and put back here.
         config: the shard's settings.
+        places: of queues, by number, that policies give them; none where no policy orders queues.
     """
 
     accounts: QueueAccounts
     config: FairShareConfig
+    places: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
     _journal: list[tuple[int, Demand, bool, int]] = field(default_factory=list)
     _demands: dict[tuple[tuple[tuple[str, int], ...], int], Demand] = field(default_factory=dict)
     _numbers: dict[tuple[str, str], int | None] = field(default_factory=dict)
@@ -238,9 +250,10 @@ class CycleQueues:
         if number is None:
             return ()
         path, nothing = self.accounts.tree.paths[number], self._demand({}, number)
-        above = (standing(self.accounts, one, nothing) for one in reversed(path[1:]))
-        own = self._demand(request, number)
-        return (*above, standing(self.accounts, number, own, priority=priority, created_at=created_at))
+        places = self.places
+        above = (standing(self.accounts, one, nothing, places=places.get(one, ())) for one in reversed(path[1:]))
+        own, placed = self._demand(request, number), places.get(number, ())
+        return (*above, standing(self.accounts, number, own, priority=priority, created_at=created_at, places=placed))
 
     def is_owed(self, requests: GroupRequests, making_way: GroupRequests) -> bool:
         """Tell whether queues are owed that groups start so much, once some work has made way.

@@ -38,6 +38,7 @@ from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.transitions import Release, change
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
+from kaicore.rules.state.registries.policy_inputs import PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
 from kaicore.rules.state.registries.queue_registry import queue_accounts
 from kaicore.rules.state.shared_gpus import GpuGroup
@@ -130,6 +131,7 @@ class ClusterState(PodIndexes):
         network_topologies: the definitions of topologies, and their trees over the nodes.
         topology_resolver: looks up in them what groups name.
         node_readiness: which nodes may have failed.
+        policy_inputs: facts from outside for policies.
         provisioning: ProvisioningRequests, and which of them stand for groups that wait.
     """
 
@@ -145,6 +147,7 @@ class ClusterState(PodIndexes):
         self.network_topologies = TopologyBook()
         self.topology_resolver = Resolver(self.network_topologies)
         self.node_readiness = NodeReadiness()
+        self.policy_inputs = PolicyInputs()
         self.provisioning = ProvisioningRegistry()
         self.group_owners = GroupOwners()
 
@@ -489,6 +492,9 @@ class ClusterState(PodIndexes):
             payload, self.workload_index, pods=self.pods, classes=self.classes, position=self.context.position
         )
 
+    def _policy_input_recorded(self, payload: payloads.PolicyInputRecorded) -> None:
+        self.revision += self.policy_inputs.take(payload, at=self.recorded_at)
+
     def _config_recorded(self, payload: payloads.ConfigRecorded) -> None:
         self.configs[payload.digest] = payload.config
 
@@ -538,6 +544,7 @@ class ClusterState(PodIndexes):
         payloads.PodsLeftWaiting: _pods_left_waiting,
         payloads.ConfigRecorded: _config_recorded,
         payloads.ShadowDecided: _shadow_decided,
+        payloads.PolicyInputRecorded: _policy_input_recorded,
         payloads.FieldsErased: _only_counted,
         payloads.EventSetAside: _event_set_aside,
         payloads.DispatchArrived: _only_counted,

@@ -22,6 +22,7 @@ from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
+from kaicore.rules.state.indexes.gpu_use import GpuUse, GpuUseRecord
 from kaicore.rules.state.indexes.recent_work import RecentWork, SeenWork
 from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecord
 from kaicore.rules.state.indexes.rejections import Rejection
@@ -30,12 +31,13 @@ from kaicore.rules.state.indexes.run_times import RunsOfKind, RunTimes
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
+from kaicore.rules.state.registries.policy_inputs import PolicyInput, PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRecord
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRegistryRecord
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-27-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-28-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -95,6 +97,8 @@ class _StateRecord(msgspec.Struct):
     run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
     moved_pods: list[tuple[int, int]] = msgspec.field(default_factory=list)
     gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
+    gpu_use: GpuUseRecord = msgspec.field(default_factory=GpuUseRecord)
+    policy_inputs: list[PolicyInput] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")
@@ -180,6 +184,8 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             run_times=state.run_times.record(),
             moved_pods=sorted(state.moved_pods.items()),
             gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
+            gpu_use=state.gpu_use.record(),
+            policy_inputs=state.policy_inputs.record(),
         )
     )
 
@@ -246,6 +252,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}
     state.recent_work, state.run_times = RecentWork(record.recent_work), RunTimes(record.run_times)
+    state.gpu_use, state.policy_inputs = GpuUse(record.gpu_use), PolicyInputs(record.policy_inputs)
     for event in record.quarantined:
         state.close_quarantined(event.stream)
     return state

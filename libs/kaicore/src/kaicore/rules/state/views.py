@@ -35,6 +35,7 @@ from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.cluster_state import GroupOwners
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
+from kaicore.rules.state.indexes.gpu_use import GpuUse
 from kaicore.rules.state.indexes.recent_work import RecentWork
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
@@ -43,6 +44,7 @@ from kaicore.rules.state.indexes.run_times import RunTimes
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
+from kaicore.rules.state.registries.policy_inputs import PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import ProvisioningRegistry
 from kaicore.rules.state.registries.queue_registry import QueueRegistry
 from kaicore.rules.state.shared_gpus import SharedGpus
@@ -154,6 +156,8 @@ class CycleView(ClusterView, Protocol):
     @property
     def group_owners(self) -> GroupOwners: ...
     @property
+    def policy_inputs(self) -> PolicyInputs: ...
+    @property
     def provisioning(self) -> ProvisioningRegistry: ...
     @property
     def repairs(self) -> RepairLedger: ...
@@ -161,6 +165,8 @@ class CycleView(ClusterView, Protocol):
     def recent_work(self) -> RecentWork: ...
     @property
     def run_times(self) -> RunTimes: ...
+    @property
+    def gpu_use(self) -> GpuUse: ...
     @property
     def early_releases(self) -> EarlyReleases: ...
     @property

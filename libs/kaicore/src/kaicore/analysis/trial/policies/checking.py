@@ -255,6 +255,9 @@ def _calls(policy: GuardedPolicy, point: Point, drawn: Drawn) -> Iterator[tuple[
         case Point.VICTIMS:
             for running in deepcopy(drawn.running):
                 yield partial(policy.victims, [running], facts), (running, facts)
+        case Point.ORDER_QUEUE:
+            for _, queue in deepcopy(drawn.groups):
+                yield partial(policy.order_queue, [queue], facts), (queue, facts)
         case Point.ORDER | Point.ADMIT:
             of_groups = policy.order if point is Point.ORDER else policy.admit
             for group in deepcopy(drawn.groups):

@@ -185,6 +185,14 @@ def _whose(policy: Policy, random: np.random.Generator, *, bare: bool) -> dict[s
     }
 
 
+def _past(random: np.random.Generator) -> dict[str, Any]:
+    """Return the GPU time that a group and its namespace have had."""
+    return {
+        "used_gpu_seconds": int(random.choice([0, 3_600, 10**9])),
+        "namespace_use": int(random.integers(0, 10**6)),
+    }
+
+
 def _work(policy: Policy, random: np.random.Generator, *, bare: bool) -> Work:
     alike = _whose(policy, random, bare=bare)
     requests = {CPU: int(random.choice([0, 100, 8_000])), MEMORY: 2**30, PODS: 1}
@@ -200,8 +208,8 @@ def _waiting(policy: Policy, random: np.random.Generator, facts: Facts, *, bare:
         key=f"group-{int(random.integers(1_000))}",
         created_us=facts.now_us - waited,
         waited_us=waited,
+        **_past(random),
         pods=int(random.integers(1, 65)),
-        used_gpu_seconds=int(random.choice([0, 3_600, 10**9])),
     )
 
 
@@ -209,6 +217,7 @@ def _running(policy: Policy, random: np.random.Generator, *, bare: bool) -> Runn
     ran = int(random.choice([0, 60_000_000, _DAY_US]))
     return Running(
         **_whose(policy, random, bare=bare),
+        **_past(random),
         key=f"group-{int(random.integers(1_000))}",
         pods=int(random.integers(1, 65)),
         running_us=ran,

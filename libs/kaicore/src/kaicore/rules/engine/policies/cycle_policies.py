@@ -23,8 +23,9 @@ def guarded(
 
 
 def facts_of(cycle_input: CycleInput) -> Facts:
-    """Return what all policies of a cycle know."""
-    return Facts(now_us=cycle_input.now)
+    """Return what policies of a cycle may know; each sees of it the inputs that it declares."""
+    inputs = {name: of_nodes[""] for name, of_nodes in cycle_input.policy_inputs.items() if "" in of_nodes}
+    return Facts(now_us=cycle_input.now, inputs=inputs)
 
 
 def node_policies(cycle_input: CycleInput, present: Flags) -> NodePolicies | None:
@@ -39,7 +40,8 @@ def node_policies(cycle_input: CycleInput, present: Flags) -> NodePolicies | Non
         return None
     columns = cycle_input.columns
     tenants = _tenants(cycle_input, columns) if any(one.policy.tenants for one in policies) else {}
-    return NodePolicies(policies, NodeFacts(columns, present, tenants), columns, facts_of(cycle_input))
+    nodes = NodeFacts(columns, present, tenants, cycle_input.policy_inputs)
+    return NodePolicies(policies, nodes, columns, facts_of(cycle_input))
 
 
 def group_policies(cycle_input: CycleInput) -> GroupPolicies | None:

@@ -1,4 +1,4 @@
-"""The policies' say about groups: their order within their queue, what holds them, and the extra cost of victims.
+"""The policies' say about groups and queues: their order, what holds groups, and the extra cost of victims.
 
 Each policy is asked once per cycle about all groups together, in the order of their keys. An order before priority
 makes the groups of a queue exchange their priorities' places: the first by the policy comes as the one with the highest
@@ -8,15 +8,17 @@ priority would, so the queue stands among other queues as it did. What may be ev
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
-from kaicore.policy import MOST, Facts, Point, Queue, Running, Waiting
-from kaicore.rules.engine.cycle_input import CycleInput
+from kaicore.policy import MOST, Facts, PastUse, Point, Queue, Running, Waiting
+from kaicore.rules.engine.cycle_input import CycleInput, move_key
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.policy import HeldByPolicy
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.queues.division import USAGE_SCALE
 from kaicore.rules.queues.tree import UNLIMITED, thousandths_of_gpus
 
 _SECOND_US = 1_000_000
@@ -34,12 +36,15 @@ class GroupPolicies:
         self._queues: dict[str, Queue] = {}
         #: By group, what all policies know of it.
         self._waiting: dict[str, Waiting] = {}
+        #: By namespace; None as long as no policy has asked.
+        self._namespace_use: Mapping[str, int] | None = None
 
     def settle(self, pending_groups: Mapping[str, PendingGroup]) -> None:
-        """Hold groups, and put the others of each queue in the order that policies give them."""
+        """Hold groups, and put the others of each queue, and the queues, in the order that policies give them."""
         groups = [pending_groups[key] for key in sorted(pending_groups)]
         self._hold(groups)
         self._order(groups)
+        self._order_queues()
 
     def extra_costs(self, workloads: Mapping[str, Workload]) -> dict[str, int]:
         """Return the extra cost of taking pods from running groups, by key; without those of which it is 0."""
@@ -78,6 +83,35 @@ class GroupPolicies:
                         places[one.key] += (place,)
             _rank(own, before, after)
 
+    def _order_queues(self) -> None:
+        accounts = self._input.accounts
+        names = [queue.name for queue in accounts.accounts.tree.queues]
+        places: list[tuple[int, ...]] = [()] * len(names)
+        policies = self._with(Point.ORDER_QUEUE)
+        for policy in policies:
+            numbers = [number for number, name in enumerate(names) if policy.setting.decides_for(name)]
+            answers = policy.order_queue([self._queue(names[number], policy) for number in numbers], self._facts)
+            given = dict(zip(numbers, answers, strict=True))
+            places = [(*before, given.get(number, 0)) for number, before in enumerate(places)]
+        accounts.places = dict(enumerate(places)) if policies else {}
+
+    def _queue(self, name: str, policy: GuardedPolicy) -> Queue:
+        """Return what a policy knows of a queue."""
+        queue = self._queues.get(name)
+        if queue is None:
+            queue = self._queues[name] = queue_facts(self._input.accounts, name)
+        return queue if PastUse.QUEUE in policy.policy.history else replace(queue, past_use=0)
+
+    def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> dict[str, Any]:
+        """Return the GPU time that a group and its namespace have had, as far as a policy declares it."""
+        history, use = policy.policy.history, 0
+        if PastUse.NAMESPACE in history:
+            if self._namespace_use is None:
+                self._namespace_use = self._input.namespace_use()
+            use = self._namespace_use.get(namespace, 0)
+        before = self._input.gpu_seconds_before(key) if PastUse.OWNER in history else 0
+        return {"used_gpu_seconds": running_s + before, "namespace_use": use}
+
     def _with(self, point: Point) -> list[GuardedPolicy]:
         return [one for one in self._input.policies if one.has(point)]
 
@@ -89,13 +123,15 @@ class GroupPolicies:
         if waiting is None:
             waiting = self._waiting[pending_group.key] = self._known_of(pending_group)
         setting, queue = policy.setting, waiting.queue
+        if policy.policy.history:
+            pods = (*pending_group.unplaced, *pending_group.workload.active.values())
+            key = _past_key(waiting.key, pods)
+            waiting = replace(waiting, **self._past(policy, key, waiting.namespace, waiting.used_gpu_seconds))
         if setting.pod_labels or setting.pod_annotations:
             members = pending_group.unplaced or pending_group.workload.waiting.values()
             labels, annotations = _declared(members, policy)
             waiting = replace(waiting, labels=labels, annotations=annotations)
-        if queue not in self._queues:
-            self._queues[queue] = queue_facts(self._input.accounts, queue)
-        return waiting, self._queues[queue]
+        return waiting, self._queue(queue, policy)
 
     def _known_of(self, pending_group: PendingGroup) -> Waiting:
         group, now, members = pending_group.group, self._input.now, pending_group.unplaced
@@ -115,6 +151,7 @@ class GroupPolicies:
     def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
         group, now, members = workload.group, self._input.now, workload.active.values()
         labels, annotations = _declared(members, policy)
+        used = sum(_used(member, now) for member in members)
         return Running(
             key=group.key,
             namespace=group.namespace,
@@ -126,7 +163,14 @@ class GroupPolicies:
             lost_us=max((now - one.work_since for one in members if one.work_since), default=0),
             labels=labels,
             annotations=annotations,
+            **self._past(policy, _past_key(group.key, members), group.namespace, used),
         )
+
+
+def _past_key(group: str, members: Iterable[Member]) -> str:
+    """Return under what the past of a group is counted; see `move_key`."""
+    first = next(iter(members), None)
+    return group if first is None else move_key(group, first.pod)
 
 
 def queue_facts(accounts: CycleQueues, name: str) -> Queue:
@@ -136,7 +180,7 @@ def queue_facts(accounts: CycleQueues, name: str) -> Queue:
     if number is None or GPU not in tree.resources:
         return Queue(name=name)
     place = tree.resources.index(GPU)
-    unit = tree.units[place]
+    unit, past = tree.units[place], accounts.accounts.past
 
     def thousandths(amount: int) -> int:
         return -1 if amount >= UNLIMITED else amount * WHOLE // unit
@@ -146,6 +190,7 @@ def queue_facts(accounts: CycleQueues, name: str) -> Queue:
         quota=thousandths(tree.quotas[number][place]),
         used=thousandths(accounts.accounts.used[number][place]),
         fair_share=thousandths(accounts.accounts.shares.fair[number][place]),
+        past_use=0 if past is None else past[number][place] * 1_000_000 // USAGE_SCALE,
     )
 
 

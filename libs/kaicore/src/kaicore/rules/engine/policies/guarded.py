@@ -6,7 +6,9 @@ what the record says.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import StrEnum
+from types import MappingProxyType
 from typing import TypeVar
 
 import numpy as np
@@ -65,14 +67,14 @@ class GuardedPolicy:
 
     def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
         """Return `Policy.filter`, as an array of this process."""
-        answer = self._run(Point.FILTER, lambda: self.policy.filter(nodes, work, facts))
+        answer = self._run(Point.FILTER, lambda: self.policy.filter(nodes, work, self._declared(facts)))
         if type(answer) is not np.ndarray or answer.dtype != np.bool_ or answer.shape != (len(nodes),):
             raise self._wrong(Point.FILTER, f"expected {len(nodes)} truth values, got {_said(answer)}")
         return answer.copy()
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return `Policy.score`, as an array of this process."""
-        answer = self._run(Point.SCORE, lambda: self.policy.score(nodes, work, facts))
+        answer = self._run(Point.SCORE, lambda: self.policy.score(nodes, work, self._declared(facts)))
         if type(answer) is not np.ndarray or answer.dtype.kind not in "iu" or answer.shape != (len(nodes),):
             raise self._wrong(Point.SCORE, f"expected {len(nodes)} integers, got {_said(answer)}")
         if len(answer) and not 0 <= int(answer.min()) <= int(answer.max()) <= MOST:
@@ -81,12 +83,20 @@ class GuardedPolicy:
 
     def order(self, groups: Sequence[tuple[Waiting, Queue]], facts: Facts) -> list[int]:
         """Return `Policy.order` of each group."""
-        answers = self._run(Point.ORDER, lambda: [self.policy.order(*group, facts) for group in groups])
+        own = self._declared(facts)
+        answers = self._run(Point.ORDER, lambda: [self.policy.order(*group, own) for group in groups])
         return [self._integer(Point.ORDER, answer, -_MOST_64, _MOST_64 - 1) for answer in answers]
+
+    def order_queue(self, queues: Sequence[Queue], facts: Facts) -> list[int]:
+        """Return `Policy.order_queue` of each queue."""
+        own = self._declared(facts)
+        answers = self._run(Point.ORDER_QUEUE, lambda: [self.policy.order_queue(queue, own) for queue in queues])
+        return [self._integer(Point.ORDER_QUEUE, answer, -_MOST_64, _MOST_64 - 1) for answer in answers]
 
     def admit(self, groups: Sequence[tuple[Waiting, Queue]], facts: Facts) -> list[Hold | None]:
         """Return `Policy.admit` of each group."""
-        answers = self._run(Point.ADMIT, lambda: [self.policy.admit(*group, facts) for group in groups])
+        own = self._declared(facts)
+        answers = self._run(Point.ADMIT, lambda: [self.policy.admit(*group, own) for group in groups])
         for answer in answers:
             if answer is None:
                 continue
@@ -97,8 +107,17 @@ class GuardedPolicy:
 
     def victims(self, running: Sequence[Running], facts: Facts) -> list[int]:
         """Return `Policy.victims` of each group."""
-        answers = self._run(Point.VICTIMS, lambda: [self.policy.victims(group, facts) for group in running])
+        own = self._declared(facts)
+        answers = self._run(Point.VICTIMS, lambda: [self.policy.victims(group, own) for group in running])
         return [self._integer(Point.VICTIMS, answer, 0, MOST) for answer in answers]
+
+    def _declared(self, facts: Facts) -> Facts:
+        """Return facts with those inputs only that the policy declares."""
+        given = facts.inputs
+        if not given:
+            return facts
+        own = {name: given[name] for name in self.policy.inputs if name in given}
+        return replace(facts, inputs=MappingProxyType(own))
 
     def _run(self, point: Point, call: Callable[[], _Answer]) -> _Answer:
         try:

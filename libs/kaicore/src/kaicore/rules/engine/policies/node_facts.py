@@ -6,7 +6,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kaicore.policy import Flags, Ints, Nodes, Policy, Texts
+from kaicore.policy import Flags, Input, Ints, Nodes, Policy, Texts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -53,13 +53,20 @@ class NodeFacts:
         rows: the rows of the nodes, in the order of the policies' vectors.
     """
 
-    def __init__(self, columns: NodeColumns, present: Flags, tenants: Mapping[str, Ints]) -> None:
+    def __init__(
+        self,
+        columns: NodeColumns,
+        present: Flags,
+        tenants: Mapping[str, Ints],
+        inputs: Mapping[str, Mapping[str, Input]],
+    ) -> None:
         """Args:
         columns: as the cycle begins.
         present: by row, whether it is a node of the shard.
         tenants: by namespace, how many pods are charged to each row.
+        inputs: by name, the facts from outside by the node's name.
         """
-        self._columns, self._tenants = columns, tenants
+        self._columns, self._tenants, self._inputs = columns, tenants, inputs
         self.rows: Ints = np.flatnonzero(present[: len(columns.names)])
         names = columns.names
         self._names = tuple(names) if len(self.rows) == len(names) else tuple(names[row] for row in self.rows.tolist())
@@ -84,7 +91,7 @@ class NodeFacts:
             pods=_Lazy(lambda: iter({*self._tenants, *placed}), lambda name: self._pods(name, placed), looked_at)
             if policy.tenants
             else None,
-            inputs={name: {} for name in policy.inputs},
+            inputs={name: self._inputs.get(name, {}) for name in policy.inputs},
         )
 
     def _label(self, key: str) -> Texts:

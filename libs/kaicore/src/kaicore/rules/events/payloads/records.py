@@ -75,6 +75,22 @@ class ReplicasChanged(Payload, frozen=True):
     replicas: tuple[str, ...] = ()
 
 
+class PolicyInputRecorded(Payload, frozen=True):
+    """Somebody recorded a fact from outside that policies may look at: a price, power, maintenance.
+
+    Attributes:
+        name: of the fact.
+        node: that it is about; empty for the whole cluster.
+        value: a number or a short text; None takes the fact away.
+        by: who recorded it.
+    """
+
+    name: str
+    node: str = ""
+    value: int | str | None = None
+    by: str = ""
+
+
 class WatcherStarted(Payload, frozen=True):
     """A watcher has taken over a cluster: from here on the log refuses the facts of any that came before it.
 

@@ -14,17 +14,19 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
-from kaicore.rules.model.gpu_share import SHARED_GPU
+from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.numa.own_policy import missed, shared_devices
+from kaicore.rules.queues.tree import gpus_of, thousandths_of_gpus
 from kaicore.rules.state.charges.early_release import EarlyReleases
 from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
+from kaicore.rules.state.indexes.gpu_use import GpuUse
 from kaicore.rules.state.indexes.recent_work import RecentWork
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
@@ -119,6 +121,7 @@ class PodIndexes:
         shadows: what shadows last decided about the pods of other schedulers.
         recent_work: classes of pods with devices that came in the last days.
         run_times: how long pods ran that came to their own end.
+        gpu_use: the GPU time that namespaces and groups have had.
         counters: counts over the whole log.
     """
 
@@ -148,6 +151,7 @@ class PodIndexes:
         self.shadows = ShadowBook()
         self.recent_work = RecentWork()
         self.run_times = RunTimes()
+        self.gpu_use = GpuUse()
         self.revision = 0
 
     # One entry changed.
@@ -197,6 +201,8 @@ class PodIndexes:
             self._update_recent_work(before, after, new=new, ends=ends)
         if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
             self._count_run(before)
+        if ends and after.started_at and not reserves and (gpus := gpus_held(before)):
+            self._count_gpus(before, gpus)
         # 5. Its group and its queue, and whether it waits.
         if gone:
             self._forget(after)
@@ -269,6 +275,10 @@ class PodIndexes:
         pod, now = before.pod, self.context.recorded_at
         owner = pod.owner.uid if pod.owner is not None else pod.uid
         self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
+
+    def _count_gpus(self, before: PodEntry, gpus: int) -> None:
+        ran_us = self.context.recorded_at - before.running_since
+        self.gpu_use.ended(move_key(before.group, before.pod), gpus, ran_us=ran_us)
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
         """A pod may change class while it waits: gates fall, tolerations are added.
@@ -378,13 +388,18 @@ class PodIndexes:
         same = after.requests is before.requests and after.gpus is before.gpus
         if same and (charge is before.queue_charge or charge == before.queue_charge):
             return
-        now = self.context.recorded_at
         if before.queue_charge is not None:
-            amounts = queue_amounts(before, before.queue_charge)
-            self.queue_registry.charge(before.queue_charge, amounts, sign=-1, at_us=now)
+            self._charge(before, before.queue_charge, sign=-1)
         after.queue_charge = charge
         if charge is not None:
-            self.queue_registry.charge(charge, queue_amounts(after, charge), at_us=now)
+            self._charge(after, charge, sign=1)
+
+    def _charge(self, entry: PodEntry, charge: QueueCharge, *, sign: int) -> None:
+        """Count a pod in the usage of its queue and of its namespace, or take it off again with `sign=-1`."""
+        now, amounts = self.context.recorded_at, queue_amounts(entry, charge)
+        self.queue_registry.charge(charge, amounts, sign=sign, at_us=now)
+        if charge.running and (gpus := thousandths_of_gpus(amounts)):
+            self.gpu_use.change(entry.pod.namespace, sign * gpus, at_us=now)
 
     def queue_charge_of(self, entry: PodEntry) -> QueueCharge | None:
         """Return as what a pod counts in its queue's usage; None while it neither runs nor can start."""
@@ -408,8 +423,7 @@ class PodIndexes:
         """Take a deleted pod out of all indexes; it holds nothing any more."""
         uid, now = entry.pod.uid, self.context.recorded_at
         if entry.queue_charge is not None:
-            amounts = queue_amounts(entry, entry.queue_charge)
-            self.queue_registry.charge(entry.queue_charge, amounts, sign=-1, at_us=now)
+            self._charge(entry, entry.queue_charge, sign=-1)
         del self.pods[uid]
         self.constraints.pod_gone(entry.pod)
         self._leave_class(entry.class_key)
@@ -476,6 +490,11 @@ class PodIndexes:
         _set(self.waiting, entry.pod.uid, member=entry.waiting)
         self._update_membership(entry)
         self._update_workload(entry)
+
+
+def gpus_held(entry: PodEntry) -> int:
+    """Return the thousandths of GPUs that a pod with a node holds."""
+    return gpus_of(entry.requests) * WHOLE + sum(part.milli for part in entry.gpus)
 
 
 def queue_amounts(entry: PodEntry, charge: QueueCharge) -> Amounts:

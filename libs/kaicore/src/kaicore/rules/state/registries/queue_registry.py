@@ -355,7 +355,7 @@ def queue_accounts(
             sums[1][place] += firm[place]
     fairness = config.fair_share
     usage = None
-    if fairness.k_milli and width:
+    if (fairness.k_milli or config.policies) and width:
         usage = [[0] * width for _ in range(size)]
         histories = {account: registry.usages[account].history for account in places}
         capacity = counted(totals)
@@ -372,9 +372,10 @@ def queue_accounts(
                         shared = by_resource.get(SHARED_GPU, 0) if resource in SHARED_IN else 0
                         usage[above][place] += by_resource.get(resource, 0) + shared
     there_is = [max(0, amount) for amount in tree.demand(totals).amounts]
-    shares = divide(tree, totals=there_is, requested=requested, usage=usage, k_milli=fairness.k_milli)
+    counting = usage if fairness.k_milli else None
+    shares = divide(tree, totals=there_is, requested=requested, usage=counting, k_milli=fairness.k_milli)
     leaves = {number: LeafUse(tuple(used), tuple(firm)) for number, (used, firm) in uses.items()}
-    return QueueAccounts.of(tree, shares, leaves)
+    return QueueAccounts.of(tree, shares, leaves, usage)
 
 
 def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, QueueFigures]:
