@@ -14,13 +14,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
 from pydantic import ValidationError
 
 from kaicore.errors import ConfigurationError
 from kaicore.policy import Point, Policy, PolicyBand
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard, PolicyOverran, Unguarded
-from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.rules.engine.policies.setting import PolicyEntry, PolicySetting
 
 #: The group of entry points that policies of packages are found by.
 GROUP = "kai_ledger.policies"
@@ -47,22 +46,6 @@ _CALLS = frozenset(
 )
 #: Of numpy: files, and random numbers.
 _ATTRIBUTES = frozenset({"fromfile", "genfromtxt", "load", "loadtxt", "memmap", "random", "save", "savetxt", "tofile"})
-
-
-class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of `policies` in a shard's settings: a file, or the name of an entry point.
-
-    Attributes:
-        file: path of a Python file, from the folder of the settings; empty for an entry point.
-        name: of an entry point of `kai_ledger.policies`; empty for a file.
-        arguments: for the policy, by name.
-        queues: for which it decides; empty for all.
-    """
-
-    file: str = ""
-    name: str = ""
-    arguments: dict[str, object] = {}
-    queues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

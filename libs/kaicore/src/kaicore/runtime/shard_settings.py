@@ -12,7 +12,8 @@ import yaml
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, current_names
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard
-from kaicore.runtime.policies import PolicyEntry, load_policies, load_source
+from kaicore.rules.engine.policies.setting import PolicyEntry
+from kaicore.runtime.policies import load_policies, load_source
 from kaicore.yaml_text import load_yaml
 
 

@@ -232,7 +232,7 @@ class Stack:
     async def start_hub(self) -> None:
         """Start the service that gives dispatches to clusters."""
         access = {"KAI_ACCESS_FILE": str(ApiAccess(self.directory.api).access_file)}
-        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log("hub") | access))
+        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log("hub") | access | self._policies))
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready.
