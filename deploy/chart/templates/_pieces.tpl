@@ -149,6 +149,34 @@ readinessProbe:
 {{- end }}
 {{- end }}
 
+{{/* Policies' files in a pod: the annotation by which it is made anew, the mount, the volume; and who has their code. */}}
+{{- define "kai.policiesAnnotation" -}}
+{{- with .Values.hub.policies.files -}}
+kai.scheduler/policies: {{ toYaml . | sha256sum }}
+{{- end }}
+{{- end }}
+{{- define "kai.policiesMount" -}}
+{{- if .Values.hub.policies.files -}}
+- {name: policies, mountPath: /etc/kai/policies, readOnly: true}
+{{- end }}
+{{- end }}
+{{- define "kai.policiesVolume" -}}
+{{- if .Values.hub.policies.files -}}
+- {name: policies, configMap: {name: kai-policies}}
+{{- end }}
+{{- end }}
+{{- define "kai.policiesCode" -}}
+{{- $sources := ternary (list "/etc/kai/policies") (list) (not (empty .Values.hub.policies.files)) -}}
+{{- range .Values.hub.scheduler.shards -}}
+{{- range (.config | default dict).policies -}}
+{{- with .name }}{{ $sources = append $sources . }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- with $sources -}}
+- {name: KAI_POLICIES, value: {{ uniq . | join "," | quote }}}
+{{- end }}
+{{- end }}
+
 {{/* The volumes of these: (list . "append" "relay"). */}}
 {{- define "kai.volumes" -}}
 {{- $values := (index . 0).Values -}}

@@ -61,6 +61,9 @@ spec:
         {{- with $config }}
         kai.scheduler/config: {{ toYaml . | sha256sum }}
         {{- end }}
+        {{- with include "kai.policiesAnnotation" . }}
+        {{- . | nindent 8 }}
+        {{- end }}
         {{- include "kai.podAnnotations" . | nindent 8 }}
     spec:
       {{- include "kai.pod" (list . .Values.hub.scheduler) | nindent 6 }}
@@ -114,7 +117,7 @@ spec:
           {{- include "kai.probes" "http" | nindent 10 }}
           resources: {{- toYaml .Values.hub.scheduler.resources | nindent 12 }}
           securityContext: {{- include "kai.restricted" . | nindent 12 }}
-          {{- $mounts := include "kai.mounts" (list . "scheduler" "scheduler") }}
+          {{- $mounts := printf "%s\n%s" (include "kai.policiesMount" .) (include "kai.mounts" (list . "scheduler" "scheduler")) | trim }}
           {{- if or $config $mounts }}
           volumeMounts:
             {{- if $config }}
@@ -127,6 +130,9 @@ spec:
         {{- if $config }}
         - name: config
           configMap: {name: {{ $name }}}
+        {{- end }}
+        {{- with include "kai.policiesVolume" . }}
+        {{- . | nindent 8 }}
         {{- end }}
         {{- with include "kai.volumes" (list . "scheduler" "scheduler") }}
         {{- trim . | nindent 8 }}

@@ -11,6 +11,7 @@ import yaml
 from kaicore.kube.operands.config_spec import ConfigSpec
 from kaicore.kube.operands.shard_spec import read_shard
 from kaicore.kube.operands.templates import exporter_operands, read_templates, scheduler_operands
+from kaicore.runtime.shard_settings import book_of, read_shard_settings
 
 from scripts import chart
 from scripts.kube_schemas import VERSIONS, problems, without_schemas
@@ -287,8 +288,35 @@ def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own
             assert sum(selector.items() <= labels.items() for selector in selectors) == 1
     config = yaml.safe_load(objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"])
     sharing = {"gpu_sharing": True, "gpu_reservation_namespace": "kai-resource-reservation"}
+    policies = config.pop("policies")
     assert config == {"node_pool": "red", "placement_strategy": "spread", **sharing}
+    assert policies == [{"file": "/etc/kai/policies/night.py"}, {"name": "house"}]
     assert objects["Deployment", "kai-scheduler-red"]["spec"]["replicas"] == 3
+
+
+def test_policies_are_files_where_shards_name_them_and_where_their_code_is_needed(tmp_path: Path) -> None:
+    objects = by_name(chart.objects(EVERYTHING))
+    volume, mount = {"name": "policies", "configMap": {"name": "kai-policies"}}, "/etc/kai/policies"
+    for name in ("kai-scheduler", "kai-scheduler-red", "kai-api", "kai-hub"):
+        template = objects["Deployment", name]["spec"]["template"]
+        assert volume in template["spec"]["volumes"]
+        (container,) = template["spec"]["containers"]
+        assert {"name": "policies", "mountPath": mount, "readOnly": True} in container["volumeMounts"]
+        # They are read at the start: with other files, the pods are made anew.
+        assert template["metadata"]["annotations"]["kai.scheduler/policies"]
+    for name in ("kai-api", "kai-hub"):
+        environment = environment_of(objects["Deployment", name]["spec"]["template"]["spec"])
+        assert environment["KAI_POLICIES"] == f"{mount},house"
+    assert volume["configMap"]["name"] in objects["ConfigMap", "kai-operator-templates"]["data"]["scheduler.yaml"]
+    for name, source in objects["ConfigMap", "kai-policies"]["data"].items():
+        (tmp_path / name).write_text(source)
+    settings = objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"]
+    document = yaml.safe_load(settings.replace(mount, str(tmp_path)))
+    document["policies"].pop()
+    (tmp_path / "scheduler.yaml").write_text(yaml.safe_dump(document))
+    config = read_shard_settings(tmp_path / "scheduler.yaml")
+    assert [one.name for one in config.policies] == ["night"]
+    assert book_of([str(tmp_path)]).known(config.policies) == config.policies
 
 
 def test_migration_runs_before_services_are_changed() -> None:
@@ -309,6 +337,7 @@ def test_migration_runs_before_services_are_changed() -> None:
         ({"postgres": {"enabled": True}}, "/postgres/passwords/append"),
         ({"hub": {"enabled": False}, "spoke": {"enabled": False}}, "/spoke/enabled"),
         ({"image": {"digest": "latest"}}, "/image/digest"),
+        ({"hub": {"policies": {"files": {"night.yaml": "x"}}}}, "/hub/policies/files"),
         ({"nats": {"tls": {"enabled": True}}}, "/nats/tls/servers"),
         ({"nats": {"tls": {"servers": ["tls://nats:4222"]}}}, "/nats/tls/servers/0"),
         ({"nats": {"enabled": True, "tls": {"enabled": True, "publicKeys": {}}}}, "/nats/tls/publicKeys.*'relay'"),

@@ -20,7 +20,10 @@ from kaicore.analysis.trial.submission.calibrations import keep_calibration, mea
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.process_context import bound_to_parent
+from kaicore.runtime.shard_settings import book_of
 
 from kai_api.answering import status_of
 from kai_api.long_answers import Failure, Question
@@ -30,6 +33,9 @@ _NICENESS = 10
 
 
 async def _answer(question: Question, cluster: str, options: Mapping[str, str]) -> object:
+    # A replay follows the record in what was left out for its time: a guard of its own might leave out more.
+    guard = None if question is Question.REPLAY else TimeAndMemory()
+    policies = book_of(filter(None, os.environ.get("KAI_POLICIES", "").split(",")), guard)
     async with await PostgresLog.open(
         os.environ["KAI_DATABASE_URL"],
         application=f"kai-api-{question}",
@@ -39,20 +45,20 @@ async def _answer(question: Question, cluster: str, options: Mapping[str, str]) 
         match question:
             case Question.REPLAY:
                 wanted = Range(int(options["from"]), int(options["to"])) if options else None
-                return replay_answer(await replay_log(log, cluster, wanted))
+                return replay_answer(await replay_log(log, cluster, wanted, policies=policies))
             case Question.AUDIT:
                 return audit_answer(await audit_log(log, cluster))
             case Question.CALIBRATION:
-                answer = await measure_calibration(log, cluster)
+                answer = await measure_calibration(log, cluster, policies=policies)
                 await keep_calibration(log, answer)
                 return answer
             case Question.WHAT_IF:
-                return await _what_if(log, cluster, options["question"])
+                return await _what_if(log, cluster, options["question"], policies)
             case Question.SHADOW:
-                return await _shadow(log, cluster, options)
+                return await _shadow(log, cluster, options, policies)
 
 
-async def _what_if(log: EventLog, cluster: str, question: str) -> HistoryComparison:
+async def _what_if(log: EventLog, cluster: str, question: str, policies: PolicyBook) -> HistoryComparison:
     """Simulate a window of history again.
 
     Raises:
@@ -61,14 +67,15 @@ async def _what_if(log: EventLog, cluster: str, question: str) -> HistoryCompari
     """
     find_kubelets(None)
     try:
-        return await compare_history(log, cluster, msgspec.json.decode(question, type=HistoryQuestion), find_kubelets)
+        asked = msgspec.json.decode(question, type=HistoryQuestion)
+        return await compare_history(log, cluster, asked, find_kubelets, policies=policies)
     except UnknownMoment:
         raise
     except ConfigurationError as error:
         raise InvalidObject("question", "what-if", question[:100], str(error)) from error
 
 
-async def _shadow(log: EventLog, cluster: str, options: Mapping[str, str]) -> ShadowReport:
+async def _shadow(log: EventLog, cluster: str, options: Mapping[str, str], policies: PolicyBook) -> ShadowReport:
     """Compare what a shadow decided with what the other scheduler did.
 
     Raises:
@@ -87,6 +94,7 @@ async def _shadow(log: EventLog, cluster: str, options: Mapping[str, str]) -> Sh
         since=options.get("from", ""),
         until=options.get("to", ""),
         simulate=simulate,
+        policies=policies,
     )
 
 

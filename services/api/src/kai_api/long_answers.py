@@ -78,15 +78,22 @@ class NoAnswer(KaiError):
 class LongAnswers:
     """Asks, some questions at a time."""
 
-    def __init__(self, database_url: str, *, at_once: int, most_s: float, forks: ForkServer | None = None) -> None:
+    def __init__(
+        self, database_url: str, *, at_once: int, most_s: float, forks: ForkServer | None = None, policies: str = ""
+    ) -> None:
         """Args:
         database_url: of the log.
         at_once: questions answered at the same time; more are `Busy`.
         most_s: seconds that an answer may take.
         forks: has imported `ANSWERS`, so that an answer begins at once and not after a second of imports.
+        policies: where their code is; see `kai_api.main.ApiSettings`.
         """
         self._forks = forks
-        self._environment = {"KAI_DATABASE_URL": database_url, "KAI_PARENT_PID": str(os.getpid())}
+        self._environment = {
+            "KAI_DATABASE_URL": database_url,
+            "KAI_PARENT_PID": str(os.getpid()),
+            "KAI_POLICIES": policies,
+        }
         self._at_once = at_once
         self._most_s = most_s
         self._running = 0

@@ -19,10 +19,12 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.postgres.connections import Connections
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.access.sessions import EndedTokens, Sessions, SharedEndedTokens
+from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.health import Asgi, Later, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
@@ -30,6 +32,7 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import LogSettings, ProxySettings
+from kaicore.runtime.shard_settings import book_of
 from prometheus_client import REGISTRY, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector
@@ -158,6 +161,11 @@ class ApiSettings(LogSettings, ProxySettings):
     replay_every_s: float = Field(
         0, ge=0, description="how often the cycles since then are run again and compared; 0: only when asked"
     )
+    policies: str = Field(
+        "",
+        description="the code of the shards' policies, for explanations and replays: files, folders of files, entry "
+        "points or shards' settings, with commas between them (docs/how-to/write-a-policy.md)",
+    )
     access_file: Path | None = Field(None, description="YAML file of hashed keys with their scopes")
     anonymous: Anonymous = Field("no", description="who may ask without a key: no (nobody), loopback or anywhere")
     session_secret_file: Path | None = Field(
@@ -193,23 +201,34 @@ def open_access(settings: ApiSettings, ended: EndedTokens) -> HttpAccess:
 
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until asked to stop."""
+    policies = book_of(filter(None, settings.policies.split(",")), TimeAndMemory())
     connections = Connections(settings.database_url, size=1, patience_s=_SESSIONS_S, application="kai-api sessions")
     access = open_access(settings, SharedEndedTokens(connections))
     app = Later(context.health)
     server = listen(context, settings, app, limits=_LIMITS)
-    await server.run_beside(context.stopping, _answer(context, settings, access, app, connections))
+    await server.run_beside(context.stopping, _answer(context, settings, access, app, connections, policies=policies))
 
 
 async def _answer(
-    context: ServiceContext, settings: ApiSettings, access: HttpAccess, app: Later, connections: Connections
+    context: ServiceContext,
+    settings: ApiSettings,
+    access: HttpAccess,
+    app: Later,
+    connections: Connections,
+    *,
+    policies: PolicyBook,
 ) -> None:
     async with open_log(context, settings.database_url) as log:
         if log is None:
             return
-        inquiry = Inquiry(log)
+        inquiry = Inquiry(log, policies=policies)
         REGISTRY.register(KeptStates(inquiry))
         long_answers = LongAnswers(
-            settings.database_url, at_once=settings.long_answers, most_s=settings.long_answer_s, forks=context.forks
+            settings.database_url,
+            at_once=settings.long_answers,
+            most_s=settings.long_answer_s,
+            forks=context.forks,
+            policies=settings.policies,
         )
         live = LiveLog(log)
         beside = [asyncio.create_task(_end_streams(context, live))]

@@ -19,6 +19,7 @@ from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.snapshots import KEEP_EVERY, restored_hub, take_hub
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, ReleaseReason
 from kaicore.rules.events.quarantine import QUARANTINED, quarantine_text
@@ -202,6 +203,7 @@ class Hub:
         clock: Callable[[], int],
         monotonic: Callable[[], int],
         options: HubOptions | None = None,
+        policies: PolicyBook = NO_POLICIES,
     ) -> None:
         """Args:
         log: the hub's, and the clusters'.
@@ -212,11 +214,12 @@ class Hub:
         clock: microseconds since the epoch.
         monotonic: microseconds of a clock that is never set.
         options: how to work.
+        policies: the code of the clusters' policies, for trials.
         """
         self._log, self._context, self._metrics = log, context, metrics
         self._actor = f"hub/{instance}"
         self._clock, self._monotonic = clock, monotonic
-        self._options = options or HubOptions()
+        self._options, self._policies = options or HubOptions(), policies
         self._config, self._period_s = self._options.config, self._options.period_ms / 1000
         self._bus = bus
         self._feed = EventFeed(log, bus, HUB)
@@ -400,7 +403,9 @@ class Hub:
             if waiting:
                 arriving = [_trial(entry) for entry in self.state.of_cluster(name)]
                 copied = fork(self._followed.states[name])
-                tries, rooms[name] = await asyncio.to_thread(try_dispatches, copied, arriving, waiting, now=now)
+                tries, rooms[name] = await asyncio.to_thread(
+                    try_dispatches, copied, arriving, waiting, now=now, policies=self._policies
+                )
                 for trial in waiting:
                     by_dispatch[trial.name].append(self._with_locality(tries[trial.name], trial.name))
         return by_dispatch, rooms

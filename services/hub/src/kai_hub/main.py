@@ -18,12 +18,14 @@ from kaicore.analysis.trial.dispatching.hub_log import HubLog
 from kaicore.analysis.trial.dispatching.submitting import named_dispatch, submit_dispatch, withdraw_dispatch
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.errors import ConfigurationError, Conflict, InvalidObject, KaiError, LogUnavailable, UnknownSubject
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.payloads import DispatchSubmitted
 from kaicore.rules.hub.hub_state import DispatchEntry
 from kaicore.rules.objects.dispatched import Manifest
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused
 from kaicore.runtime.access.scopes import ANY, Caller
+from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Asgi, Later, with_health
@@ -32,6 +34,7 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import FeedSettings, ProxySettings, TlsSettings
+from kaicore.runtime.shard_settings import book_of
 from pydantic import Field
 
 from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions
@@ -165,6 +168,11 @@ class HubSettings(FeedSettings, TlsSettings, ProxySettings, HubOptions):
         None,
         description="YAML file of hashed keys with their scopes, who may submit over HTTP; without it nobody may",
     )
+    policies: str = Field(
+        "",
+        description="the code of the clusters' policies, for trials of dispatches: files, folders of files, entry "
+        "points or shards' settings, with commas between them; without it trials leave policies out",
+    )
 
 
 #: Manifests are larger than other requests.
@@ -176,12 +184,15 @@ async def serve(context: ServiceContext, settings: HubSettings) -> None:
     access = None
     if settings.access_file is not None:
         access = HttpAccess(anonymous="no", file=AccessFile(settings.access_file))
+    policies = book_of(filter(None, settings.policies.split(",")), TimeAndMemory())
     app = Later(context.health)
     server = listen(context, settings, app, limits=_LIMITS, takes_dispatches=access is not None)
-    await server.run_beside(context.stopping, _decide(context, settings, access, app))
+    await server.run_beside(context.stopping, _decide(context, settings, access, app, policies))
 
 
-async def _decide(context: ServiceContext, settings: HubSettings, access: HttpAccess | None, app: Later) -> None:
+async def _decide(
+    context: ServiceContext, settings: HubSettings, access: HttpAccess | None, app: Later, policies: PolicyBook
+) -> None:
     async with open_bus(context, settings.nats_url) as bus, open_log(context, settings.database_url) as log:
         if log is None:
             return
@@ -198,6 +209,7 @@ async def _decide(context: ServiceContext, settings: HubSettings, access: HttpAc
             clock=lambda: time.time_ns() // 1000,
             monotonic=lambda: time.monotonic_ns() // 1000,
             options=settings,
+            policies=policies,
         )
         await hub.run()
 

@@ -53,7 +53,8 @@ def ask(cluster: PastRuns, text: str, **given: Any) -> SubmitAnswer:
     read_text(reading, "manifests", text.encode(), is_json=False, named=True)
     assert not reading.problems
     body = encode_state(cluster.state)
-    answer = submit(fork(cluster.state), reading.objects, cluster.history(), now=given.get("now", cluster.now))
+    given = {"now": cluster.now, **given}
+    answer = submit(fork(cluster.state), reading.objects, cluster.history(), **given)
     assert encode_state(cluster.state) == body
     return answer
 
@@ -276,7 +277,7 @@ def test_template_that_is_not_submitted_along_is_asked_for() -> None:
     assert "ResourceClaimTemplate default/one, which is not given" in warning
 
 
-def test_shard_with_policies_is_asked_without_them_and_a_warning_names_them() -> None:
+def test_shard_with_policies_is_asked_with_their_code_or_a_warning_names_them() -> None:
     cluster = PastRuns()
     cluster.add_node("n0", _ZONE, _ZONE)
     loaded = load_policy(str(Path(__file__).parents[4] / "examples/policies/spot_last.py"))
@@ -285,4 +286,7 @@ def test_shard_with_policies_is_asked_without_them_and_a_warning_names_them() ->
     cluster.cycle(EngineConfig(policies=(loaded.setting,)))
     answer = ask(cluster, job("train"))
     assert only(answer).verdict is Prospect.STARTS_NOW
-    assert answer.warnings == ["without the policies of the shard: spot-last"]
+    assert answer.warnings == [
+        "without policies of the shard (no code of them here, or they fail): spot-last",
+    ]
+    assert ask(cluster, job("train"), policies=cluster.policies).warnings == []

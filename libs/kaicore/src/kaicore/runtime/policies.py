@@ -1,7 +1,8 @@
 """Policies at the edge: found as files or entry points, looked through, loaded, and entered in a book.
 
-A file may import what `_IMPORTS` names, and not open files, run text as code, or draw random numbers. That is found in
-its source, before any of it runs. It guards against accidents: a policy is trusted code of the operator (SECURITY.md).
+A file may import what `_IMPORTS` names, and not open files, run text as code, draw random numbers, or swallow what ends
+it. That is found in its source, before any of it runs. It guards against accidents: a policy is trusted code of the
+operator (SECURITY.md).
 """
 
 import ast
@@ -13,13 +14,12 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
 from pydantic import ValidationError
 
 from kaicore.errors import ConfigurationError
 from kaicore.policy import PastUse, Point, Policy, PolicyBand
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard, PolicyOverran, Unguarded
-from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.rules.engine.policies.setting import PolicyEntry, PolicySetting
 
 #: The group of entry points that policies of packages are found by.
 GROUP = "kai_ledger.policies"
@@ -29,25 +29,23 @@ _IMPORTS = frozenset(
         *("math", "numpy", "numpy.typing", "pydantic", "typing"),
     }
 )
-_CALLS = frozenset({"__import__", "breakpoint", "compile", "eval", "exec", "exit", "input", "open", "quit"})
+_CALLS = frozenset(
+    {
+        "BaseException",
+        "BaseExceptionGroup",
+        "__import__",
+        "breakpoint",
+        "compile",
+        "eval",
+        "exec",
+        "exit",
+        "input",
+        "open",
+        "quit",
+    }
+)
 #: Of numpy: files, and random numbers.
 _ATTRIBUTES = frozenset({"fromfile", "genfromtxt", "load", "loadtxt", "memmap", "random", "save", "savetxt", "tofile"})
-
-
-class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """An entry of `policies` in a shard's settings: a file, or the name of an entry point.
-
-    Attributes:
-        file: path of a Python file, from the folder of the settings; empty for an entry point.
-        name: of an entry point of `kai_ledger.policies`; empty for a file.
-        arguments: for the policy, by name.
-        queues: for which it decides; empty for all.
-    """
-
-    file: str = ""
-    name: str = ""
-    arguments: dict[str, object] = {}
-    queues: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ def check_source(text: str, path: str) -> None:
     """Look a policy's source through.
 
     Raises:
-        ConfigurationError: it does not parse, imports what a policy may not, or calls it.
+        ConfigurationError: it does not parse, imports or calls what a policy may not, or swallows what ends it.
     """
     try:
         tree = ast.parse(text, path)
@@ -161,6 +159,21 @@ def check_source(text: str, path: str) -> None:
             raise ConfigurationError(f"{path}:{node.lineno}: may not use {node.id}")
         if isinstance(node, ast.Attribute) and node.attr in _ATTRIBUTES:
             raise ConfigurationError(f"{path}:{node.lineno}: may not use {node.attr}")
+        if swallows := _swallows(node):
+            raise ConfigurationError(f"{path}:{_line(node)}: {swallows}: it would swallow what ends a loop")
+
+
+def _swallows(node: ast.AST) -> str:
+    """Name what in a node swallows the exception by which a guard ends a policy; empty for nothing."""
+    if isinstance(node, ast.ExceptHandler) and node.type is None:
+        return "may not use a bare except"
+    if isinstance(node, ast.FunctionDef) and node.name == "__exit__":
+        return "may not define __exit__"
+    if isinstance(node, ast.Try | ast.TryStar):
+        inside = (one for part in node.finalbody for one in ast.walk(part))
+        if any(isinstance(one, ast.Return | ast.Break | ast.Continue) for one in inside):
+            return "may not leave finally by return, break or continue"
+    return ""
 
 
 def _imported(node: ast.AST) -> list[str]:

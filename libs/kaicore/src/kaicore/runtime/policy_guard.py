@@ -72,6 +72,8 @@ class TimeAndMemory:
         self._used_s: dict[str, float] = {}
         self._rests_until_s: dict[str, float] = {}
         self._lock = threading.Lock()
+        #: One call at a time: a process has one bound of memory, and the API answers in several threads.
+        self._turn = threading.Lock()
         #: The call that is to be interrupted; None while no policy runs.
         self._watched: _Watched | None = None
         self._watch: threading.Thread | None = None
@@ -87,6 +89,10 @@ class TimeAndMemory:
             PolicyOverran: it took longer than its budget of the cycle, or did so lately.
             MemoryError: it asked for more memory than its bound.
         """
+        with self._turn:
+            return self._run(policy, call)
+
+    def _run(self, policy: str, call: Callable[[], _Answer]) -> _Answer:
         began_s = self._monotonic()
         if began_s < self._rests_until_s.get(policy, 0.0):
             raise PolicyOverran("took too long lately, and is not asked for a while")

@@ -1,5 +1,9 @@
-"""A shard's settings as a YAML file (docs/reference/scheduler-settings.md), for the scheduler and `kai simulate`."""
+"""A shard's settings as a YAML file (docs/reference/scheduler-settings.md), for the scheduler and `kai simulate`.
 
+Whoever explains or replays what schedulers decided takes the code of policies alone: the log has the settings.
+"""
+
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -7,8 +11,9 @@ import yaml
 
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig, current_names
-from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime.policies import PolicyEntry, load_policies
+from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard
+from kaicore.rules.engine.policies.setting import PolicyEntry
+from kaicore.runtime.policies import load_policies, load_source
 from kaicore.yaml_text import load_yaml
 
 
@@ -37,3 +42,24 @@ def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> En
         return config
     policies = load_policies(entries, path.parent, PolicyBook() if book is None else book)
     return msgspec.structs.replace(config, policies=policies)
+
+
+def book_of(sources: Iterable[str], guard: PolicyGuard | None = None) -> PolicyBook:
+    """Return a book with the code of policies, whatever their arguments.
+
+    Args:
+        sources: files that end in `.py`, folders of such files, names of entry points, or shards' settings (`.yaml`).
+        guard: under which they run; by default none.
+
+    Raises:
+        ConfigurationError: naming the file, the line and what is wrong.
+    """
+    book = PolicyBook(guard)
+    for source in sources:
+        path = Path(source)
+        if path.suffix in (".yaml", ".yml"):
+            read_shard_settings(path, book)
+            continue
+        for one in sorted(map(str, path.glob("*.py"))) if path.is_dir() else [source]:
+            book.add(*load_source(one, guard=guard))
+    return book

@@ -213,6 +213,9 @@ def _placement(placed: PlacementAnswer) -> Iterator[str]:
         if any((one.choices, one.near, one.whole) != (0, -1, 100) for one in placed.nodes):
             heads += ["ALTERNATIVES", "NEAR", "WHOLE"]
             rows = [(*row, *_devices(one)) for row, one in zip(rows, placed.nodes, strict=True)]
+        for policy in dict.fromkeys(name for one in placed.nodes for name in one.policies):
+            heads.append(policy)
+            rows = [(*row, str(one.policies.get(policy, 0))) for row, one in zip(rows, placed.nodes, strict=True)]
         yield _indented(table(heads, rows))
         able = f"{placed.able} {'node' if placed.able == 1 else 'nodes'} could take it"
         shown = f", of which these {len(placed.nodes)} are the best" if placed.able > len(placed.nodes) else ""

@@ -110,6 +110,7 @@ class Stack:
         log_level: str = "info",
         ha: bool = False,
         forks: ForkServer | None = None,
+        policies: Path | None = None,
     ) -> None:
         """Args:
         directory: data, logs, kubeconfigs.
@@ -120,8 +121,10 @@ class Stack:
         log_level: of the services.
         ha: whether each service has a second instance.
         forks: has imported `IMPORTED`, and forks the processes.
+        policies: the shards' settings, of which the API takes the code of policies; None for no policies.
         """
         self.directory = directory
+        self._policies = {} if policies is None else {"KAI_POLICIES": str(policies)}
         self._forks = forks
         self.clusters: dict[str, RunningCluster] = {}
         self._lock = lock
@@ -203,7 +206,7 @@ class Stack:
         await self._run(
             *self._instances("relay", "kai_relay.main", relay),
             *self._instances("projector", "kai_projector.main", projecting),
-            *self._instances("api", "kai_api.main", reading | access.environment(), one_port=True),
+            *self._instances("api", "kai_api.main", reading | access.environment() | self._policies, one_port=True),
         )
         self.api_url = self._address("api")
         self._note_running()
@@ -229,7 +232,7 @@ class Stack:
     async def start_hub(self) -> None:
         """Start the service that gives dispatches to clusters."""
         access = {"KAI_ACCESS_FILE": str(ApiAccess(self.directory.api).access_file)}
-        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log("hub") | access))
+        await self._run(*self._instances("hub", "kai_hub.main", self._bus_and_log("hub") | access | self._policies))
 
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready.

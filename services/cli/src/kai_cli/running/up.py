@@ -94,6 +94,7 @@ def up(  # long: one parameter a line, and one line for each
             log_level=log_level,
             ha=ha,
             forks=forks,
+            policies=scheduler_config,
         )
         return asyncio.run(_up(stack, specs))
 

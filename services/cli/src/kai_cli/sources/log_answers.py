@@ -11,6 +11,7 @@ from kaicore.ledger.log.snapshots import take_state
 
 from kai_cli.output import Progress
 from kai_cli.sources.log_access import open_log
+from kai_cli.sources.policies import book_of
 from kai_cli.sources.source import AnswerSource
 
 #: Events that a question may fold without leaving a snapshot: about half a second's.
@@ -22,7 +23,7 @@ async def open_log_answers(source: AnswerSource, *, once: bool = True) -> AsyncI
     """Yield answers from the log that is meant; `once` for a single question: then no state is kept for more."""
     async with open_log(source) as log:
         with Progress("folding the log") as progress:
-            inquiry = Inquiry(log, once=once, progress=progress)
+            inquiry = Inquiry(log, once=once, progress=progress, policies=book_of())
             yield inquiry
         for state in inquiry.states:
             await _keep(inquiry, state)

@@ -1,13 +1,15 @@
 """A policy as the command line names it: its file or entry point, and its arguments."""
 
 import json
+import os
 from collections.abc import Sequence
 from typing import Annotated
 
 from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime.policies import LoadedPolicy, load_policy, load_source
+from kaicore.runtime import shard_settings
+from kaicore.runtime.policies import LoadedPolicy, load_policy
 from kaicore.runtime.policy_guard import TimeAndMemory
 
 ArgumentsFlag = Annotated[str, Parameter(name="--arguments")]
@@ -34,15 +36,13 @@ def policy_of(source: str, arguments: str = "", *, queues: tuple[str, ...] = ())
 
 
 def book_of(sources: Sequence[str] = ()) -> PolicyBook:
-    """Return a book with the code of policies, which run under guard.
+    """Return a book with the code of policies, which run under guard; with that which the environment names.
 
     Args:
-        sources: files that end in `.py`, or names of entry points.
+        sources: files that end in `.py`, folders of them, names of entry points, or shards' settings.
 
     Raises:
         ConfigurationError: naming the file and what is wrong.
     """
-    book = PolicyBook(TimeAndMemory())
-    for source in sources:
-        book.add(*load_source(source))
-    return book
+    named = filter(None, os.environ.get("KAI_POLICIES", "").split(","))
+    return shard_settings.book_of((*named, *sources), TimeAndMemory())

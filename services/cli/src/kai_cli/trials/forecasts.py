@@ -128,6 +128,6 @@ async def _calibration_by_log(answers: Answers, cluster: str, *, renew: bool) ->
     if kept is not None:
         return kept
     with Progress("foretelling again") as progress:
-        answer = await measure_calibration(answers.log, cluster, progress=progress)
+        answer = await measure_calibration(answers.log, cluster, progress=progress, policies=answers.policies)
     await keep_calibration(answers.log, answer)
     return answer

@@ -40,7 +40,7 @@ from kaicore.analysis.life.why_answers import (
     SubGroupAnswer,
     ZoneShortfall,
 )
-from kaicore.rules.deciding.cycle_run import recorded_left_out
+from kaicore.rules.deciding.cycle_run import explained, recorded_left_out
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_reasons
 from kaicore.rules.deciding.why import (
     default_queue_text,
@@ -53,7 +53,9 @@ from kaicore.rules.deciding.why import (
     verdict,
     without_queue,
 )
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.queue import BoundReason
 from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
@@ -313,25 +315,28 @@ _MOST_REASONS = 20
 _TEMPLATE_HASH = "pod-template-hash"
 
 
-def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidence) -> Why | None:
+def why_pod(
+    state: ClusterState, namespace: str, name: str, evidence: PodEvidence, policies: PolicyBook = NO_POLICIES
+) -> Why | None:
     """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
 
     Args:
         namespace: the pod's.
         name: the pod's.
+        policies: the code of policies; a note names those of which it has none, where that matters.
     """
     if not evidence.uid:
         return None
     entry, own = state.pods.get(evidence.uid), evidence.own
     config = state.config()
-    asked = None if entry is None or not _is_decided_on(state, entry) else Asked(state, config, entry)
     waits: dict[str, Any] = {}
-    if asked is not None:
-        waits = why_waiting(asked)
-        waits["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
-        waits["reasons_position"] = reasons_position(asked.entry, state)
+    waiting = entry is not None and _is_decided_on(state, entry)
+    left_out: list[str] = []
+    if entry is not None and waiting:
+        waits, left_out = _asked(state, entry, policies, detailed=True)
+        waits["reasons_position"] = reasons_position(entry, state)
         if evidence.cycles is not None:
-            waits["attempts"] = attempts(state, asked.entry, evidence.cycles)
+            waits["attempts"] = attempts(state, entry, evidence.cycles)
     elif entry is not None:
         reasons = pending_reasons(entry, state) or shadow_reasons(entry, state)
         waits["reasons"] = [reason_answer(reason) for reason in reasons]
@@ -351,11 +356,12 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[
             *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
-            *([] if asked is None else one_by_one(state, group_entries(state, asked.entry.group))),
+            *([] if entry is None or not waiting else one_by_one(state, group_entries(state, entry.group))),
+            *left_out,
             *miss_notes(evidence.uid, state),
         ],
         placement=None if placed is None else placement_answer(state, entry, placed),
-        evictions=evictions(state, evidence.story),
+        evictions=evictions(state, evidence),
         rejections=rejections(state, evidence.story),
         timeline=steps,
         story=[
@@ -372,13 +378,38 @@ def why_pod(state: ClusterState, namespace: str, name: str, evidence: PodEvidenc
     )
 
 
-def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why | None:
+def _asked(
+    state: ClusterState, entry: PodEntry, policies: PolicyBook, *, detailed: bool = False
+) -> tuple[dict[str, Any], list[str]]:
+    """Return fields of `Why` about a pod that waits, and a note about the policies that could not be asked.
+
+    Args:
+        detailed: with its reasons, and what else is to be said of each.
+    """
+
+    def ask(config: EngineConfig) -> dict[str, Any]:
+        asked = Asked(state, config, entry, policies)
+        answers = why_waiting(asked)
+        if detailed:
+            answers["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
+        return answers
+
+    answers, without = explained(state.config(), policies, ask)
+    names = ", ".join(without)
+    note = f"this leaves out policies of the shard, for their code is not here, or they fail: {names}"
+    return answers, [note] if without else []
+
+
+def why_owner(
+    state: ClusterState, kind: str, namespace: str, name: str, policies: PolicyBook = NO_POLICIES
+) -> Why | None:
     """Explain what has pods: a workload of any kind, such as a Job, a Deployment or a PodGroup; None without trace.
 
     Args:
         kind: without its API group, such as `Job`.
         namespace: the object's.
         name: the object's.
+        policies: see `why_pod`.
     """
     groups = [
         group
@@ -408,7 +439,7 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
     if group is not None and not group.key.startswith(f"{POD}/"):
         members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
         row = group_row(state, group, members)
-    answer = _about_pods(state, kind, namespace, name, pods)
+    answer = _about_pods(state, kind, namespace, name, pods, policies=policies)
     if not pods:
         answer = msgspec.structs.replace(answer, verdict=_without_pods(state, kind, sources))
     uid = next((source.uid for source in sources), "")
@@ -421,7 +452,7 @@ def why_owner(state: ClusterState, kind: str, namespace: str, name: str) -> Why 
     )
 
 
-def why_queue(state: ClusterState, name: str) -> Why | None:
+def why_queue(state: ClusterState, name: str, policies: PolicyBook = NO_POLICIES) -> Why | None:
     """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
     rows = list_rows(state, "queues", RowSelection(name=name))
     if not rows:
@@ -431,7 +462,9 @@ def why_queue(state: ClusterState, name: str) -> Why | None:
     (queue,) = (queue for queue in queues_of(state) if queue.name == name)
     pods = list_rows(state, "pods", RowSelection(queue=name))
     entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
-    answer = _about_pods(state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries)
+    answer = _about_pods(
+        state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries, policies=policies
+    )
     remarks = list(queue.unsupported)
     if not queue.uid and state.queues:
         remarks.append(f"is the queue of work that names none, {default_queue_text(state, 'its pods')}")
@@ -485,7 +518,9 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
     return f"{row.status}, holds {pods}" + (f", {leaving} of them on their way out" if leaving else "")
 
 
-def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry]) -> Why:
+def _about_pods(
+    state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry], *, policies: PolicyBook
+) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
     counts: Counter[CodedReason] = Counter()
@@ -493,7 +528,11 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         counts.update(dict.fromkeys(pending_reasons(entry, state) or shadow_reasons(entry, state), 1))
     ranked = sorted(counts.items(), key=lambda item: (*weight(item[0]), -item[1], str(item[0])))[:_MOST_REASONS]
     oldest = min(waiting, key=lambda entry: (entry.pod.created_at, entry.pod.name), default=None)
-    asked = None if oldest is None or not _is_decided_on(state, oldest) else Asked(state, state.config(), oldest)
+    waits: dict[str, Any] = {}
+    left_out: list[str] = []
+    if oldest is not None and _is_decided_on(state, oldest):
+        waits, left_out = _asked(state, oldest, policies)
+    waits["reasons"] = [reason_answer(reason, pods=count) for reason, count in ranked]
     others = [entry for entry in pods if not entry.waiting]
     rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
     return Why(
@@ -504,11 +543,10 @@ def _about_pods(state: ClusterState, kind: str, namespace: str, name: str, pods:
         name=name,
         uid="",
         verdict=_verdict_of(pods),
-        reasons=[reason_answer(reason, pods=count) for reason, count in ranked],
         reasons_position=min(filter(None, (reasons_position(entry, state) for entry in waiting)), default=0),
-        **({} if asked is None else why_waiting(asked)),
+        **waits,
         pods=[row for row in rows if isinstance(row, PodRow)][:_MOST_PODS],
-        notes=one_by_one(state, pods),
+        notes=[*one_by_one(state, pods), *left_out],
     )
 
 

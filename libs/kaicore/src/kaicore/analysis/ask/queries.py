@@ -47,7 +47,7 @@ from kaicore.analysis.replay.past_states import PastStates
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import ENGINE_VERSION
-from kaicore.rules.engine.policies.book import PolicyMismatch
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook, PolicyMismatch
 from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.hub.hub_state import HUB, without_hub
@@ -219,14 +219,21 @@ class Inquiry:
     """
 
     def __init__(
-        self, log: EventLog, *, once: bool = False, progress: Callable[[int, int], None] = lambda _, __: None
+        self,
+        log: EventLog,
+        *,
+        once: bool = False,
+        progress: Callable[[int, int], None] = lambda _, __: None,
+        policies: PolicyBook = NO_POLICIES,
     ) -> None:
         """Args:
         log: questions are about its clusters.
         once: no second question will come; see `PastStates`.
         progress: called with how far a state is folded for a question, and how far it will be, in positions.
+        policies: the code of the shards' policies; answers name those of which it has none.
         """
         self.log = log
+        self.policies = policies
         self._once = once
         self._progress = progress
         self._questions = QuestionsFirst()
@@ -447,7 +454,8 @@ class Inquiry:
         if config is None:
             raise UnknownSubject(f"the configuration of cycle {cycle.cycle} is not in the log")
         try:
-            return tried_groups(await self._past_of(cluster).at(cycle.input_position), config, cycle)
+            state = await self._past_of(cluster).at(cycle.input_position)
+            return tried_groups(state, config, cycle, self.policies)
         except PolicyMismatch as error:
             raise UnknownSubject(f"cycle {cycle.cycle}: {error}") from error
 
@@ -472,21 +480,22 @@ class Inquiry:
             where = Filter(subject=f"{namespace}/{name}")
             story = [event async for event in events_of(self.log, cluster, upto=upto, where=where)]
             end = (await self.log.head(cluster)).position if upto is None else upto
-            evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=partial(self._near, cluster))
+            near = partial(self._near, cluster)
+            evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=near, policies=self.policies)
         state = await self.state_at(cluster, at if upto is None else str(upto))
         if kind == "Pod":
             if not evidence.uid:
                 close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
-            answer = why_pod(state, namespace, name, evidence)
+            answer = why_pod(state, namespace, name, evidence, self.policies)
         else:
             match kind:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
-                    answer = why_queue(state, _queue_name(kind, namespace, name))
+                    answer = why_queue(state, _queue_name(kind, namespace, name), self.policies)
                 case "Node":
                     answer = why_node(state, name)
                 case _:
-                    answer = why_owner(state, kind, namespace, name)
+                    answer = why_owner(state, kind, namespace, name, self.policies)
         if answer is None:
             of_namespace = f"{namespace}/" if namespace else ""
             close = did_you_mean(name, known_names(state, kind, namespace))

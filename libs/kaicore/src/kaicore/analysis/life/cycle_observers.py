@@ -1,14 +1,17 @@
 """Observers of a recorded cycle that is run again: the order of its groups, and the ranking of nodes."""
 
 from collections import Counter
-from dataclasses import dataclass, field
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 
 from kaicore.analysis.json_spelling import Answer
+from kaicore.policy import Point, PolicyBand
 from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import RowScore
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.events.reasons.reason import Reason
@@ -54,16 +57,30 @@ class _Onlooker:
         """Nothing of that is shown."""
 
 
-def tried_groups(state: CycleView, config: EngineConfig, cycle: CycleCompleted) -> list[TriedGroup]:
+def tried_groups(
+    state: CycleView, config: EngineConfig, cycle: CycleCompleted, policies: PolicyBook = NO_POLICIES
+) -> list[TriedGroup]:
     """Return the groups that a cycle took up, in its order.
 
     Args:
         state: as it was at the cycle's input position; not changed.
         config: with which the cycle was decided.
         cycle: its record.
+        policies: the code of policies.
+
+    Raises:
+        PolicyMismatch: there is no code of a policy.
     """
     onlooker = _Onlooker()
-    run = run_on(state, config, now=cycle.now, cycle=cycle.cycle, observer=onlooker)
+    run = run_on(
+        state,
+        config,
+        now=cycle.now,
+        cycle=cycle.cycle,
+        observer=onlooker,
+        policies=policies,
+        policies_left_out=cycle.policies_left_out,
+    )
     given, result = run.given, run.result
     waiting = {key: len(workload.waiting) for key, workload in given.workloads.items()}
     queues = {key: given.accounts.queue_of(workload.group) for key, workload in given.workloads.items()}
@@ -95,12 +112,14 @@ class PlacementScores:
         ruled_out: why the others could not.
         able: how many could.
         doubtful: nodes that ranked before the chosen one and admit the pod, but not whatever is not known of them yet.
+        bands: of the policies that score nodes, by name, in the order of the settings.
     """
 
     ranked: list[tuple[str, RowScore]] = field(default_factory=list)
     ruled_out: tuple[Reason, ...] = ()
     able: int = 0
     doubtful: tuple[str, ...] = ()
+    bands: Mapping[str, PolicyBand] = field(default_factory=dict)
 
 
 class _ScoreOnlooker:
@@ -129,19 +148,40 @@ class _ScoreOnlooker:
 
 
 def placement_scores(
-    state: CycleView, config: EngineConfig, *, cycle: str, now: int, uid: str, node: str
+    state: CycleView,
+    config: EngineConfig,
+    cycle: CycleCompleted,
+    *,
+    uid: str,
+    node: str,
+    policies: PolicyBook = NO_POLICIES,
 ) -> PlacementScores | None:
     """Run a recorded cycle again and tell what it knew when it placed a pod; None where it does not place it so.
 
     Args:
         state: as it was at the cycle's input position; not changed.
         config: with which the cycle was decided.
-        cycle: its id.
-        now: its clock, microseconds since the epoch.
+        cycle: its record.
         uid: the pod's.
+        policies: the code of policies.
+
+    Raises:
+        PolicyMismatch: there is no code of a policy.
     """
     onlooker = _ScoreOnlooker(uid, node, list(state.columns.names))
-    share = Share(state, cycle.rpartition("/")[0], config)
-    result = run_on(state, config, now=now, cycle=cycle, share=share, observer=onlooker).result
+    share = Share(state, cycle.cycle.rpartition("/")[0], config)
+    result = run_on(
+        state,
+        config,
+        now=cycle.now,
+        cycle=cycle.cycle,
+        share=share,
+        observer=onlooker,
+        policies=policies,
+        policies_left_out=cycle.policies_left_out,
+    ).result
     placed = any(one.uid == uid and one.node == node for one in result.placements)
-    return onlooker.scores if placed else None
+    if onlooker.scores is None or not placed:
+        return None
+    scoring = [one for one in policies.policies(config.policies) if Point.SCORE in one[1].points()]
+    return replace(onlooker.scores, bands={setting.name: PolicyBand(policy.band) for setting, policy in scoring})

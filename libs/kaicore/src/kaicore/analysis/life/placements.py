@@ -4,12 +4,13 @@ The zones are predicted with the version of a kubelet, which the node reports or
 for sharing are answers, too: who holds which part, what is free, which pod reserves each.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.cycle_observers import PlacementScores
 from kaicore.analysis.life.why_answers import GpuPartAnswer, NodeScore, PartHolder, PlacementAnswer, SharedGpuAnswer
+from kaicore.policy import MOST, PolicyBand
 from kaicore.rules.deciding.why import miss_notes, zones_text
 from kaicore.rules.engine.config import KubeletOverride
 from kaicore.rules.events.envelope import Event
@@ -144,6 +145,8 @@ _PARTS = {
     "idle_devices": "leaving fewer free devices beside it",
     "full": "how full it gets",
 }
+#: Parts that a policy's band comes right after, or takes the place of.
+_PLACES = {PolicyBand.PREFERRED: "preference", PolicyBand.ROOM_TAKEN: "room_taken", PolicyBand.FULL: "full"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +176,10 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
     nodes = (
         []
         if scores is None
-        else [NodeScore.copied(one, node=name, chosen=name == decision.node) for name, one in scores.ranked]
+        else [
+            NodeScore.copied(one, node=name, chosen=name == decision.node, policies=dict(one.policies))
+            for name, one in scores.ranked
+        ]
     )
     observed = "" if entry is None else zones_text(entry.observed).removeprefix(" zones ")
     agreement = None if entry is None else entry.agreement
@@ -220,13 +226,26 @@ def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScore
         instead = f"its group goes to {domains[-1]}" if domains else "it goes where room was kept for it"
         return f"{instead}; for this pod alone {nodes[0].node} ranked higher"
     second = nodes[1]
+    filled = {_PLACES[band]: [one for one, of in scores.bands.items() if of is band] for band in _PLACES}
     for part, words in _PARTS.items():
         mine, theirs = getattr(chosen, part), getattr(second, part)
-        if mine != theirs:
-            return (
-                f"{words}: {_text(part, mine)} against {_text(part, theirs)} on {second.node}, the next of {able} nodes"
-            )
+        text = "" if mine == theirs else f"{words}: {_text(part, mine)} against {_text(part, theirs)}"
+        if policies := filled.get(part):
+            by_policies = _by_policies(chosen, second, policies)
+            text = (text if part == "preference" else "") or by_policies
+        if text:
+            return f"{text} on {second.node}, the next of {able} nodes"
     return f"{able} nodes could take it, the best of them equal: the first by name was taken"
+
+
+def _by_policies(chosen: NodeScore, second: NodeScore, policies: Sequence[str]) -> str:
+    """Name the policies of one band by which a node is better than another one; empty where they do not decide."""
+    mine, theirs = ([one.policies.get(name, 0) for name in policies] for one in (chosen, second))
+    if min(sum(mine), MOST) == min(sum(theirs), MOST):
+        return ""
+    pairs = zip(policies, mine, theirs, strict=True)
+    said = [f"{name}: {own} against {other}" for name, own, other in pairs if own != other]
+    return f"{'policy' if len(said) == 1 else 'policies'} {', '.join(said)}"
 
 
 def _text(part: str, value: int) -> str:

@@ -6,8 +6,8 @@ All reads use an index of the log: the pod's name, the type of an event, a posit
 as on a short one.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.attempts import CycleRecords, cycle_records
@@ -17,13 +17,14 @@ from kaicore.analysis.life.why_answers import EvictionAnswer, PodRejectionAnswer
 from kaicore.analysis.replay.moments import appended_together
 from kaicore.errors import EventsRetired
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.policy import Point
 from kaicore.rules.deciding.why import choice_text, zones_text
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
-from kaicore.rules.engine.policies.book import PolicyMismatch
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook, PolicyMismatch
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, PodPlaced
+from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, EvictionDecided, PodPlaced
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
@@ -82,10 +83,10 @@ def timeline(events: Sequence[Event]) -> list[TimelineStep]:
     ]
 
 
-def evictions(state: WorkView, events: Iterable[Event]) -> list[EvictionAnswer]:
+def evictions(state: WorkView, evidence: "PodEvidence") -> list[EvictionAnswer]:
     """Return by which decisions pods of a name were evicted, for whom, and where their successors are."""
     answers = []
-    for event, payload, _, life in life_steps(events):
+    for event, payload, _, life in life_steps(evidence.story):
         pod = life.seen
         if not isinstance(payload, payloads.EvictionDecided | payloads.RepairRequested):
             continue
@@ -105,7 +106,7 @@ def evictions(state: WorkView, events: Iterable[Event]) -> list[EvictionAnswer]:
             reason, preemptor, choice, fits_on = f"its NUMA policy was missed: {payload.missed}", "", "", ""
         else:
             reason, preemptor, fits_on = payload.reason, payload.preemptor, payload.fits_on
-            choice = choice_text(payload).removeprefix("; ")
+            choice = choice_text(payload, evidence.dearer_by.get(event.position, ())).removeprefix("; ")
         group = state.groups.get(preemptor)
         answers.append(
             EvictionAnswer(
@@ -176,12 +177,14 @@ class PodEvidence:
         uid: of the pod that is meant: the last one.
         cycles: since it has waited; None where it does not wait.
         placed: the decision that placed it last; None where none did.
+        dearer_by: by position of an eviction, the policies that may have added to its cost, where any did.
     """
 
     story: Sequence[Event]
     uid: str
     cycles: CycleRecords | None = None
     placed: DecidedPlacement | None = None
+    dearer_by: Mapping[int, Sequence[str]] = field(default_factory=dict)
 
     @property
     def own(self) -> list[Event]:
@@ -190,7 +193,13 @@ class PodEvidence:
 
 
 async def pod_evidence(
-    log: EventLog, cluster: str, story: Sequence[Event], *, upto: int, state_near: StateNear
+    log: EventLog,
+    cluster: str,
+    story: Sequence[Event],
+    *,
+    upto: int,
+    state_near: StateNear,
+    policies: PolicyBook = NO_POLICIES,
 ) -> PodEvidence:
     """Read what it takes to explain a pod.
 
@@ -198,22 +207,43 @@ async def pod_evidence(
         log: the cluster's.
         story: the events of the pod's name, in order.
         upto: the last position that counts.
+        policies: the code of policies.
     """
     events = [event for event in story if event.stream.startswith("pod/")]
     if not events:
         return PodEvidence((), "")
     uid = events[-1].stream.removeprefix("pod/")
     own = [event for event in events if event.stream == f"pod/{uid}"]
-    since = waits_since(own)
+    since, dearer_by = waits_since(own), await _dearer_by(log, cluster, events)
     if since is not None:
-        return PodEvidence(events, uid, cycles=await cycle_records(log, cluster, own, since=since, upto=upto))
+        cycles = await cycle_records(log, cluster, own, since=since, upto=upto)
+        return PodEvidence(events, uid, cycles=cycles, dearer_by=dearer_by)
     placed = next((event for event in reversed(own) if isinstance(decode_payload(event), PodPlaced)), None)
     if placed is None:
-        return PodEvidence(events, uid)
-    return PodEvidence(events, uid, placed=await _decided(log, cluster, placed, state_near))
+        return PodEvidence(events, uid, dearer_by=dearer_by)
+    return PodEvidence(
+        events, uid, dearer_by=dearer_by, placed=await _decided(log, cluster, placed, state_near, policies)
+    )
 
 
-async def _decided(log: EventLog, cluster: str, placed: Event, state_near: StateNear) -> DecidedPlacement:
+async def _dearer_by(log: EventLog, cluster: str, events: Sequence[Event]) -> dict[int, Sequence[str]]:
+    """Return, by position of an eviction to which policies made the cost higher, their names in its settings."""
+    found: dict[int, Sequence[str]] = {}
+    for event in events:
+        decision = decode_payload(event)
+        costs = (decision.cost, decision.runner_up_cost) if isinstance(decision, EvictionDecided) else ()
+        if not isinstance(decision, EvictionDecided) or not any(one.policies for one in costs if one is not None):
+            continue
+        cycle = await _cycle_of(log, cluster, event, decision.cycle)
+        config = None if cycle is None else await recorded_config(log, cluster, cycle.config_digest)
+        if config is not None:
+            found[event.position] = [one.name for one in config.policies if Point.VICTIMS in one.points]
+    return found
+
+
+async def _decided(
+    log: EventLog, cluster: str, placed: Event, state_near: StateNear, policies: PolicyBook
+) -> DecidedPlacement:
     """Run the cycle again that placed a pod."""
     decision = decode_payload(placed)
     assert isinstance(decision, PodPlaced)
@@ -238,7 +268,7 @@ async def _decided(log: EventLog, cluster: str, placed: Event, state_near: State
         far = f"position {cycle.input_position} is too far from any snapshot; {again}"
         return DecidedPlacement(placed, decision, not_ranked=far)
     try:
-        scores = placement_scores(state, config, cycle=cycle.cycle, now=cycle.now, uid=decision.uid, node=decision.node)
+        scores = placement_scores(state, config, cycle, uid=decision.uid, node=decision.node, policies=policies)
     except PolicyMismatch as error:
         return DecidedPlacement(placed, decision, not_ranked=str(error))
     why = "" if scores is not None else f"cycle {cycle.cycle} does not place it so when it is run again"

@@ -270,6 +270,7 @@ class NodeScore(Answer, frozen=True, kw_only=True, omit_defaults=True):
         choices: how early in their lists the alternatives are that the pod's claims get there: 8 for each first one.
         near: per cent of the zones of the pod's CPUs that its claims' devices are close to; -1 where it is not known.
         whole: per cent of its claims' devices that break up nothing of which nothing is in use.
+        policies: the scores of the operator's policies, by their names.
     """
 
     node: str
@@ -286,6 +287,7 @@ class NodeScore(Answer, frozen=True, kw_only=True, omit_defaults=True):
     choices: int = 0
     near: int = -1
     whole: int = 100
+    policies: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,6 +12,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.kube.operands.config_spec import Faults, Resources, section
 from kaicore.kube.operands.names import Object
 from kaicore.rules.engine.config import Action, EngineConfig, PlacementStrategy, current_names
+from kaicore.rules.engine.policies.setting import PolicyEntry
 from kaicore.spelling import did_you_mean
 
 #: Names of shards are parts of names of pods and of labels.
@@ -212,9 +213,10 @@ def _check_settings(settings: Object, faults: Faults) -> None:
     for name in unknown:
         meant = did_you_mean(name, EngineConfig.__struct_fields__)
         faults.add(f"spec.settings.{name}", f"no such setting{meant}", settings[name])
-    rest = {name: value for name, value in settings.items() if name not in unknown}
+    rest = {name: value for name, value in settings.items() if name not in (*unknown, "policies")}
     try:
         faults.of_type(rest, EngineConfig, "spec.settings")
+        faults.of_type(settings.get("policies") or (), tuple[PolicyEntry, ...], "spec.settings.policies")
     except ConfigurationError as error:
         faults.messages.append(f"spec.settings: {error}")
 

@@ -15,6 +15,7 @@ memory does not follow from the state: the cycle's record says it, and a replay 
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import msgspec
 
@@ -36,6 +37,7 @@ from kaicore.rules.events.reasons.node import HistoryIncomplete
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.views import CycleView
 
+_Answer = TypeVar("_Answer")
 #: What the reasons begin with that say why something is left out.
 _RAISES = "no cycle with it comes to an end: "
 #: So many groups, or nodes, are looked for before the other kind is tried.
@@ -190,11 +192,39 @@ def left_out_of_cycles(state: CycleView) -> list[str]:
     return sorted((*groups, *(f"node {name}: {why}" for name, why in found["node"].items())))
 
 
-def input_to_explain(state: CycleView, config: EngineConfig, *, now: int) -> CycleInput:
-    """Return the input of a cycle for explanations: without what the last cycles left out, for it would raise."""
+def input_to_explain(
+    state: CycleView, config: EngineConfig, *, now: int, policies: PolicyBook = NO_POLICIES
+) -> CycleInput:
+    """Return the input of a cycle for explanations: without what the last cycles left out, for it would raise.
+
+    Args: see `run_on`; policies of which the book has no code are not asked.
+    """
     found = recorded_left_out(state)
     nodes = tuple(name for name in found["node"] if name in state.columns.rows)
-    return without(cycle_input(state, config, now=now), LeftOut(tuple(found["group"]), nodes))
+    entered = guarded(policies.policies(policies.known(config.policies)), policies.guard, but=frozenset())
+    given = cycle_input(state, config, now=now, policies=entered)
+    return without(given, LeftOut(tuple(found["group"]), nodes))
+
+
+def explained(
+    config: EngineConfig, policies: PolicyBook, ask: Callable[[EngineConfig], _Answer]
+) -> tuple[_Answer, tuple[str, ...]]:
+    """Ask something with the policies that can be asked; return the answer, and the names of the other policies.
+
+    Args:
+        config: the shard's settings.
+        policies: the code; a policy is left out of which it has none.
+        ask: is given the settings with the policies that can be asked, and asked again without one that fails.
+    """
+    able = policies.known(config.policies)
+    while True:
+        policies.guard.begin()
+        try:
+            answer = ask(msgspec.structs.replace(config, policies=able) if able != config.policies else config)
+        except PolicyFailed as failed:
+            able = tuple(one for one in able if one.name != failed.left_out.policy)
+        else:
+            return answer, tuple(one.name for one in config.policies if one not in able)
 
 
 class _LastTakenUp:

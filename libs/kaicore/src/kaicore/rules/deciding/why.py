@@ -8,10 +8,12 @@ from functools import cached_property
 from kaicore.errors import InvalidObject
 from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.deciding.cycle_run import input_to_explain
+from kaicore.rules.deciding.policy_classes import classes_for_policies
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
 from kaicore.rules.engine.placement.pod_class import recorded_key
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.victims.eviction_cost import failures_text
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -130,14 +132,29 @@ def devices_text(allocation: Allocation) -> str:
     return " and ".join(names) or "no device"
 
 
-def choice_text(eviction: payloads.EvictionDecided) -> str:
-    """Say why a pod was chosen to be evicted, where pods are chosen by cost, and what work it loses."""
+def choice_text(eviction: payloads.EvictionDecided, policies: Sequence[str] = ()) -> str:
+    """Say why a pod was chosen to be evicted, where pods are chosen by cost, and what work it loses.
+
+    Args:
+        policies: names of those that may add to the cost; empty where they are not known.
+    """
     if eviction.cost is None:
         return work_text(eviction)
     text = f"; chosen for {eviction.chosen_for} at cost {_cost_text(eviction.cost)}"
     if eviction.runner_up_cost is not None:
         text += f", before {eviction.runner_up} at cost {_cost_text(eviction.runner_up_cost)} or more"
-    return text + work_text(eviction)
+    return text + _by_policies(eviction.cost, eviction.runner_up_cost, policies) + work_text(eviction)
+
+
+def _by_policies(cost: payloads.EvictionCost, runner_up: payloads.EvictionCost | None, policies: Sequence[str]) -> str:
+    """Say how much of both costs is of policies; empty where nothing is."""
+    other = 0 if runner_up is None else runner_up.policies
+    if not cost.policies and not other:
+        return ""
+    adds = "policy" if len(policies) == 1 else "policies"
+    named = f"{adds} {', '.join(policies)}" if policies else adds
+    verb = "adds" if len(policies) == 1 else "add"
+    return f"; {named} {verb} {cost.policies} to the cost" + ("" if runner_up is None else f", and {other} to that one")
 
 
 def work_text(eviction: payloads.EvictionDecided) -> str:
@@ -417,13 +434,15 @@ MOST_SHAPES = 50
 class StateRemedies:
     """Answers about the pods of one state; groups of one shape share theirs."""
 
-    def __init__(self, state: CycleView, config: EngineConfig) -> None:
+    def __init__(self, state: CycleView, config: EngineConfig, policies: PolicyBook = NO_POLICIES) -> None:
         """Args:
         state: not changed, and not to be changed while this is asked.
         config: the shard's settings.
+        policies: the code of policies; those of which it has none are not asked.
         """
         self.config = config
-        self._state = state
+        self._state, self._policies = state, policies
+        self._decided_as = classes_for_policies(state, config)
         self._by_group: dict[str, Remedy] = {}
         self._by_shape: dict[object, Remedy] = {}
 
@@ -440,11 +459,12 @@ class StateRemedies:
         remedy = self._by_group.get(entry.group)
         if remedy is None:
             remedy = self._by_group[entry.group] = self._work_out(entry.group)
-        return remedy.reasons if self._state.class_of(entry).key in remedy.classes else ()
+        return remedy.reasons if self._decided_as(entry).key in remedy.classes else ()
 
     @cached_property
     def _remedies(self) -> Remedies:
-        return Remedies(input_to_explain(self._state, self.config, now=self._state.recorded_at), self.config)
+        now = self._state.recorded_at
+        return Remedies(input_to_explain(self._state, self.config, now=now, policies=self._policies), self.config)
 
     def _work_out(self, group: str) -> Remedy:
         shape = self._remedies.shape(group)

@@ -9,14 +9,17 @@ import msgspec
 import numpy as np
 
 from kaicore.rules.deciding.cycle_run import input_to_explain
+from kaicore.rules.deciding.policy_classes import classes_for_policies
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter, OwnPolicyFilter
+from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import members_of
 from kaicore.rules.events.payloads import NodeObserved, Payload, PodObserved
@@ -86,14 +89,18 @@ class NodeObstacles:
 class Asked:
     """A waiting pod, with the pods that it starts with."""
 
-    def __init__(self, state: ClusterState, config: EngineConfig, entry: PodEntry) -> None:
+    def __init__(
+        self, state: ClusterState, config: EngineConfig, entry: PodEntry, policies: PolicyBook = NO_POLICIES
+    ) -> None:
         """Args:
         state: not changed, and not to be changed while this is asked.
-        config: the shard's settings.
+        config: the shard's settings, without the policies that cannot be asked.
         entry: the pod; it waits.
+        policies: the code of policies.
         """
         self.state = state
         self.config = config
+        self.policies = policies
         self.entry = entry
         self.pod = entry.pod
 
@@ -120,14 +127,17 @@ class Asked:
     @cached_property
     def session(self) -> Session:
         """A cycle on the state as it is, in which nothing is decided."""
-        session = Session(input_to_explain(self.state, self.config, now=self.state.recorded_at), self.config)
+        session = Session(self._given(), self.config)
         session.reservations.restore()
         return session
+
+    def _given(self) -> CycleInput:
+        return input_to_explain(self.state, self.config, now=self.state.recorded_at, policies=self.policies)
 
     @cached_property
     def remedies(self) -> Remedies:
         """Search for the time when groups would fit, on another copy of the nodes."""
-        return Remedies(input_to_explain(self.state, self.config, now=self.state.recorded_at), self.config)
+        return Remedies(self._given(), self.config)
 
     @cached_property
     def remedy(self) -> Remedy:
@@ -147,7 +157,7 @@ class Asked:
     @cached_property
     def pod_class(self) -> PodClass:
         """The class as which it is decided on."""
-        return self.state.class_of(self.entry)
+        return classes_for_policies(self.state, self.config)(self.entry)
 
     @cached_property
     def requests(self) -> Amounts:

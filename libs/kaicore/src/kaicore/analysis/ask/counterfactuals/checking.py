@@ -23,6 +23,7 @@ from kaicore.analysis.ask.counterfactuals.room_amendments import room_amendments
 from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import Payload, PodDeleted
 from kaicore.rules.state.cluster_state import ClusterState
@@ -53,13 +54,15 @@ class Start:
 class Rehearsal:
     """A state's copy, for changes one after the other; the state itself stays as it is."""
 
-    def __init__(self, state: ClusterState, config: EngineConfig) -> None:
+    def __init__(self, state: ClusterState, config: EngineConfig, policies: PolicyBook = NO_POLICIES) -> None:
         """Args:
         state: read while the first change is tried, and then not any more.
         config: the shard's settings.
+        policies: the code of its policies.
         """
         self._original = state
         self._config = config
+        self._policies = policies
         actions = tuple(action for action in config.actions if action is Action.ALLOCATE)
         self._without_evictions = msgspec.structs.replace(config, actions=actions)
         self._copy: ClusterState | None = None
@@ -102,7 +105,7 @@ class Rehearsal:
             return Start(placed), False
         evicted: list[str] = []
         for round_ in range(_MOST_ROUNDS if evicts else 0):
-            result = run_on(state, self._config, now=now).result
+            result = run_on(state, self._config, now=now, policies=self._policies).result
             placed = {one.uid: one.node for one in result.placements}
             if uid in placed:
                 return Start(placed, tuple(dict.fromkeys(evicted))), bool(round_)
@@ -113,7 +116,7 @@ class Rehearsal:
         return None, evicts
 
     def _placed(self, state: CycleView, config: EngineConfig, *, now: int) -> dict[str, str]:
-        result = run_on(state, config, now=now).result
+        result = run_on(state, config, now=now, policies=self._policies).result
         return {one.uid: one.node for one in result.placements}
 
     def _let_go(self, state: ClusterState, result: CycleResult) -> None:
@@ -161,15 +164,15 @@ class Checked:
 
 
 def check(asked: Asked, *, go_on: Callable[[], bool] = lambda: True) -> Checked:
-    """Try changes; none where the shard has policies, of which answers have no code.
+    """Try changes; none where a policy of the shard cannot be asked, for it might hold the pod all the same.
 
     Args:
         asked: the pod.
         go_on: asked before each trial; the others are left out once it says no.
     """
-    if asked.config.policies:
+    if asked.policies.known(asked.config.policies) != asked.state.config().policies:
         return Checked(None, (), 0, 0)
-    rehearsal, uid = Rehearsal(asked.state, asked.config), asked.pod.uid
+    rehearsal, uid = Rehearsal(asked.state, asked.config, asked.policies), asked.pod.uid
     as_it_is = rehearsal.start_of(uid)
     if as_it_is is not None:
         return Checked(as_it_is, (), 0, 0)

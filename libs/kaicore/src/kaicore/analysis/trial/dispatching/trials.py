@@ -18,6 +18,7 @@ from kaicore.analysis.trial.submission.submitted_world import submit_objects
 from kaicore.rules.deciding.decide import decide
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.payloads import Offer, PodPlaced
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.hub.choosing import STARTS_AFTER_EVICTIONS, STARTS_NOW, WAITS, ClusterRoom, topology_part
@@ -134,7 +135,12 @@ class TriedDispatch:
 
 
 def try_dispatches(
-    state: ClusterState, arriving: Sequence[TriedDispatch], waiting: Sequence[TriedDispatch], *, now: int
+    state: ClusterState,
+    arriving: Sequence[TriedDispatch],
+    waiting: Sequence[TriedDispatch],
+    *,
+    now: int,
+    policies: PolicyBook = NO_POLICIES,
 ) -> tuple[dict[str, Offer], ClusterRoom]:
     """Return what would become of each waiting dispatch, and what the cluster has left for them.
 
@@ -145,9 +151,10 @@ def try_dispatches(
         arriving: given to the cluster already, and perhaps not to be seen in its log yet.
         waiting: to be tried, in order.
         now: microseconds since the epoch.
+        policies: the code of policies; those of which it has none do not decide.
     """
-    # Trials have no code of policies.
-    position, config = state.position, msgspec.structs.replace(state.config(), policies=())
+    recorded = state.config()
+    position, config = state.position, msgspec.structs.replace(recorded, policies=policies.known(recorded.policies))
     accounts = state.queue_accounts(config, now=max(now, state.recorded_at))
     copied = CopiedState(state, now=now)
     located = [
@@ -160,7 +167,7 @@ def try_dispatches(
     there = _held(state)
     submitted = submit_objects(copied, located, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
     shard = split_shard(min(state.last_cycles, default="default"))[0]
-    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
+    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR, policies=policies)
     copied.record(proposal.units)
     placed = {decision.uid: decision for decision in proposal.result.placements}
     pods: dict[str, list[PodEntry]] = {}

@@ -15,6 +15,7 @@ from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
 from kaicore.rules.deciding.forecast.backtest import LEAST_GROUPS, WAIT_EVENTS, Backtest, Calibration, PastWaits, sample
 from kaicore.rules.deciding.forecast.runs import RUN_EVENTS, RunHistory
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 
 #: How far back runs are looked for, in events of all types: some weeks of a busy cluster.
 MOST_EVENTS = 500_000
@@ -80,13 +81,18 @@ _NAME, _SCHEMA = "forecast-calibration", "1"
 
 
 async def measure_calibration(
-    log: EventLog, cluster: str, *, progress: Callable[[int, int], None] = lambda _, __: None
+    log: EventLog,
+    cluster: str,
+    *,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+    policies: PolicyBook = NO_POLICIES,
 ) -> CalibrationAnswer:
     """Make forecasts again at past positions of a log, and compare them with what came.
 
     Args:
         log: which is only read.
         progress: called with how far it is, and how far it will go, in positions.
+        policies: the code of policies.
 
     Raises:
         EventsRetired: the events are gone, and no state was kept.
@@ -104,7 +110,8 @@ async def measure_calibration(
     history = RunHistory()
     async for event in events_of(log, cluster, after=after, upto=begin, where=Filter(types=RUN_EVENTS)):
         history.take(event)
-    backtest = Backtest(await state_at(log, cluster, begin), history, chosen, ended_at=head.recorded_at)
+    state = await state_at(log, cluster, begin)
+    backtest = Backtest(state, history, chosen, ended_at=head.recorded_at, policies=policies)
     async for event in events_of(log, cluster, after=begin, upto=backtest.upto):
         backtest.take(event)
         progress(event.position, backtest.upto)

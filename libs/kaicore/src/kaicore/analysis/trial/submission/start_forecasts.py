@@ -18,6 +18,7 @@ from kaicore.analysis.trial.submission.calibrations import RunHistories, kept_ca
 from kaicore.errors import KaiError, TooManyQuestions, UnknownSubject
 from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState, fork
@@ -36,6 +37,7 @@ def waiting_starts(
     now: int,
     oldest: bool = False,
     limits: ForecastLimits | None = None,
+    policies: PolicyBook = NO_POLICIES,
 ) -> StartsAnswer:
     """Say when the pods of something are likely to start.
 
@@ -46,6 +48,7 @@ def waiting_starts(
         now: microseconds since the epoch.
         oldest: whether only the group of the longest waiting pod is meant.
         limits: how far is looked ahead.
+        policies: the code of policies.
 
     Raises:
         UnknownSubject: the cluster has no pods of it.
@@ -57,7 +60,9 @@ def waiting_starts(
         raise UnknownSubject(f"the cluster has no pods of {kind} {namespace}/{name}{close}")
     waiting = sorted((entry.pod.created_at, entry.pod.name, entry.group) for entry in members if entry.waiting)
     keys = sorted({group for _, _, group in (waiting[:1] if oldest else waiting)})
-    forecasts = forecast_starts(state, state.config(), history, keys, now=copied.now, limits=limits or ForecastLimits())
+    forecasts = forecast_starts(
+        state, state.config(), history, keys, now=copied.now, limits=limits or ForecastLimits(), policies=policies
+    )
     return StartsAnswer(
         cluster=state.cluster,
         position=state.position,
@@ -121,6 +126,7 @@ class StartForecasts:
         lasting: whether more questions will come, so that it is worth while to read for them in between.
         """
         self._inquiry, self._clock, self._lasting = inquiry, clock, lasting
+        self.policies = inquiry.policies
         self.calibration = calibration or partial(kept_calibration, inquiry.log)
         self._histories = RunHistories(inquiry.log)
         self._turns: dict[str, asyncio.Lock] = {}
@@ -139,7 +145,11 @@ class StartForecasts:
             TooManyQuestions: about this cluster wait already.
         """
         answer = await self.of_state(
-            cluster, at, lambda copied, history, now: waiting_starts(copied, kind, namespace, name, history, now=now)
+            cluster,
+            at,
+            lambda copied, history, now: waiting_starts(
+                copied, kind, namespace, name, history, now=now, policies=self.policies
+            ),
         )
         forecast = any(group.start is not None for group in answer.groups)
         calibration = await self.calibration(cluster) if forecast else None
@@ -162,7 +172,15 @@ class StartForecasts:
                 cluster,
                 at and str(why.position),
                 lambda copied, history, now: waiting_starts(
-                    copied, kind, namespace, name, history, now=now, oldest=True, limits=_SOON
+                    copied,
+                    kind,
+                    namespace,
+                    name,
+                    history,
+                    now=now,
+                    oldest=True,
+                    limits=_SOON,
+                    policies=self.policies,
                 ),
                 soon=True,
             )

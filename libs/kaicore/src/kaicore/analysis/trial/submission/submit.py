@@ -31,6 +31,7 @@ from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, St
 from kaicore.rules.deciding.why import StateRemedies, one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import GangDoesNotFit
@@ -53,6 +54,7 @@ def submit(
     *,
     now: int,
     limits: ForecastLimits | None = None,
+    policies: PolicyBook = NO_POLICIES,
 ) -> SubmitAnswer:
     """Say what would become of manifests.
 
@@ -62,16 +64,18 @@ def submit(
         history: of the same log, up to the state's position or before; not changed.
         now: microseconds since the epoch.
         limits: how far is looked ahead.
+        policies: the code of policies; a warning names those of which it has none.
     """
     copied = CopiedState(state, now=now)
     position, recorded_at = state.position, state.recorded_at
     recorded = state.config()
-    # Answers have no code of policies.
-    config = msgspec.structs.replace(recorded, policies=())
+    config = msgspec.structs.replace(recorded, policies=policies.known(recorded.policies))
     submitted = submit_objects(copied, objects, scheduler_name=config.scheduler_name, gpu_sharing=config.gpu_sharing)
     # The group with recorded reasons: what the next cycle gives stands in their place.
     shard = split_shard(min(state.last_cycles, default="default"))[0]
-    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR)
+    proposal = decide(state, config, shard=shard, now=copied.now, actor=_ACTOR, policies=policies)
+    failed = {one.policy for one in proposal.policies_left_out}
+    config = msgspec.structs.replace(config, policies=tuple(one for one in config.policies if one.name not in failed))
     copied.record(proposal.units)
     submitted_uids = set(submitted.uids)
     earlier = [one for one in proposal.result.placements if one.uid not in submitted_uids]
@@ -81,11 +85,14 @@ def submit(
         placed={decision.uid: decision for decision in proposal.result.placements},
         evictions=proposal.result.evictions,
         cycle=proposal.cycle,
+        policies=policies,
     )
     keys = list(dict.fromkeys(state.pods[uid].group for uid in submitted.uids))
     members = {key: [state.pods[uid] for uid in submitted.uids if state.pods[uid].group == key] for key in keys}
     waiting = [key for key in keys if groups.may_start_later(members[key])]
-    forecasts = forecast_starts(state, config, history, waiting, now=copied.now, limits=limits or ForecastLimits())
+    forecasts = forecast_starts(
+        state, config, history, waiting, now=copied.now, limits=limits or ForecastLimits(), policies=policies
+    )
     answers = [groups.answer(key, members[key], forecasts.get(key), now=copied.now) for key in keys]
     return SubmitAnswer(
         cluster=state.cluster,
@@ -93,7 +100,7 @@ def submit(
         recorded_at=time_text(recorded_at),
         now=time_text(copied.now),
         problems=submitted.problems,
-        warnings=[*submitted.warnings, *_policies_left_out(recorded)],
+        warnings=[*submitted.warnings, *_policies_left_out(recorded, config)],
         others_placed=[
             SubmittedPod(
                 namespace=one.namespace,
@@ -108,9 +115,10 @@ def submit(
     )
 
 
-def _policies_left_out(config: EngineConfig) -> Iterator[str]:
-    if config.policies:
-        yield f"without the policies of the shard: {', '.join(one.name for one in config.policies)}"
+def _policies_left_out(recorded: EngineConfig, asked: EngineConfig) -> Iterator[str]:
+    left_out = [one.name for one in recorded.policies if one not in asked.policies]
+    if left_out:
+        yield f"without policies of the shard (no code of them here, or they fail): {', '.join(left_out)}"
 
 
 class _Groups:
@@ -124,10 +132,11 @@ class _Groups:
         placed: dict[str, PodPlaced],
         evictions: Sequence[EvictionDecided],
         cycle: str,
+        policies: PolicyBook,
     ) -> None:
         self._cycle = cycle
         self._state, self._config, self._placed, self._evictions = state, config, placed, evictions
-        self._remedies = StateRemedies(state, config)
+        self._remedies = StateRemedies(state, config, policies)
 
     def may_start_later(self, members: Sequence[PodEntry]) -> bool:
         """True if nothing of a group starts now, and its obstacles may pass."""
@@ -257,7 +266,7 @@ class Submissions(StartForecasts):
         if not 0 < len(objects) <= MOST_OBJECTS:
             raise InvalidObject("manifests", "objects", len(objects), f"must be from 1 to {MOST_OBJECTS}")
         answer = await self.of_state(
-            cluster, at, lambda copied, history, now: submit(copied, objects, history, now=now)
+            cluster, at, lambda copied, history, now: submit(copied, objects, history, now=now, policies=self.policies)
         )
         forecast = any(group.start is not None for group in answer.groups)
         calibration = await self.calibration(cluster) if forecast else None

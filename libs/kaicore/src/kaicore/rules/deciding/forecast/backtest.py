@@ -13,6 +13,7 @@ import numpy as np
 
 from kaicore.rules.deciding.forecast.runs import RUN_EVENTS, RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, StartForecast, forecast_starts
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -139,13 +140,23 @@ class Calibration:
 class Backtest:
     """Foretells the starts of a sample as the log goes on."""
 
-    def __init__(self, state: ClusterState, history: RunHistory, waits: Sequence[Wait], *, ended_at: int) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        history: RunHistory,
+        waits: Sequence[Wait],
+        *,
+        ended_at: int,
+        policies: PolicyBook = NO_POLICIES,
+    ) -> None:
         """Args:
         state: before the first of the waits; folded on by `take`.
         history: up to there; likewise.
         waits: the sample, in order of position.
         ended_at: recorded time of the log's last event, microseconds since the epoch.
+        policies: the code of policies.
         """
+        self._policies = policies
         self._state, self._history, self._ended_at = state, history, ended_at
         self._waits = list(waits)
         self._next = 0
@@ -195,7 +206,13 @@ class Backtest:
         state = self._state
         limits = ForecastLimits(scenarios=_SCENARIOS, work=min(_ONE, self._work))
         forecast = forecast_starts(
-            state, state.config(), self._history, [wait.group], now=state.recorded_at, limits=limits
+            state,
+            state.config(),
+            self._history,
+            [wait.group],
+            now=state.recorded_at,
+            limits=limits,
+            policies=self._policies,
         )[wait.group]
         if isinstance(forecast, StartForecast):
             self._work -= forecast.work

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kaicore.rules.deciding.cycle_input import limit_us
-from kaicore.rules.deciding.cycle_run import input_to_explain
+from kaicore.rules.deciding.cycle_run import explained, input_to_explain
 from kaicore.rules.deciding.forecast.lifetimes import Lifetimes, PodRun
 from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.engine.actions.allocate import Allocate
@@ -24,6 +24,7 @@ from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.placement.statement import PodCharge
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.ending_groups import STAYING
@@ -279,6 +280,7 @@ def forecast_starts(
     *,
     now: int,
     limits: ForecastLimits = _LIMITS,
+    policies: PolicyBook = NO_POLICIES,
 ) -> dict[str, StartForecast | NoForecast]:
     """Foretell when groups that wait start.
 
@@ -289,8 +291,19 @@ def forecast_starts(
         groups: their keys.
         now: microseconds since the epoch.
         limits: how far is looked.
+        policies: the code of policies; those of which it has none, or that fail, are not asked.
     """
-    outlook = _Outlook(state, config, history, now=now, limits=limits)
+
+    def ask(able: EngineConfig) -> dict[str, StartForecast | NoForecast]:
+        outlook = _Outlook(state, able, history, now=now, limits=limits, policies=policies)
+        return _forecasts(outlook, history, groups)
+
+    return explained(config, policies, ask)[0]
+
+
+def _forecasts(
+    outlook: "_Outlook", history: RunHistory, groups: Sequence[str]
+) -> dict[str, StartForecast | NoForecast]:
     waiting = [key for key in groups if outlook.waits(key)]
     no_group = NoForecast("nothing of it waits that could start: see the reasons")
     if not outlook.lifetimes.suffices:
@@ -305,11 +318,18 @@ class _Outlook:
     """One state, looked ahead from."""
 
     def __init__(
-        self, state: CycleView, config: EngineConfig, history: RunHistory, *, now: int, limits: ForecastLimits
+        self,
+        state: CycleView,
+        config: EngineConfig,
+        history: RunHistory,
+        *,
+        now: int,
+        limits: ForecastLimits,
+        policies: PolicyBook,
     ) -> None:
         self._state, self._config, self._now, self._limits = state, config, now, limits
         # Whatever is not known of nodes yet, and what failed to be bound a moment ago, is past by then.
-        given = input_to_explain(state, config, now=now)
+        given = input_to_explain(state, config, now=now, policies=policies)
         self._given: CycleInput = replace(given, matters=None, in_backoff=frozenset())
         self._seed = f"{state.cluster}/{state.position}"
         workloads = self._given.workloads.values()

@@ -81,6 +81,10 @@ class PolicyBook:
         """
         return [(setting, self._policy(setting)) for setting in settings]
 
+    def known(self, settings: Sequence[PolicySetting]) -> tuple[PolicySetting, ...]:
+        """Return those of some settings of which the book has the code."""
+        return tuple(one for one in settings if (one.name, one.digest) in self._kinds)
+
     def _policy(self, setting: PolicySetting) -> Policy:
         kind = self._kinds.get((setting.name, setting.digest))
         if kind is None and self._others:

@@ -1,9 +1,25 @@
-"""The setting of one policy, as a configuration records it: which code decides, with which arguments, for which queues.
+"""The setting of one policy, as an operator writes it, and as a configuration records it with the code's digest.
 
 The digest is of the policy's source. So a cycle's record, which names its configuration, names the code as well.
 """
 
 import msgspec
+
+
+class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """An entry of `policies` in a shard's settings: a file, or the name of an entry point.
+
+    Attributes:
+        file: path of a Python file, from the folder of the settings; empty for an entry point.
+        name: of an entry point of `kai_ledger.policies`; empty for a file.
+        arguments: for the policy, by name.
+        queues: for which it decides; empty for all.
+    """
+
+    file: str = ""
+    name: str = ""
+    arguments: dict[str, object] = {}
+    queues: tuple[str, ...] = ()
 
 
 class PolicySetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

@@ -1,0 +1,147 @@
+"""Answers about a shard with policies, by a process that has their code, and by one that has not."""
+
+import numpy as np
+from kai_cli.asking.why_page import why_text
+from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.policy import Facts, Flags, Ints, Nodes, Policy, Running, Work
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+
+from tests.factory import pod
+from tests.policies import WithPolicies
+from tests.stored import stored
+from tests.workloads import OWNER
+
+
+class SpotLast(Policy):
+    name = "spot-last"
+    node_labels = ("spot",)
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        return np.where(nodes.labels("spot") == "true", 0, 500)
+
+
+class NotOnSpot(Policy):
+    name, reason = "not-on-spot", "spot is for service"
+    node_labels = ("spot",)
+
+    def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
+        return nodes.labels("spot") != "true"
+
+
+class Fails(NotOnSpot):
+    def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
+        raise ValueError
+
+
+class Emptiest(Policy):
+    name, band = "emptiest", "full"
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        return np.minimum(nodes.free("nvidia.com/gpu") * 100, 1000)
+
+
+class KeepNotebooks(Policy):
+    name, pod_labels = "keep-notebooks", ("notebook",)
+
+    def victims(self, running: Running, facts: Facts) -> int:
+        return 700 if "notebook" in running.labels else 0
+
+
+def two_nodes(*kinds: type[Policy]) -> WithPolicies:
+    made = WithPolicies(*kinds)
+    made.add_node("spot", cpu=64, gpu=8, labels={"spot": "true"})
+    made.add_node("stays", cpu=64, gpu=8)
+    return made
+
+
+async def why(made: WithPolicies, name: str, book: PolicyBook) -> Why:
+    return await Inquiry(await stored(made), policies=book).why(made.cluster, "Pod", "default", name)
+
+
+def waiting() -> WithPolicies:
+    """Its pod fits on the node that the policy refuses only."""
+    made = two_nodes(NotOnSpot)
+    made.add_pod(pod("first", cpu=1, gpu=4))
+    made.decided()
+    made.add_pod(pod("late", cpu=1, gpu=8))
+    made.decided()
+    return made
+
+
+async def test_policy_that_made_the_difference_is_named_with_its_scores() -> None:
+    made = two_nodes(SpotLast, Emptiest)
+    made.add_pod(pod("one", cpu=1, gpu=4))
+    made.decided()
+    placed = (await why(made, "one", made.book)).placement
+    assert placed is not None
+    assert placed.because == "policy spot-last: 500 against 0 on spot, the next of 2 nodes"
+    assert [(one.node, one.policies) for one in placed.nodes] == [
+        ("stays", {"spot-last": 500, "emptiest": 800}),
+        ("spot", {"spot-last": 0, "emptiest": 800}),
+    ]
+    text = why_text(await why(made, "one", made.book))
+    assert "policy spot-last: 500 against 0 on spot" in text
+    assert text.splitlines()[3].split()[-2:] == ["spot-last", "emptiest"]
+
+
+async def test_policy_that_fills_a_band_is_named_where_those_above_are_equal() -> None:
+    made = WithPolicies(Emptiest)
+    made.add_node("small", cpu=64, gpu=4)
+    made.add_node("large", cpu=64, gpu=8)
+    made.add_pod(pod("one", cpu=1, gpu=1))
+    made.decided()
+    placed = (await why(made, "one", made.book)).placement
+    assert placed is not None
+    assert placed.because == "policy emptiest: 800 against 400 on small, the next of 2 nodes"
+
+
+async def test_process_without_the_code_of_a_policy_says_so_and_names_the_digests() -> None:
+    made = two_nodes(SpotLast)
+    made.add_pod(pod("one", cpu=1, gpu=4))
+    made.decided()
+    placed = (await why(made, "one", NO_POLICIES)).placement
+    assert placed is not None
+    assert placed.not_ranked == (
+        "policy spot-last 1: the cycle was decided by source of-SpotLast; its source is not here"
+    )
+
+
+async def test_nodes_that_a_policy_refuses_are_no_way_out_and_changes_are_tried_with_it() -> None:
+    made = waiting()
+    known = await why(made, "late", made.book)
+    assert any("refused by policy not-on-spot: spot is for service" in one.message for one in known.reasons)
+    assert ["FilteredByPolicy"] in [one.reasons for one in known.nodes if one.node == "spot"]
+    assert known.starts_if is not None
+    assert known.starts_if.tried > 0
+    assert "spot" not in {one.node for one in known.starts_if.remedies}
+    assert not any("policies" in note for note in known.notes)
+    unknown = await why(made, "late", NO_POLICIES)
+    assert unknown.starts_if is not None
+    assert unknown.starts_if.tried == 0
+    note = "this leaves out policies of the shard, for their code is not here, or they fail: not-on-spot"
+    assert note in unknown.notes
+
+
+async def test_policy_that_fails_in_an_answer_is_left_out_of_it_and_named() -> None:
+    made = waiting()
+    book = PolicyBook()
+    book.add(Fails, made.config.policies[0].digest)
+    answer = await why(made, "late", book)
+    assert answer.notes[-1].endswith("or they fail: not-on-spot")
+    assert answer.starts_if is not None
+    assert answer.starts_if.tried == 0
+
+
+async def test_victim_chosen_by_a_policys_extra_cost_names_the_policy() -> None:
+    made = WithPolicies(KeepNotebooks)
+    for number, labels in enumerate(({}, {"notebook": "yes"})):
+        made.add_node(f"n{number}", cpu=64, gpu=8)
+        made.now += 3_600_000_000
+        one = made.add_pod(pod(f"p{number}", cpu=1, gpu=8, labels=labels, priority=1, owner=OWNER))
+        made.decided()
+        made.run(one)
+    made.add_pod(pod("urgent", cpu=1, gpu=8, priority=50, owner=OWNER))
+    made.decided()
+    (eviction,) = (await why(made, "p0", made.book)).evictions
+    assert "; policy keep-notebooks adds 0 to the cost, and 700 to that one" in eviction.choice
