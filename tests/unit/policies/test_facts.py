@@ -5,7 +5,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.policy import Facts, Flags, PastUse, Hold, Ints, Nodes, Policy, Queue, Running, Waiting, Work
+from kaicore.policy import Facts, Flags, Hold, Ints, Nodes, PastUse, Policy, Queue, Running, Waiting, Work
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL

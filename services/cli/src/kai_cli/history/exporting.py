@@ -1,17 +1,23 @@
 """`kai export` and `kai import log`: a log, or a range of it, as one file, and back."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Annotated, Literal
 
+from cyclopts import Parameter
 from kaicore.analysis.json_spelling import spelled
 from kaicore.analysis.replay.exports import export_log
+from kaicore.analysis.replay.log_states import events_of, first_state
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile
+from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import HUB, without_hub
 
-from kai_cli.output import Output, OutputFlag, Progress, print_data
+from kai_cli.output import Output, OutputFlag, Progress, print_data, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
@@ -32,6 +38,7 @@ def export(
     *,
     begin: FromFlag = "",
     to: ToFlag = "",
+    form: Annotated[Literal["log", "parquet"], Parameter(name="--format")] = "log",
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -41,24 +48,65 @@ def export(
     commands ask it by --file; `kai import log` takes it into another database.
 
     Args:
-        file: to write, such as prod.log.gz; replaced where it is there.
+        file: to write, such as prod.log.gz; replaced where it is there. Of tables, the directory.
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
         to: the last event likewise; by default the last there is.
+        form: parquet for tables instead: pods, groups, decisions, placements, observations, usage and occupancy.
         source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
     """
-    return asyncio.run(_export(file, moments_of(begin, to), source or LogSource(), output))
+    moments = moments_of(begin, to)
+    if form == "log":
+        return asyncio.run(_export(file, moments, source or LogSource(), output))
+    if begin:
+        raise ConfigurationError(f"--from {begin}: tables begin with the log, for a pod's row needs all of its life")
+    return asyncio.run(_export_tables(file, moments[1], source or LogSource(), output))
 
 
 async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> int:
     async with open_log(source) as log:
-        there_are = await log.clusters()
-        if not there_are:
-            raise ConfigurationError("the log is empty: there is nothing to export")
-        cluster = one_cluster(source, there_are if source.cluster == HUB else without_hub(there_are))
+        cluster = await _cluster(log, source)
         wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
         with Progress("exporting events") as progress:
             header = await export_log(log, cluster, file, wanted, progress=progress)
     _report(file, header, output)
+    return 0
+
+
+async def _cluster(log: EventLog, source: LogSource) -> str:
+    there_are = await log.clusters()
+    if not there_are:
+        raise ConfigurationError("the log is empty: there is nothing to export")
+    return one_cluster(source, there_are if source.cluster == HUB else without_hub(there_are))
+
+
+async def _export_tables(directory: Path, until: Moment | None, source: LogSource, output: Output) -> int:
+    try:
+        # Other exports do without the package.
+        from kai_cli.history.parquet import write_tables  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ConfigurationError(
+            "tables need the package pyarrow: install kai-ledger with its extra parquet"
+        ) from error
+    async with open_log(source) as log:
+        cluster = await _cluster(log, source)
+        wanted = await range_of(log, cluster, until=until)
+        state = await first_state(log, cluster)
+        about = {"kai.cluster": cluster, "kai.first": str(state.position + 1), "kai.last": str(wanted.last)}
+        with Progress("exporting events") as progress:
+
+            async def events() -> AsyncIterator[Event]:
+                async for event in events_of(log, cluster, after=state.position, upto=wanted.last):
+                    yield event
+                    progress(event.position, wanted.last)
+
+            counts = await write_tables(directory, events(), state, about)
+    if output != "table":
+        print_data({"directory": str(directory), **about, "rows": counts}, output)
+        return 0
+    print(f"cluster {cluster}: events {about['kai.first']} to {wanted.last} as tables in {directory}")
+    print(table(("TABLE", "ROWS"), [(name, str(count)) for name, count in counts.items()]))
     return 0
 
 

@@ -1,0 +1,210 @@
+"""The tables of `kai export --format parquet`: a log as rows, streamed, without I/O.
+
+Rows are those of the read models where there are such (`rows`), and one per decision or zone otherwise. Fields that end
+in `_at`, and `at`, are microseconds since the epoch, 0 for never. Amounts are millicores, bytes, counts, and
+thousandths of GPUs. What a row means changes only with `TABLES_SCHEMA`.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from kaicore.analysis.ask.projections.projection import Projection
+from kaicore.analysis.ask.projections.rows import Occupancy, PodHistory, QueueHour
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.state.cluster_state import ClusterState
+
+#: Rises when a column goes or means something else; new columns do not raise it.
+TABLES_SCHEMA = 1
+
+
+class GroupRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An object that makes pods a group, as it was seen last.
+
+    Attributes:
+        kind: with its API group.
+        queue: that it names; empty for none, its pods may.
+        gone_at: it was deleted.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+    queue: str = ""
+    priority_class: str = ""
+    created_at: int = 0
+    seen_at: int = 0
+    gone_at: int = 0
+    position: int = 0
+
+
+class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision about a pod.
+
+    Attributes:
+        decision: the event's type: PodPlaced, PodNominated, NominationCleared, EvictionDecided or RepairRequested.
+        group: key of the pod's group, where the event names it.
+        reason: of an eviction, or why room is no longer kept; empty for none.
+        preemptor: key of the group that an evicted pod made way for.
+        lost_gpu_seconds: the work that an evicted pod lost.
+    """
+
+    position: int
+    at: int
+    decision: str
+    cycle: str
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    group: str = ""
+    reason: str = ""
+    preemptor: str = ""
+    lost_gpu_seconds: int = 0
+
+
+class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An amount of a resource that a pod has in a NUMA zone of its node.
+
+    Attributes:
+        source: `exporter` or `annotation` of an observation; empty for a prediction.
+    """
+
+    position: int
+    at: int
+    uid: str
+    namespace: str
+    name: str
+    node: str
+    zone: str
+    resource: str
+    amount: int
+    source: str = ""
+
+
+#: The tables with their rows.
+TABLES: dict[str, type[msgspec.Struct]] = {
+    "pods": PodHistory,
+    "groups": GroupRecord,
+    "decisions": DecisionRecord,
+    "placements": ZoneRecord,
+    "observations": ZoneRecord,
+    "usage": QueueHour,
+    "occupancy": Occupancy,
+}
+
+_DECISIONS = (
+    payloads.PodPlaced,
+    payloads.PodNominated,
+    payloads.NominationCleared,
+    payloads.EvictionDecided,
+    payloads.RepairRequested,
+)
+
+
+class Tables:
+    """Takes in a cluster's events in order, and gives rows in batches; a row is given once, when it is final."""
+
+    def __init__(self, state: ClusterState) -> None:
+        """Args:
+        state: before the first event; it is folded on.
+        """
+        self._projection = Projection(state, ())
+        self._pods: dict[str, PodHistory] = {}
+        self._groups: dict[str, GroupRecord] = {}
+        self._rows: dict[str, list[msgspec.Struct]] = {name: [] for name in TABLES}
+
+    def take(self, event: Event) -> None:
+        """Take in the next event.
+
+        Raises:
+            CorruptLog: it is not the next one.
+            UnknownEvent: this program is too old for it.
+        """
+        payload: Any = decode_payload(event)
+        self._projection.take(event)
+        match payload:
+            case payloads.GroupSourceObserved():
+                self._group_seen(payload, event)
+            case payloads.GroupSourceDeleted():
+                self._group_gone(payload, event)
+            case payloads.PlacementObserved():
+                self._rows["observations"] += _zones(payload, event, payload.placement, payload.source)
+            case _ if isinstance(payload, _DECISIONS):
+                self._rows["decisions"].append(_decision(payload, event))
+                if isinstance(payload, payloads.PodPlaced) and payload.placement is not None:
+                    self._rows["placements"] += _zones(payload, event, payload.placement)
+
+    def batch(self, *, last: bool = False) -> dict[str, list[msgspec.Struct]]:
+        """Return the rows that became final since the last call, by table; `last` for all that are left."""
+        changes = self._projection.changes()
+        for row in changes.pods:
+            self._pods[row.uid] = row
+        gone = [row for row in self._pods.values() if last or row.gone_at]
+        for row in gone:
+            del self._pods[row.uid]
+        rows, self._rows = self._rows, {name: [] for name in TABLES}
+        rows["pods"] += gone
+        rows["usage"] += changes.queues
+        rows["occupancy"] += changes.occupancy
+        if last:
+            rows["groups"] += self._groups.values()
+        return rows
+
+    def _group_seen(self, payload: payloads.GroupSourceObserved, event: Event) -> None:
+        source = payload.source
+        before = self._groups.get(source.uid)
+        self._groups[source.uid] = GroupRecord(
+            kind=source.kind,
+            namespace=source.namespace,
+            name=source.name,
+            uid=source.uid,
+            queue=source.queue,
+            priority_class=source.priority_class,
+            created_at=source.created_at * 1_000_000,
+            seen_at=event.recorded_at if before is None else before.seen_at,
+            position=event.position,
+        )
+
+    def _group_gone(self, payload: payloads.GroupSourceDeleted, event: Event) -> None:
+        if (group := self._groups.pop(payload.uid, None)) is not None:
+            gone = msgspec.structs.replace(group, gone_at=event.recorded_at, position=event.position)
+            self._rows["groups"].append(gone)
+
+
+def _decision(payload: Any, event: Event) -> DecisionRecord:
+    fields = {name: getattr(payload, name, "") or "" for name in ("group", "reason", "preemptor")}
+    return DecisionRecord(
+        position=event.position,
+        at=event.recorded_at,
+        decision=event.type,
+        cycle=payload.cycle,
+        uid=payload.uid,
+        namespace=payload.namespace,
+        name=payload.name,
+        node=payload.node,
+        lost_gpu_seconds=getattr(payload, "lost_gpu_seconds", 0),
+        **fields,
+    )
+
+
+def _zones(payload: Any, event: Event, placement: Placement, source: str = "") -> Iterator[ZoneRecord]:
+    for zone in placement.zone_amounts():
+        for resource, amount in zone.amount.items():
+            yield ZoneRecord(
+                position=event.position,
+                at=event.recorded_at,
+                uid=payload.uid,
+                namespace=payload.namespace,
+                name=payload.name,
+                node=payload.node,
+                zone=zone.zone,
+                resource=resource,
+                amount=amount,
+                source=source,
+            )
