@@ -68,7 +68,7 @@ class DecisionRecord(msgspec.Struct, frozen=True, kw_only=True):
     lost_gpu_seconds: int = 0
 
 
-class ZoneRecord(msgspec.Struct, frozen=True, kw_only=True):
+class ZonePart(msgspec.Struct, frozen=True, kw_only=True):
     """An amount of a resource that a pod has in a NUMA zone of its node.
 
     Attributes:
@@ -92,8 +92,8 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "pods": PodHistory,
     "groups": GroupRecord,
     "decisions": DecisionRecord,
-    "placements": ZoneRecord,
-    "observations": ZoneRecord,
+    "placements": ZonePart,
+    "observations": ZonePart,
     "usage": QueueHour,
     "occupancy": Occupancy,
 }
@@ -193,10 +193,10 @@ def _decision(payload: Any, event: Event) -> DecisionRecord:
     )
 
 
-def _zones(payload: Any, event: Event, placement: Placement, source: str = "") -> Iterator[ZoneRecord]:
+def _zones(payload: Any, event: Event, placement: Placement, source: str = "") -> Iterator[ZonePart]:
     for zone in placement.zone_amounts():
         for resource, amount in zone.amount.items():
-            yield ZoneRecord(
+            yield ZonePart(
                 position=event.position,
                 at=event.recorded_at,
                 uid=payload.uid,
