@@ -62,10 +62,10 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["KAI_TEST_PREPARED_DIR"] = str(prepared.enter_context(scratch_directory()))
         config.add_cleanup(prepared.close)
         if (config.getoption("numprocesses", None) or 0) > 1:
-            kai_commands.share()
             worker, end = worker_forks.start(config.args, Path(os.environ["KAI_TEST_PREPARED_DIR"]))
             config.add_cleanup(end)
             config.option.tx = [worker] * len(config.option.tx)
+            kai_commands.share()
 
 
 @pytest.hookimpl(optionalhook=True)

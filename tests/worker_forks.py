@@ -32,7 +32,9 @@ with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, ours:
 
 
 def start(paths: Sequence[str], directory: Path) -> tuple[str, Callable[[], None]]:
-    """Start the process that workers are forked from.
+    """Start the process that workers are forked from, and wait until it has imported the tests.
+
+    What is started afterwards finds everything compiled.
 
     Args:
         paths: of the tests to import.
@@ -40,10 +42,12 @@ def start(paths: Sequence[str], directory: Path) -> tuple[str, Callable[[], None
 
     Returns:
         xdist's specification of a worker that is forked, and what ends the process.
+
+    Raises:
+        ChildProcessError: the process has ended.
     """
     address, program = directory / "workers", directory / "worker.py"
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    # It takes connections from now on, and answers when it has imported everything.
     with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
         listening.bind(str(address))
         listening.listen(16)
@@ -56,9 +60,10 @@ def start(paths: Sequence[str], directory: Path) -> tuple[str, Callable[[], None
             pass_fds=given,
         )
 
+    if not ours.recv(64):
+        raise ChildProcessError(f"{process.args}: ended with {process.wait()}")
+
     def end() -> None:
-        # It says that it is ready; closed before, it would end by an error.
-        ours.recv(64)
         ours.close()
         process.wait()
 
