@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -27,7 +28,7 @@ from kaicore.runtime.process_context import allow_open_files
 from psycopg import sql
 from xdist.remote import Producer
 
-from tests import kai_commands
+from tests import kai_commands, worker_forks
 from tests.examples import examples
 from tests.servers import nats_server, postgres_server, scratch_directory
 from tests.workers import StacksInTurn, stacks_first
@@ -52,12 +53,18 @@ allow_open_files()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make what all workers share, which inherit the environment: `tests/servers.py`, `tests/kai_commands.py`."""
+    """Make what all workers share: `tests/servers.py`, `tests/kai_commands.py`, `tests/worker_forks.py`."""
+    # What collecting leaves stays for as long as the process runs: to look through it for garbage again and again took
+    # a twelfth of the time.
+    gc.disable()
     if not hasattr(config, "workerinput"):
         prepared = ExitStack()
         os.environ["KAI_TEST_PREPARED_DIR"] = str(prepared.enter_context(scratch_directory()))
         config.add_cleanup(prepared.close)
         if (config.getoption("numprocesses", None) or 0) > 1:
+            worker, end = worker_forks.start(config.args, Path(os.environ["KAI_TEST_PREPARED_DIR"]))
+            config.add_cleanup(end)
+            config.option.tx = [worker] * len(config.option.tx)
             kai_commands.share()
 
 
@@ -67,9 +74,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksI
     return StacksInTurn(config, log)
 
 
-# What collecting leaves stays for as long as the process runs: to look through it for garbage again and again took a
-# twelfth of the time.
-gc.disable()
+# With its defaults structlog prints an exception with the values of each frame, which takes seconds of CPU where these
+# hold a cluster.
+structlog.dev.ConsoleRenderer.get_active().exception_formatter = structlog.dev.plain_traceback
 
 
 def pytest_collection_finish() -> None:

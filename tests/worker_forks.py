@@ -1,0 +1,104 @@
+"""Workers of pytest-xdist as forks of one process that has imported all tests.
+
+A worker takes ten seconds of CPU until it has collected the tests, more than half of it for imports, and the first one
+of a new checkout twenty more to compile them. So one process imports each test file once, as pytest does it, and then
+forks the workers (`kaicore.runtime.fork_server`). What xdist starts instead of a Python is a program that hands its
+standard streams over to that process.
+"""
+
+import random
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_PROGRAM = """import json, os, signal, socket
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection, ours:
+    connection.connect("{address}")
+    program = dict(module="{module}", arguments=[], environment=dict(os.environ), folder=os.getcwd())
+    with its:
+        socket.send_fds(connection, [json.dumps(program).encode()], (its.fileno(), 0, 1, 2))
+    # Its process id, and at its end its exit code.
+    ours.recv(64)
+    ours.recv(64)
+"""
+
+
+def start(paths: Sequence[str], directory: Path) -> tuple[str, Callable[[], None]]:
+    """Start the process that workers are forked from, and wait until it has imported the tests.
+
+    What is started afterwards finds everything compiled.
+
+    Args:
+        paths: of the tests to import.
+        directory: for the socket and the program.
+
+    Returns:
+        xdist's specification of a worker that is forked, and what ends the process.
+
+    Raises:
+        ChildProcessError: the process has ended.
+    """
+    address, program = directory / "workers", directory / "worker.py"
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(address))
+        listening.listen(16)
+        given = [its.fileno(), listening.fileno()]
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, *map(str, given), *paths],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            pass_fds=given,
+        )
+
+    if not ours.recv(64):
+        raise ChildProcessError(f"{process.args}: ended with {process.wait()}")
+
+    def end() -> None:
+        ours.close()
+        process.wait()
+
+    program.write_text(_PROGRAM.format(address=address, module=__name__))
+    return f"popen//python={sys.executable} -ISE {program}", end
+
+
+class _Importing:
+    """A plugin for pytest with which collecting is importing: no tests are made of what is imported."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(self) -> list[Any]:
+        return []
+
+
+def main() -> None:
+    """Be a worker: run what xdist sends first."""
+    random.seed()
+    exec(eval(sys.stdin.readline()), {"__name__": "__main__"})
+
+
+def _serve(control: int, listening: int, paths: Sequence[str]) -> None:
+    """Fork a worker for each that asks, until the tests end."""
+    from kaicore.runtime.fork_server import serve
+
+    # A shell that runs the tests in the background has them ignore it, and tests interrupt what they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    ended = pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", *paths], plugins=[_Importing()])
+    if ended != pytest.ExitCode.NO_TESTS_COLLECTED:
+        # What pytest could not import stays half imported: workers import anew, and say what is wrong.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+            del sys.modules[name]
+    with socket.socket(fileno=control) as ours, socket.socket(fileno=listening) as asked:
+        serve(ours, [__spec__.name], asked)
+
+
+if __name__ == "__main__":
+    _serve(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
