@@ -41,12 +41,13 @@ def changed(cluster: Workloads, starting: set[str], remedy: Reason) -> Workloads
     assert isinstance(remedy, FitsAfter)
     gone = list(then.state.workload_index.leaving.values())
     if remedy.group:
-        (ending,) = [
+        ending = [
             one
             for one in workloads.values()
-            if f"{one.group.origin.split('.')[0]} {one.group.namespace}/{one.group.name}" == remedy.group
+            if f"{one.group.origin.split('.')[0]} {one.group.namespace}/{one.group.name}" in remedy.groups
         ]
-        gone = [then.state.pods[uid] for uid in (*ending.active, *ending.leaving)]
+        assert len(ending) == len(remedy.groups)
+        gone = [then.state.pods[uid] for one in ending for uid in (*one.active, *one.leaving)]
         assert len(gone) == remedy.pods
     for entry in gone:
         then.delete_pod(entry.pod)

@@ -17,7 +17,7 @@ from kaicore.analysis.trial.history.pod_stories import PodStories
 from kaicore.rules.events import payloads
 from kaicore.rules.queues.division import HOUR_US
 
-from tests.factory import GPU, pod
+from tests.factory import GPU, amounts, pod
 from tests.hierarchy import queue
 from tests.sharing_cluster import ON, SharingCluster
 from tests.stored import stored
@@ -196,3 +196,17 @@ def test_what_if_over_history_counts_the_parts_of_pods() -> None:
     made.share("a", 300)
     made.turn()
     assert PodStories(made.state).by_uid["uid-a"].gpus == 0.3
+
+
+async def test_why_says_that_all_pods_of_a_gpu_end_where_none_alone_makes_room() -> None:
+    made = SharingCluster(nodes=0)
+    made.add_node("n0", amounts(cpu=16, memory=64, gpu=1))
+    made.share("a", 300)
+    made.share("b", 500, created_at=1)
+    made.turn()
+    made.add_pod(pod("late", cpu=1, gpu=1, created_at=2))
+    made.cycle(ON)
+    answer = await why(made, "late")
+    assert answer.starts_if is not None
+    ends = [one.message for one in answer.starts_if.remedies if one.kind == "end-work"]
+    assert ends[0] == "end Pod default/a, Pod default/b (on n0, 2 pods), which frees 2 cpu, 1 nvidia.com/gpu"

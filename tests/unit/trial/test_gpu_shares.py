@@ -15,9 +15,9 @@ from kaicore.rules.deciding.forecast.start import StartForecast, forecast_starts
 from kaicore.rules.deciding.shadow import decide_in_shadow, shadow_config
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.hub.choosing import choose, rescored, scored
+from kaicore.rules.hub.choosing import choose, over_bound, rescored, scored
 from kaicore.rules.hub.hub_state import HubState
-from kaicore.rules.model.gpu_share import SHARED_GPU, GpuShare
+from kaicore.rules.model.gpu_share import GPU_MEMORY_LABEL, SHARED_GPU, GpuShare
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.indexes.run_times import Basis
 
@@ -102,8 +102,8 @@ def test_dispatch_of_a_share_counts_in_thousandths_and_goes_to_no_cluster_withou
     off.record("queue/team", payloads.QueueObserved(queue("team", quota=4)))
     off.add_pod(pod("whole", cpu=1, gpu=1, labels={"kai.scheduler/queue": "team"}))
     off.cycle()
-    one = trial('gpu-fraction: "0.25"', 'gpu-fraction: "0.25", gpu-fraction-num-devices: "2"', 'gpu-memory: "100"')
-    assert one.demand[SHARED_GPU] == 250 + 2 * 250 + 1000
+    one = trial('gpu-fraction: "0.25"', 'gpu-fraction: "0.25", gpu-fraction-num-devices: "2"')
+    assert one.demand[SHARED_GPU] == 250 + 2 * 250
     one = trial('gpu-fraction: "0.25"')
     offers, rooms = [], {}
     for made in (shared, off):
@@ -115,8 +115,28 @@ def test_dispatch_of_a_share_counts_in_thousandths_and_goes_to_no_cluster_withou
     assert "a share of a GPU" in offers[1].why
     sums = queue_sums(HubState(), [shared.state, off.state], now=shared.now)
     assert sums.held["team"]["gpu"] == 700 + 1000
-    sums.charge("team", one.demand)
+    sums.charge("team", one.demand, "on")
     assert sums.held["team"]["gpu"] == 700 + 1000 + 250
+
+
+@pytest.mark.parametrize(
+    ("memories", "bound", "held"), [([16_000, 40_000], 0, 250), ([40_000, 0], 0, 100), ([0, 0], 1, 1000)]
+)
+def test_dispatch_of_memory_counts_as_a_part_of_the_smallest_gpu_of_its_cluster(
+    memories: list[int], bound: int, held: int
+) -> None:
+    clusters, one = [SharingCluster(name) for name in ("given", "other")], trial('gpu-memory: "4000"')
+    for cluster, memory in zip(clusters, memories, strict=True):
+        labels = {GPU_MEMORY_LABEL: str(memory)} if memory else {}
+        cluster.add_node("n0", amounts(cpu=16, memory=64, gpu=4), labels=labels)
+    sums = queue_sums(HubState(), [cluster.state for cluster in clusters], now=clusters[0].now)
+    refusal = over_bound(("team",), {"team": {"gpu": bound}}, sums.held, one.demand, memory=sums.memory())
+    assert bool(refusal) == (not bound)
+    sums.charge("team", one.demand, "given")
+    assert sums.held["team"]["gpu"] == held
+    _, room = try_dispatches(fork(clusters[0].state), [], [one], now=clusters[0].now)
+    room.charge("team", one.demand)
+    assert room.given["gpu"] == held
 
 
 def test_shadow_says_where_a_share_would_go_and_opens_no_gpu() -> None:

@@ -356,7 +356,7 @@ class Hub:
     def _decide(self, entry: DispatchEntry, offers: tuple[Offer, ...], sums: QueueSums, *, given: bool) -> Unit | None:
         submitted, config = entry.submitted, self._config
         path = sums.path(submitted.queue)
-        held_back = over_bound(path, self.state.bounds, sums.held, submitted.demand)
+        held_back = over_bound(path, self.state.bounds, sums.held, submitted.demand, memory=sums.memory())
         unit = give(
             entry,
             offers,
@@ -366,9 +366,10 @@ class Hub:
             held_back=held_back,
             bounded=bounds_of(self.state, path),
         )
-        if unit is None or isinstance(unit.events[0].payload, DispatchGiven):
-            if unit is not None:
-                sums.charge(submitted.queue, submitted.demand)
+        payload = None if unit is None else unit.events[0].payload
+        if isinstance(payload, DispatchGiven):
+            sums.charge(submitted.queue, submitted.demand, payload.cluster)
+        if payload is None or isinstance(payload, DispatchGiven):
             return unit
         # Where others were given away in this round, the next one knows better why it waits.
         return None if given and not held_back else unit

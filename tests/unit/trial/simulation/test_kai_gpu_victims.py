@@ -530,11 +530,21 @@ def test_deviations_are_of_cases_that_there_are() -> None:
     assert DEVIATIONS.keys() <= set(titles)
 
 
-@pytest.mark.parametrize("shared_by", ["a", "ab"])
-def test_end_of_the_only_pod_on_a_shared_gpu_leaves_room_for_a_whole_one(tmp_path: Path, shared_by: str) -> None:
-    pods = [*(half(name, "g0") for name in shared_by), Work("c", "gpus 1")]
+@pytest.mark.parametrize(
+    ("parts", "ask", "ending"),
+    [
+        (("0.5",), "gpus 1", "Pod default/a ends (on node0)"),
+        (("0.5", "0.5"), "gpus 1", "Pod default/a, Pod default/b end (their 2 pods, such as on node0)"),
+        (("0.3", "0.3", "0.4"), "fraction 0.6", "Pod default/a, Pod default/b end (their 2 pods, such as on node0)"),
+        (("0.3", "0.3", "0.4"), "fraction 0.4", "Pod default/c ends (on node0)"),
+    ],
+)
+def test_end_of_as_few_groups_on_a_shared_gpu_as_it_takes_is_said(
+    tmp_path: Path, parts: tuple[str, ...], ask: str, ending: str
+) -> None:
+    pods = [*several(*parts), waits("d", ask)]
     world = world_of(nodes(1) + queue(2) + "".join(one.manifest for one in pods), tmp_path, ON)
     waiting = document_of(world, ON)["pods"][-1]
     later = [one["message"] for one in waiting["reasons"] if one["code"] == "FitsAfter"]
-    # A reservation pod makes no room by itself, and neither does one of two pods.
-    assert later == (["would become schedulable if Pod default/a ends (on node0)"] if shared_by == "a" else [])
+    # A reservation pod makes no room by itself.
+    assert later == [f"would become schedulable if {ending}"]

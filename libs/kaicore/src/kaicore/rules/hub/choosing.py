@@ -80,7 +80,12 @@ def choose(offers: Iterable[Offer]) -> Offer | None:
 
 
 def over_bound(
-    queue_path: Sequence[str], bounds: Mapping[str, Amounts], held: Mapping[str, Amounts], demand: Amounts
+    queue_path: Sequence[str],
+    bounds: Mapping[str, Amounts],
+    held: Mapping[str, Amounts],
+    demand: Amounts,
+    *,
+    memory: int = 0,
 ) -> str:
     """Return which bound over all clusters a dispatch would break, in words; empty for none.
 
@@ -89,8 +94,10 @@ def over_bound(
         bounds: by queue.
         held: by queue, what its work holds in all clusters together, and what was given and has not arrived yet; GPUs
             in thousandths.
+        demand: what the dispatch asks for.
+        memory: of the smallest GPU of all clusters, in MiB; 0 where none is known.
     """
-    wanted = in_thousandths(demand)
+    wanted = in_thousandths(demand, memory)
     for queue in queue_path:
         for resource, limit in sorted(in_thousandths(bounds.get(queue, {})).items()):
             asked, there = wanted.get(resource, 0), held.get(queue, {}).get(resource, 0)
@@ -111,6 +118,7 @@ class ClusterRoom:
         held: what is held of it, and what was given to it and has not arrived.
         used: by queue, what its work holds there.
         fair: by queue, its fair share there; a queue that is not here has none to keep below.
+        memory: of its smallest GPU, in MiB; 0 where none is known.
     """
 
     total: Amounts
@@ -118,12 +126,13 @@ class ClusterRoom:
     used: dict[str, Amounts] = field(default_factory=dict)
     fair: dict[str, Amounts] = field(default_factory=dict)
     given: Amounts = field(default_factory=dict)
+    memory: int = 0
 
     def charge(self, queue: str, demand: Mapping[str, int]) -> None:
         """Count what a dispatch that was given to the cluster asks for."""
         used = self.used.setdefault(queue, {})
         for amounts in (self.held, self.given, used):
-            for resource, amount in in_thousandths(demand).items():
+            for resource, amount in in_thousandths(demand, self.memory).items():
                 amounts[resource] = amounts.get(resource, 0) + amount
 
     def rescored(self, offer: Offer, queue: str, demand: Mapping[str, int]) -> Offer:
@@ -133,7 +142,7 @@ class ClusterRoom:
         """
         if offer.unfit:
             return offer
-        demand, prospect = in_thousandths(demand), offer.prospect
+        demand, prospect = in_thousandths(demand, self.memory), offer.prospect
         if prospect == STARTS_NOW and self.given and not self._fits(demand):
             prospect = WAITS
         fair = self.fair.get(queue)

@@ -145,7 +145,7 @@ def expected_parts(amounts: Mapping[str, int], memory: int) -> dict[str, int]:
     """Return amounts of waiting work with the parts of GPUs as what they are expected to be.
 
     Args:
-        amounts: sums of `GpuShare.waiting` among them.
+        amounts: perhaps with sums of `GpuShare.waiting` among them.
         memory: of the smallest GPU that there is, in MiB; 0 where none is known.
     """
     expected = {name: amount for name, amount in amounts.items() if not name.startswith(_BY_MEMORY)}
@@ -158,8 +158,12 @@ def expected_parts(amounts: Mapping[str, int], memory: int) -> dict[str, int]:
     return expected
 
 
-def in_thousandths(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Return amounts with GPUs in thousandths, the parts of GPUs added to them."""
+def in_thousandths(amounts: Mapping[str, int], memory: int = 0) -> dict[str, int]:
+    """Return amounts with GPUs in thousandths, the parts of GPUs added to them.
+
+    Args: see `expected_parts`.
+    """
+    amounts = expected_parts(amounts, memory)
     parts = amounts.get(SHARED_GPU, 0)
     done = {name: amount for name, amount in amounts.items() if name != SHARED_GPU}
     return done | {name: done.get(name, 0) * WHOLE + parts for name in SHARED_IN if parts or name in done}

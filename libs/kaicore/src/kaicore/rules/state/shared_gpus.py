@@ -12,7 +12,7 @@ A GPU *ends* when all pods that share it are on their way out. So is its reserva
 released, and no more parts are to be had.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import msgspec
 
@@ -171,6 +171,11 @@ class SharedGpus:
     def is_reservation(self, uid: str) -> bool:
         """Tell whether a pod, by its uid, is a reservation."""
         return uid in self._by_uid
+
+    def left_by(self, uids: Collection[str]) -> list[GpuGroup]:
+        """Return the groups that pods share, and none does once the pods with these uids are gone, by name."""
+        left = (name for name, group in self.groups.items() if group.parts and group.parts.keys() <= set(uids))
+        return [self.groups[name] for name in sorted(left)]
 
     def update(self, before: PodEntry, after: PodEntry, held: str, holds: str) -> None:
         """Bring parts up to date after an event changed a pod's entry.

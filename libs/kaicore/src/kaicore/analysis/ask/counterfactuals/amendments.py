@@ -617,4 +617,6 @@ def _let_go(asked: Asked, reason: VolumeInUse) -> Iterator[Amendment]:
     for entry in asked.state.pods.values():
         uses = any(use.name == name for use in entry.pod.claims)
         if entry.charged and uses and entry.pod.namespace == namespace:
-            yield end_of([entry], f"end pod {entry.pod.subject} on {entry.node}, which uses claim {reason.claim}")
+            yield end_of(
+                asked, [entry], f"end pod {entry.pod.subject} on {entry.node}, which uses claim {reason.claim}"
+            )

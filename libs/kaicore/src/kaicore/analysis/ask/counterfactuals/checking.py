@@ -19,13 +19,13 @@ from kaicore.analysis.ask.counterfactuals.amendments import (
 )
 from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort
 from kaicore.analysis.ask.counterfactuals.group_amendments import group_amendments
-from kaicore.analysis.ask.counterfactuals.room_amendments import room_amendments
+from kaicore.analysis.ask.counterfactuals.room_amendments import ends, room_amendments
 from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.envelope import NewEvent, derived_id
-from kaicore.rules.events.payloads import Payload, PodDeleted
+from kaicore.rules.events.payloads import Payload
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import RestorePoint, fold_unlogged, fork
 from kaicore.rules.state.views import CycleView
@@ -122,8 +122,7 @@ class Rehearsal:
     def _let_go(self, state: ClusterState, result: CycleResult) -> None:
         """Record a cycle's decisions, and the end of the pods that it evicts."""
         self._fold(state, list(result.decisions))
-        gone = [PodDeleted(one.uid, one.namespace, one.name) for one in result.evictions]
-        self._fold(state, gone)
+        self._fold(state, ends(state, [state.pods[one.uid].pod for one in result.evictions]))
 
     def _fold(self, state: ClusterState, facts: Sequence[Payload]) -> None:
         for fact in facts:

@@ -1,6 +1,6 @@
 """Changes that make room: smaller requests, waiting, the end or the eviction of other work, more nodes."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -9,7 +9,9 @@ from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, s
 from kaicore.analysis.ask.counterfactuals.reason_details import frees
 from kaicore.rules.engine.explain.remedies import with_at_most
 from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.payloads import (
+    GpuClosed,
     NodeDeleted,
     NodeObserved,
     Payload,
@@ -34,6 +36,7 @@ from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.node import HOSTNAME, Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, format_amount
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
 #: Limits: kinds of nodes with one more tried, priorities tried, and nodes with a kubelet that refused such pods.
@@ -138,9 +141,21 @@ def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | N
 # The end of other work.
 
 
-def end_of(entries: Sequence[PodEntry], words: str) -> Amendment:
+def ends(state: ClusterState, pods: Iterable[Pod]) -> list[Payload]:
+    """Return the facts that pods end, and that GPUs which only they share are closed."""
+    gone = {one.uid: one for one in pods}
+    facts: list[Payload] = [PodDeleted(uid, one.namespace, one.name) for uid, one in gone.items()]
+    for group in state.shared_gpus.left_by(gone.keys()):
+        opened = group.opened
+        facts.append(GpuClosed(opened.node, opened.group, "Unused"))
+        if group.uid and not group.planned:
+            facts.append(PodDeleted(group.uid, opened.namespace, opened.name))
+    return facts
+
+
+def end_of(asked: Asked, entries: Sequence[PodEntry], words: str) -> Amendment:
     """Return that pods end."""
-    facts = [PodDeleted(one.pod.uid, one.pod.namespace, one.pod.name) for one in entries]
+    facts = ends(asked.state, (one.pod for one in entries))
     nodes = sorted({one.node for one in entries})
     return Amendment(
         "end-work", words, Effort.END_WORK, facts=facts, undo=None, amount=len(entries), place=", ".join(nodes)
@@ -152,19 +167,19 @@ def _after(asked: Asked, reason: FitsAfter) -> Amendment:
     if not reason.group:
         leaving = list(state.workload_index.leaving.values())
         first = min(one.pod.subject for one in leaving)
-        ending = end_of(leaving, f"wait for the end of {plural(len(leaving), 'leaving pod')}, such as {first}")
+        ending = end_of(asked, leaving, f"wait for the end of {plural(len(leaving), 'leaving pod')}, such as {first}")
         return replace(ending, effort=Effort.WAIT)
-    workloads = state.workload_index.workloads.values()
-    (ending_group,) = [
-        one
-        for one in workloads
-        if f"{one.group.origin.partition('.')[0]} {one.group.namespace}/{one.group.name}" == reason.group
-    ][:1]
-    entries = [state.pods[uid] for uid in (*ending_group.active, *ending_group.leaving)]
+    named: dict[str, Workload] = {}
+    for one in state.workload_index.workloads.values():
+        named.setdefault(f"{one.group.origin.partition('.')[0]} {one.group.namespace}/{one.group.name}", one)
+    workloads = [named[name] for name in reason.groups]
+    entries = [state.pods[uid] for one in workloads for uid in (*one.active, *one.leaving)]
     nodes = sorted({one.node for one in entries})
     where = nodes[0] if len(nodes) == 1 else f"{nodes[0]} and {plural(len(nodes) - 1, 'other node')}"
     pods = f", {plural(len(entries), 'pod')}" if len(entries) > 1 else ""
-    return end_of(entries, f"end {reason.group} (on {where}{pods}), which frees {frees(asked, entries) or 'its place'}")
+    left = state.shared_gpus.left_by([one.pod.uid for one in entries])
+    freed = frees(asked, [*entries, *(state.pods[one.uid] for one in left if one.uid)]) or "its place"
+    return end_of(asked, entries, f"end {reason.group} (on {where}{pods}), which frees {freed}")
 
 
 def _cleared(asked: Asked) -> Iterator[Amendment]:
@@ -186,7 +201,7 @@ def _cleared(asked: Asked) -> Iterator[Amendment]:
                 names = ", ".join(one.pod.subject for one in entries[:_MOST_NAMES])
                 more = f" and {len(entries) - _MOST_NAMES} more" if len(entries) > _MOST_NAMES else ""
                 pods, freed = plural(len(entries), "pod"), frees(asked, entries) or "their places"
-                yield end_of(entries, f"end {pods} on {node} ({names}{more}), which frees {freed}")
+                yield end_of(asked, entries, f"end {pods} on {node} ({names}{more}), which frees {freed}")
 
 
 def _stays(asked: Asked, entry: PodEntry) -> bool:
@@ -203,7 +218,7 @@ def _after_rejection(asked: Asked) -> Iterator[Amendment]:
         held = sorted(asked.state.charges.held_on(node), key=lambda one: (one.pod.priority, one.pod.subject))
         for one in held[:1]:
             words = f"end pod {one.pod.subject} on {node}: then its kubelet gets such pods again"
-            yield end_of([one], words)
+            yield end_of(asked, [one], words)
 
 
 def _higher_priority(asked: Asked) -> Iterator[Amendment]:

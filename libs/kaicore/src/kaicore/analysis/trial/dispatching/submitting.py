@@ -18,7 +18,6 @@ from kaicore.errors import ConfigurationError, Conflict, InvalidObject, UnknownS
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import DispatchSubmitted, DispatchWithdrawn
 from kaicore.rules.hub.hub_state import ENDED, DispatchEntry, DispatchStage, dispatch_stream
-from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.queues.tree import counted
@@ -77,8 +76,9 @@ def read_dispatch(
             if resource != PODS:
                 demand[resource] = demand.get(resource, 0) + amount
         if (share := entry.pod.gpu_share) is not None:
-            # How much of a GPU some MiB are depends on the cluster: they count as whole ones.
-            demand[SHARED_GPU] = demand.get(SHARED_GPU, 0) + (WHOLE if share.mib else share.milli) * share.devices
+            # How much of a GPU some MiB are depends on the cluster, so they stay MiB.
+            for resource, amount in share.waiting.items():
+                demand[resource] = demand.get(resource, 0) + amount
     return DispatchSubmitted(
         dispatch=name,
         manifests=msgspec.json.encode([item.object for item in objects]).decode(),

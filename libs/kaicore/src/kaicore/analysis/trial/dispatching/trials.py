@@ -46,19 +46,25 @@ class QueueSums:
             thousandths, here and in `fair`.
         fair: by queue, the sum of its fair shares.
         paths: of each queue, itself and those above it.
+        memories: of the smallest GPU of each cluster, in MiB; clusters that tell none are not there.
     """
 
     held: dict[str, Amounts] = field(default_factory=dict)
     fair: dict[str, Amounts] = field(default_factory=dict)
     paths: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    memories: dict[str, int] = field(default_factory=dict)
 
     def path(self, queue: str) -> tuple[str, ...]:
         """Return a queue and those above it."""
         return self.paths.get(queue, (queue,))
 
-    def charge(self, queue: str, demand: Mapping[str, int]) -> None:
-        """Add what a dispatch asks for to its queue and those above it."""
-        self.add(queue, in_thousandths(demand))
+    def memory(self, cluster: str = "") -> int:
+        """Return the memory of a cluster's smallest GPU in MiB, where it is not known that of all clusters; else 0."""
+        return self.memories.get(cluster, min(self.memories.values(), default=0))
+
+    def charge(self, queue: str, demand: Mapping[str, int], cluster: str) -> None:
+        """Add what a dispatch asks for to its queue and those above it, as its cluster counts it."""
+        self.add(queue, in_thousandths(demand, self.memory(cluster)))
 
     def add(self, queue: str, exact: Mapping[str, int], *, sign: int = 1) -> None:
         """Add amounts with GPUs in thousandths to a queue and those above it."""
@@ -83,6 +89,8 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
     """
     sums = QueueSums()
     for state in states:
+        if memory := state.columns.least_gpu_memory:
+            sums.memories[state.cluster] = memory
         accounts = state.queue_accounts(state.config(), now=max(now, state.recorded_at))
         tree = accounts.tree
         for number, queue in enumerate(tree.queues):
@@ -99,7 +107,7 @@ def queue_sums(hub: HubState, states: Iterable[ClusterState], *, now: int) -> Qu
                     sums.add(name, {one: amounts.get(one, 0) for one in tree.resources}, sign=-1)
     for dispatch in hub.dispatches.values():
         if dispatch.stage in HELD or (dispatch.stage is DispatchStage.WITHDRAWN and dispatch.left):
-            sums.charge(dispatch.submitted.queue, dispatch.submitted.demand)
+            sums.charge(dispatch.submitted.queue, dispatch.submitted.demand, dispatch.cluster)
     return sums
 
 
@@ -174,10 +182,10 @@ def try_dispatches(
     for uid in submitted.uids:
         entry = state.pods[uid]
         pods.setdefault(entry.pod.annotations.get(DISPATCH_MARK, ""), []).append(entry)
-    totals = in_thousandths(counted(ready_amounts(state.columns)))
+    totals, memory = in_thousandths(counted(ready_amounts(state.columns))), state.columns.least_gpu_memory
     for trial in arriving:
         if trial.name in pods:
-            _added(there, in_thousandths(trial.demand))
+            _added(there, in_thousandths(trial.demand, memory))
     offers = {}
     for trial in waiting:
         problem = next((line for line in submitted.problems if line.startswith(f"dispatch {trial.name}:")), "")
@@ -190,7 +198,7 @@ def try_dispatches(
             why=_why(state, pods.get(trial.name, [])) if prospect == WAITS else "",
             topology=topology_part(_domains(pods.get(trial.name, []), placed)),
         )
-    room = ClusterRoom(total=totals, held=there)
+    room = ClusterRoom(total=totals, held=there, memory=memory)
     for queue in {trial.queue for trial in waiting}:
         _add_share(room, accounts, queue)
     return offers, room

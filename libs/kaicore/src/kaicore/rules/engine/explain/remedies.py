@@ -362,19 +362,34 @@ class Remedies:
         return [] if outcome.starts else list(islice(self._ends(steps, refused=bool(outcome.refusal)), most))
 
     def _later(self, steps: _Steps, *, refused: bool) -> Reason | None:
-        """Return the groups that leave room for the step at their end: all that leave, or one."""
+        """Return the groups that leave room for the step at their end: all that leave, one, or all that share a GPU."""
         leaving = self._given.leaving
         if leaving and self._fits_without(steps, leaving):
             return FitsAfter(pods=len(leaving), example=min(member.node for member in leaving))
-        for workload in self._ends(steps, refused=refused):
-            group = workload.group
-            members = [*workload.active.values(), *workload.leaving.values()]
-            return FitsAfter(
-                group=f"{group.origin.partition('.')[0]} {group.namespace}/{group.name}",
-                pods=len(members),
-                example=min(member.node for member in members),
-            )
-        return None
+        ending = next(([one] for one in self._ends(steps, refused=refused)), None) or self._sharers_end(steps)
+        if not ending:
+            return None
+        groups, members = [one.group for one in ending], _pods_of(ending)
+        return FitsAfter(
+            group=", ".join(f"{one.origin.partition('.')[0]} {one.namespace}/{one.name}" for one in groups),
+            pods=len(members),
+            example=min(member.node for member in members),
+        )
+
+    def _sharers_end(self, steps: _Steps) -> Sequence[Workload]:
+        """Return groups that share a GPU and leave room for the step at their end, as few as it takes; or none."""
+        own = self._session.gangs.started_with([pending_group.key for pending_group, _ in steps])
+        for sharers in self._ending.sharing_together()[:MOST_ENDS]:
+            if self._exhausted:
+                break
+            if any(one.group.key in own for one in sharers) or not self._fits_without(steps, _pods_of(sharers)):
+                continue
+            needed = sharers
+            for one in reversed(sharers):
+                others = [other for other in needed if other is not one]
+                needed = others if self._fits_without(steps, _pods_of(others)) else needed
+            return needed
+        return ()
 
     def _ends(self, steps: _Steps, *, refused: bool) -> Iterator[Workload]:
         """Yield the groups that each leave room for the step at their end."""
@@ -398,8 +413,7 @@ class Remedies:
             tried += 1
             if tried > MOST_ENDS or self._exhausted:
                 return
-            members = [*workload.active.values(), *workload.leaving.values()]
-            if self._fits_without(steps, members):
+            if self._fits_without(steps, _pods_of([workload])):
                 yield workload
 
     def _fits_without(self, steps: _Steps, gone: Sequence[Member]) -> bool:
@@ -417,6 +431,11 @@ class Remedies:
         session.accounts.undo(accounts)
         session.nodes.statement.rollback(savepoint)
         return starts
+
+
+def _pods_of(ending: Sequence[Workload]) -> list[Member]:
+    """Return the pods that are gone when groups have ended."""
+    return [member for one in ending for pods in (one.active, one.leaving) for member in pods.values()]
 
 
 def _lasting(reasons: Sequence[Reason]) -> bool:

@@ -104,18 +104,21 @@ class RowParts:
         return self._room is not None or self._share is not None or by_counts or self._spares_parts
 
     def of_row(self, row: int, state: int) -> int:
-        """Return what is added to the score of a row in a state."""
-        if not self:
-            return 0
-        if self._room is not None and self._counts is None:
-            share = self._share
-            if share is None:
-                return -TAKEN * min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
-            alike = share.likeness(row), self._room.pattern_of[row]
+        """Return what is added to the score of a row in a state; `_NO` for one without the parts of a share."""
+        share, room = self._share, self._room
+        if self._counts is None and share is not None:
+            alike = share.likeness(row), 0 if room is None else room.pattern_of[row]
             added = self._of_alike.get(alike)
             if added is None:
-                added = self._of_alike[alike] = int(self.of_rows(np.array([row]), np.array([state]))[0])
+                added = self._of_alike[alike] = self._of_one_row(row, state)
             return added
+        if self._counts is None and room is not None:
+            return -TAKEN * min(self._taken_on_row(room, row, state), MOST_TAKEN)
+        return self._of_one_row(row, state) if self else 0
+
+    def _of_one_row(self, row: int, state: int) -> int:
+        if self._share is not None and self._share.cost(row) == NONE:
+            return _NO
         return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
@@ -273,8 +276,8 @@ class FeasibleNodes:
         self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
-        #: States of nodes that admit a pod for certain, whatever comes.
-        self._admitting: set[int] = set()
+        #: States of nodes that admit a pod for certain, whatever comes; of a share, what `ShareFit.likeness` tells.
+        self._admitting: set[object] = set()
         #: Scores of rows that were refused only for what is not known of them yet.
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
@@ -382,13 +385,15 @@ class FeasibleNodes:
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
         if self._closeness.required and not self._closeness.takes(row):
             return False
-        if self.share is not None and not self.share.admits(row):
-            return False
-        if (state := self._states.state(row)) in self._admitting:
+        share = self.share
+        alike = self._states.state(row) if share is None else share.likeness(row)
+        if alike in self._admitting:
             return True
+        if share is not None and not share.admits(row):
+            return False
         takes = not self._config.numa or (self._numa.admits(row) and self.filters.is_certain(row, created_at))
         if takes and not self.doubted:
-            self._admitting.add(state)
+            self._admitting.add(alike)
         return takes
 
     def ranked_rows(self) -> Ints:
@@ -571,10 +576,11 @@ class FeasibleNodes:
                         self._reserve()
                         scores = self._scores_by_state
                     scores[state] = score
-                if score != _NO and self.share is not None and self.share.cost(row) == NONE:
+                added = _NO if score == _NO else self._parts.of_row(row, state)
+                if added == _NO:
                     score = _NO
-                if score != _NO:
-                    score += self._parts.of_row(row, state) - int(self._handicap[row])
+                else:
+                    score += added - int(self._handicap[row])
                     if policies is not None:
                         score = policies.of_row(row, score)
                 self._ranking.set(row, score)

@@ -84,6 +84,9 @@ class GpuSupply:
         self._parts: list[tuple[int, ...]] = [()]
         self._masks: list[tuple[int, ...]] = [()]
         self._numbers: dict[tuple[tuple[int, int], ...], int] = {(): 0}
+        #: The number of a row after a change, by the one before, what the GPU had free, its zones, and the part that is
+        #: taken; None for a GPU that is offered. All copies share them, too.
+        self._changes: dict[tuple[int, int, int, int | None], int] = {}
         #: Rows by the GPU groups that pods share although nothing holds their GPUs.
         self._exposed: dict[str, int] = {}
         #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
@@ -92,7 +95,7 @@ class GpuSupply:
     def copy(self) -> "GpuSupply":
         """Return a supply that a cycle can give out."""
         if len(self._parts) > _MOST_KINDS:
-            self._parts, self._masks, self._numbers = [()], [()], {(): 0}
+            self._parts, self._masks, self._numbers, self._changes = [()], [()], {(): 0}, {}
             for row in self._of_row:
                 self._look_at(row)
         # Reservation pods may have been observed since, and nodes may have got other zones.
@@ -131,7 +134,7 @@ class GpuSupply:
         row = self._rows.get(group)
         if row is not None and not self.is_offered(group):
             self._of_row[row] = (*self._of_row.get(row, ()), group)
-            self._look_at(row)
+            self._change(row, group, WHOLE - self._used.get(group, 0), None)
 
     def withhold(self, group: str) -> None:
         """Parts of an open GPU are to be had no more; harmless where they are not."""
@@ -175,7 +178,8 @@ class GpuSupply:
 
     def hold(self, group: str, milli: int, *, sign: int = 1) -> None:
         """A pod holds a part of a GPU, or holds it no more with `sign=-1`."""
-        used, pods = self._used.get(group, 0) + sign * milli, self._pods.get(group, 0) + sign
+        before = self._used.get(group, 0)
+        used, pods = before + sign * milli, self._pods.get(group, 0) + sign
         if used or pods:
             self._used[group], self._pods[group] = used, pods
         else:
@@ -183,8 +187,8 @@ class GpuSupply:
             self._pods.pop(group, None)
             self._leaving.pop(group, None)
         row = self._rows.get(group)
-        if row is not None:
-            self._look_at(row)
+        if row is not None and group in self._of_row.get(row, ()):
+            self._change(row, group, WHOLE - before, sign * milli)
 
     def leave(self, group: str, *, sign: int = 1) -> None:
         """A pod that holds a part of a GPU is on its way out, or is it no more with `sign=-1`."""
@@ -286,6 +290,17 @@ class GpuSupply:
         kinds, which = np.unique(self._kind[rows], return_inverse=True)
         free: Ints = padded([self._parts[kind] for kind in kinds.tolist()])[which]
         return free
+
+    def _change(self, row: int, group: str, free: int, milli: int | None) -> None:
+        """Note that what is free of one GPU of a row has changed."""
+        self._reserve(row + 1)
+        change = int(self._kind[row]), free, self._zones[group], milli
+        kind = self._changes.get(change)
+        if kind is None:
+            self._look_at(row)
+            self._changes[change] = int(self._kind[row])
+        else:
+            self._kind[row], self._largest[row] = kind, self._parts[kind][-1]
 
     def _look_at(self, row: int) -> None:
         self._reserve(row + 1)

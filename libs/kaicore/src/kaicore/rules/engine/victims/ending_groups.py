@@ -26,6 +26,8 @@ class EndingGroups:
         ]
         self._workloads = sorted(workloads, key=_preference)
         self._session = session
+        #: By GPU group, the running groups that share it.
+        self._sharers: dict[str, list[Workload]] = {}
         held: dict[tuple[int, int], np.ndarray] = {}
         vectors: dict[str, np.ndarray] = {}
         for number, workload in enumerate(self._workloads):
@@ -35,6 +37,10 @@ class EndingGroups:
                         vectors[member.class_key] = columns.vector(member.requests)
                     key = number, columns.rows[member.node]
                     amounts = vectors[member.class_key]
+                    for part in member.gpus:
+                        sharers = self._sharers.setdefault(part.group, [])
+                        if not sharers or sharers[-1] is not workload:
+                            sharers.append(workload)
                     if member.gpus:
                         # What holds its GPUs goes, too, if no others share these.
                         amounts = amounts + len(member.gpus) * columns.vector(reservation_class().requests)
@@ -68,6 +74,11 @@ class EndingGroups:
                 helped[self._groups[usable[self._rows] & (then >= need).all(axis=1)]] = True
             possible &= helped
         return [self._workloads[number] for number in np.flatnonzero(possible).tolist()]
+
+    def sharing_together(self) -> list[list[Workload]]:
+        """Return the groups that share a GPU with others, by GPU, fewest first: no single end frees the whole GPU."""
+        several = (sharers for sharers in self._sharers.values() if len(sharers) > 1)
+        return sorted(several, key=lambda sharers: (len(sharers), [_preference(one) for one in sharers]))
 
 
 def _may_end(workload: Workload, columns: NodeColumns) -> bool:

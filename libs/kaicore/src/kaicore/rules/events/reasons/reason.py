@@ -151,7 +151,8 @@ class FitsAfter(CodedReason, frozen=True, kw_only=True):
     Attributes:
         example: a node that one of them is on.
         pods: how many pods.
-        group: `<kind> <namespace>/<name>` of their group; empty where they are ending already.
+        group: `<kind> <namespace>/<name>` of their group, or of several that share a GPU, separated by `, `; empty
+            where they are ending already.
     """
 
     example: str = ""
@@ -161,8 +162,14 @@ class FitsAfter(CodedReason, frozen=True, kw_only=True):
     def __str__(self) -> str:
         if not self.group:
             return f"would become schedulable when the pods that are ending are gone (such as {self.example})"
-        held = f"its {self.pods} pods, such as " if self.pods > 1 else ""
-        return f"would become schedulable if {self.group} ends ({held}on {self.example})"
+        end, its = ("end", "their") if len(self.groups) > 1 else ("ends", "its")
+        held = f"{its} {self.pods} pods, such as " if self.pods > 1 else ""
+        return f"would become schedulable if {self.group} {end} ({held}on {self.example})"
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups one by one."""
+        return tuple(self.group.split(", ")) if self.group else ()
 
 
 _Recorded: TypeAlias = (
