@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import numpy as np
 
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, minutes_lost
+from kaicore.rules.engine.victims.eviction_cost import MOST_MINUTES, Ending, cost_of, gpu_seconds_lost, minutes_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Counts, Member, Workload
 from kaicore.rules.model.gpu_share import GPU
@@ -49,6 +49,7 @@ class Candidates:
         self._lone_costs: dict[str, int | None] = {}
         self._lone_bases: dict[tuple[int, Ending, str, int], int] = {}
         self._sums: tuple[Ints, Ints, dict[int, int]] | None = None
+        self._losses: tuple[int, list[Member], Ints] | None = None
         #: Rows of which the sums are to be worked out anew.
         self._outdated: set[int] = set()
         columns = session.nodes.columns
@@ -221,6 +222,26 @@ class Candidates:
                 count += kept
                 until = min(until or self._protected[key], self._protected[key]) if kept else until
         return count, until
+
+    def losses(self) -> tuple[list[Member], Ints]:
+        """Return the pods in order of name, and how much work each loses if it goes, in GPU-seconds; shape (pods,)."""
+        decided = len(self._session.record.evicted)
+        if self._losses is None or self._losses[0] != decided:
+            pods, now = self._session.pods, self._session.cycle_input.now
+            members = sorted((one for on_row in self.on_row.values() for one in on_row.values()), key=name_of)
+            lost = [gpu_seconds_lost(one, pods.requests_of((one,)), now=now) for one in members]
+            self._losses = decided, members, np.array(lost, np.int64)
+        return self._losses[1:]
+
+    def losing(self, least: int) -> tuple[set[str], int]:
+        """Return the keys of the groups of which each pod loses so much work at least, in GPU-seconds.
+
+        Also returns the least of what is so much; 0 if nothing is.
+        """
+        members, lost = self.losses()
+        few = {members[index].group for index in np.flatnonzero(lost < least).tolist()}
+        much = lost[lost >= least]
+        return {one.group for one in members} - few, int(much.min()) if len(much) else 0
 
     def take(self, victim_set: VictimSet) -> None:
         """Count the pods of a set as evicted."""

@@ -1,13 +1,13 @@
-"""Exchanges: one or two running pods change places so that a waiting pod fits, where a plain search finds no victims.
+"""Exchanges: one or two running pods change places so that a waiting pod fits, by the work that they lose.
 
-On full nodes what is left is stranded: GPUs beside too few CPUs, and CPUs beside no GPU. A pod that goes there fits
-nowhere else either, so the cheapest victims of one node rarely help. An exchange looks at both ends. The waiting pod
-goes to `row`, in place of the first pod. That one goes to another row, if need be in place of the second pod, which
-takes what is left on `row`.
+On full nodes what is left is stranded: GPUs beside too few CPUs, CPUs beside no GPU, and parts of GPUs that are smaller
+than what is asked for. A pod that goes there fits nowhere else either, so the cheapest victims of one node rarely help.
+An exchange looks at both ends. The waiting pod goes to `row`, in place of the first pod. That one goes to another row,
+if need be in place of the second pod, which takes what is left on `row`.
 
-One of both rows has idle devices, or what the waiting pod asks for would still be missing. So one end is sought among
-the few rows that have some, and the other one among all pods at once, by amounts. The caller makes sure of the rest:
-zones, devices, rules about other pods, queues and budgets.
+A first pod that another row takes as it is needs no second one: all pods are compared at once, by amounts and by parts
+of GPUs. Otherwise `row` is one of the few with the most idle devices, and the second pod is sought among all. The
+caller makes sure of the rest: zones, devices, rules about other pods, queues and budgets.
 
 Only pods count that go alone and lose less work than the start wins; the exchange that loses least comes first.
 """
@@ -18,15 +18,17 @@ from heapq import nsmallest
 
 import numpy as np
 
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
-from kaicore.rules.engine.victims.moving import lost_by_moving
 from kaicore.rules.engine.victims.victim_set import VictimSet, name_of
 from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.model.gpu_share import GPU, WHOLE
+from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import gpus_per_unit
 
-#: Rows with idle devices that are looked at, those with the most first.
+#: Rows with idle devices that are looked at for two pods, those with the most first.
 _MOST_ROWS = 32
 #: Partners of one first pod that are compared.
 _MOST_PARTNERS = 4
@@ -63,79 +65,107 @@ class Exchanges:
         won: what its start wins, in GPU-seconds.
         most_pods: how many pods may be moved.
         """
+        self._candidates = candidates
         self._placer = session.nodes.future
         self._columns = columns = self._placer.statement.columns
         self._won, self._most_pods = won, most_pods
-        self._sets: list[VictimSet] = []
-        members: list[Member] = []
-        lost: list[int] = []
-        for one in sorted((one for on_row in candidates.on_row.values() for one in on_row.values()), key=name_of):
-            victim_set = candidates.victim_set(one)
-            if victim_set is None or len(victim_set.members) > 1:
-                continue
-            loss = lost_by_moving(session, victim_set)
-            if loss < won:
-                self._sets.append(victim_set)
-                members.append(one)
-                lost.append(loss)
-        self._members = members
-        self._rows: Ints = np.array([columns.rows[one.node] for one in members], np.int64)
-        self._lost: Ints = np.array(lost, np.int64)
-        vectors = {one.class_key: columns.vector(one.requests) for one in members}
-        feasible = self._placer.feasible_nodes(self._placer.class_of(member))
-        self._need: Ints = feasible.need
-        self._eligible: Flags = feasible.eligible
+        self._asked = self._placer.feasible_nodes(self._placer.class_of(member))
+        members, lost = candidates.losses()
+        known = np.flatnonzero(lost < won)
+        self._members = [members[index] for index in known.tolist()]
+        self._lost: Ints = lost[known]
+        self._rows: Ints = np.array([columns.rows[one.node] for one in self._members], np.int64)
+        numbers: dict[str, int] = {}
+        self._classes: Ints = np.array(
+            [numbers.setdefault(one.class_key, len(numbers)) for one in self._members], np.int64
+        )
+        examples = {one.class_key: one for one in self._members}
+        self._feasible = [self._placer.feasible_nodes(self._placer.class_of(examples[key])) for key in numbers]
+        vectors = [columns.vector(examples[key].requests) for key in numbers]
         self._idle: Ints = columns.allocatable - columns.used
-        self._held: Ints = np.zeros((len(members), columns.used.shape[1]), np.int64)
-        for index, one in enumerate(members):
-            self._held[index] = vectors[one.class_key]
+        self._held: Ints = np.array(vectors).reshape(len(numbers), self._idle.shape[1])[self._classes]
+        #: What of its row is free once a pod is gone, and the largest part of a GPU then, in thousandths.
+        self._left: Ints = self._idle[self._rows] + self._held
+        self._part_left: Ints = columns.gpus.largest(len(columns.present))[self._rows]
+        self._let_go_of_parts()
+        gpu = columns.resources.get(GPU)
+        #: The largest part of a GPU that is to be had, by row; `WHOLE` where a GPU can be opened.
+        self._part: Ints = columns.gpus.largest(len(columns.present)).copy()
+        if gpu is not None:
+            self._part[self._idle[:, gpu] > 0] = WHOLE
+            self._part_left[self._left[:, gpu] > 0] = WHOLE
+
+    def _let_go_of_parts(self) -> None:
+        """Count what pods leave of the GPUs that they share; with the last pod, the whole GPU is free."""
+        gpus, resources = self._columns.gpus, self._columns.resources
+        for index, one in enumerate(self._members):
+            for part in one.gpus:
+                self._part_left[index] = max(self._part_left[index], WHOLE - gpus.used(part.group) + part.milli)
+                if gpus.pods(part.group) == 1 and gpus.is_open(part.group):
+                    self._left[index, [resources[GPU], resources[PODS]]] += 1
 
     def cheapest(self, most: int) -> Sequence[Exchange]:
         """Return exchanges, at most so many, the one that loses least first."""
         if not self._members:
             return ()
-        return nsmallest(most, self._all(), key=lambda exchange: exchange.key)
+        makes_room = self._fit(self._asked, self._left, self._part_left, self._rows)
+        return nsmallest(most, self._all(makes_room), key=lambda exchange: exchange.key)
 
-    def _all(self) -> Iterator[Exchange]:
-        for row in self._rows_with_devices():
-            yield from self._to(row)
-            if self._most_pods > 1:
-                yield from self._on(row)
+    def _all(self, makes_room: Flags) -> Iterator[Exchange]:
+        yield from self._alone(makes_room)
+        if self._most_pods > 1:
+            for row in self._rows_with_devices():
+                yield from self._on(row, makes_room)
+
+    @staticmethod
+    def _fit(feasible: FeasibleNodes, left: Ints, part: Ints, rows: Ints) -> Flags:
+        """Tell whether a pod of a class fits on rows with so much left, and so large a part of a GPU."""
+        fits: Flags = (feasible.need <= left).all(axis=1) & feasible.eligible[rows]
+        if feasible.share is not None:
+            fits &= feasible.share.parts[rows] <= part
+        return fits
+
+    def _alone(self, makes_room: Flags) -> Iterator[Exchange]:
+        """Yield how one pod goes to any row that takes it as it is, and the waiting pod in its place."""
+        every = np.arange(len(self._idle))
+        for number in np.unique(self._classes[makes_room]).tolist():
+            taking = np.flatnonzero(self._fit(self._feasible[number], self._idle, self._part, every))
+            for index in np.flatnonzero(makes_room & (self._classes == number)).tolist() if len(taking) else ():
+                if len(taking) > 1 or int(taking[0]) != int(self._rows[index]):
+                    yield from self._exchange(int(self._rows[index]), index)
 
     def _rows_with_devices(self) -> list[int]:
         """Return the rows with any idle devices of those that the pod asks for; the most first, equal ones by name."""
-        asked = [index for name, index in self._columns.resources.items() if gpus_per_unit(name) and self._need[index]]
-        idle = np.where(self._eligible, self._idle[:, asked].sum(axis=1), 0)
+        need, share = self._asked.need, self._asked.share
+        asked = [index for name, index in self._columns.resources.items() if gpus_per_unit(name) and need[index]]
+        free = self._idle[:, asked].sum(axis=1) if share is None else self._part
+        idle = np.where(self._asked.eligible, free, 0)
         rows = np.flatnonzero(idle > 0)
         places = self._columns.name_order()[rows]
         return [int(row) for row in rows[np.lexsort((places, -idle[rows]))[:_MOST_ROWS]]]
 
-    def _to(self, row: int) -> Iterator[Exchange]:
-        """Yield how one pod goes to a row from another one, which then takes the waiting pod."""
-        fits = (self._held <= self._idle[row]).all(axis=1) & self._makes_room()
-        for index in np.flatnonzero(fits & (self._rows != row)):
-            if self._may_be_on(int(index), row):
-                yield Exchange(int(self._rows[index]), (self._sets[index],), int(self._lost[index]))
-
-    def _makes_room(self) -> Flags:
-        """Return of each pod whether the waiting one fits in its place."""
-        room: Flags = (self._need <= self._idle[self._rows] + self._held).all(axis=1) & self._eligible[self._rows]
-        return room
-
-    def _on(self, row: int) -> Iterator[Exchange]:
+    def _on(self, row: int, makes_room: Flags) -> Iterator[Exchange]:
         """Yield how a pod of a row makes way for the waiting one, and another one for it."""
-        makes_room = self._makes_room()
-        for first in np.flatnonzero((self._rows == row) & makes_room):
-            feasible = self._placer.feasible_nodes(self._placer.class_of(self._members[first]))
-            left = self._idle[row] + self._held[first] - self._need
-            fits = (feasible.need <= self._idle[self._rows] + self._held).all(axis=1) & (self._held <= left).all(axis=1)
+        for first in np.flatnonzero((self._rows == row) & makes_room).tolist():
+            feasible = self._feasible[int(self._classes[first])]
+            fits = (self._held <= self._left[first] - self._asked.need).all(axis=1) & (self._rows != row)
             lost = self._lost + self._lost[first]
-            fits &= feasible.eligible[self._rows] & (self._rows != row) & (lost < self._won)
+            fits &= lost < self._won
+            fits &= self._fit(feasible, self._left, self._part_left, self._rows)
             found = np.flatnonzero(fits)
-            others = [one for one in found[np.argsort(lost[found], kind="stable")] if self._may_be_on(int(one), row)]
+            others = [one for one in found[np.argsort(lost[found], kind="stable")].tolist() if self._takes(row, one)]
             for other in others[:_MOST_PARTNERS]:
-                yield Exchange(row, (self._sets[first], self._sets[other]), int(lost[other]))
+                yield from self._exchange(row, first, other)
 
-    def _may_be_on(self, index: int, row: int) -> bool:
-        feasible = self._placer.feasible_nodes(self._placer.class_of(self._members[index]))
-        return bool(feasible.eligible[row])
+    def _takes(self, row: int, index: int) -> bool:
+        """Tell whether a row may take a pod; of its GPUs, whether a part is to be had that is large enough."""
+        feasible = self._feasible[int(self._classes[index])]
+        part = 0 if feasible.share is None else int(feasible.share.parts[row])
+        return bool(feasible.eligible[row]) and part <= int(self._part[row])
+
+    def _exchange(self, row: int, *indexes: int) -> Iterator[Exchange]:
+        """Yield the exchange of these pods, if each of them may go, and goes alone."""
+        victim_sets = tuple(self._candidates.victim_set(self._members[index]) for index in indexes)
+        alone = tuple(one for one in victim_sets if one is not None and len(one.members) == 1)
+        if len(alone) == len(indexes):
+            yield Exchange(row, alone, sum(int(self._lost[index]) for index in indexes))

@@ -154,6 +154,8 @@ class RoomSearch:
             None if there is none, with the reasons in `shortfall`; the caller has to undo what is on the nodes. The
             accounts are left as they are.
         """
+        if self._rules.moves and (room := self._exchange()) is not None:
+            return room
         for sparing in (True, False) if self._rules.spares_quotas else (False,):
             self._sparing, self._spared = sparing, False
             self._refusals, self._left_out = [], set()
@@ -162,7 +164,7 @@ class RoomSearch:
                 return room
             if not self._spared:
                 break
-        return self._exchange() if self._rules.moves else None
+        return None
 
     def _exchange(self) -> FreedRoom | None:
         """Find room for one pod by pods that change places, where starts win anything."""
@@ -212,6 +214,9 @@ class RoomSearch:
     def _run(self) -> FreedRoom | None:
         session, statement = self._session, self._session.nodes.future.statement
         most_groups = _MOST_GROUPS_FACTOR * session.config.consolidate_groups if self._rules.moves else None
+        won = won_by(session, self._steps) if self._rules.moves else 0
+        # What loses too much by itself is not worth a look.
+        spared, loss = self._candidates.losing(won) if won else (set[str](), 0)
         attempts = 1
         while True:
             accounts, savepoint = session.accounts.savepoint(), statement.savepoint()
@@ -222,12 +227,15 @@ class RoomSearch:
                 admits=self._admits,
                 reserved=self._reserved,
                 most_groups=most_groups,
+                spared=spared,
             )
             victims = search.run()
             self.shortfall.budgets |= search.budgets
             session.accounts.undo(accounts)
             if victims is None:
                 self.shortfall.groups = max(self.shortfall.groups, search.too_many)
+                if spared and search.conceivable:
+                    self.shortfall.lost = max(self.shortfall.lost, loss)
                 return None
             held = [part for victim_set in victims.victim_sets for part in victim_set.held_by(session.pods)]
             refusal = self._rules.exchange_refusal(self._requests, held)

@@ -20,7 +20,7 @@ The cost of an eviction, and the pods that go together, are in `kaicore.rules.en
 """
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -373,6 +373,7 @@ class VictimSearch:
         admits: Callable[[VictimSet], bool],
         reserved: Sequence[Assignment],
         most_groups: int | None = None,
+        spared: Iterable[str] = (),
     ) -> None:
         """Args:
         session: the cycle.
@@ -382,18 +383,21 @@ class VictimSearch:
         reserved: reservations of other groups that stay, charged already.
         most_groups: of how many groups pods are taken until the search gives up; those included that can stay in the
             end.
+        spared: keys of groups of which nothing is evicted.
         """
         #: PodDisruptionBudgets that protected pods; several together for pods under several.
         self.budgets: set[tuple[str, ...]] = set()
         #: Of how many groups pods were taken when the search gave up because of that; 0 if it did not.
         self.too_many = 0
+        #: Whether all would fit, by whole nodes' amounts, if every candidate were gone.
+        self.conceivable = False
         self._session = session
         self._candidates = candidates
         self._admits = admits
         self._reserved = reserved
         self._most_groups = most_groups
         self._requests = session.gangs.requests_of(steps)
-        self._own_groups = session.gangs.started_with([pending_group.key for pending_group, _ in steps])
+        self._kept = {*session.gangs.started_with([pending_group.key for pending_group, _ in steps]), *spared}
         self._steps = steps
         self._members = members_of(steps)
         self._placer = session.nodes.future
@@ -417,8 +421,9 @@ class VictimSearch:
             changed, if there is none.
         """
         accounts, statement = self._session.accounts, self._placer.statement
-        self._candidates.begin(self._own_groups)
-        if not self._is_conceivable():
+        self._candidates.begin(self._kept)
+        self.conceivable = self._is_conceivable()
+        if not self.conceivable:
             return None
         before, savepoint = accounts.savepoint(), statement.savepoint()
         for group, request in self._requests:
@@ -435,7 +440,7 @@ class VictimSearch:
                 statement.rollback(savepoint)
                 self._put_back(self._victim_sets)
                 self._victim_sets, self._choices, self._groups, self._heaps = [], [], set(), {}
-                self._candidates.begin(self._own_groups)
+                self._candidates.begin(self._kept)
         accounts.undo(before)
         return None
 
