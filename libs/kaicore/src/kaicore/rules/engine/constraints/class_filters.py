@@ -6,6 +6,7 @@ remaining rows, on request.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 
 import numpy as np
 
@@ -154,8 +155,20 @@ class ClassFilters:
             *self._exposed_gpus(),
         ]
         self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
-        settled = () if policies is None or policies.live else self._of_policies()
-        self.eligible: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved, *settled], rows)
+        self._for_policies: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
+        self._settle()
+
+    def _settle(self) -> None:
+        policies = self._policies
+        refused = None if policies is None or policies.live else policies.refused
+        self.eligible = self._for_policies if refused is None else self._for_policies & ~refused
+
+    def with_policies(self, policies: ClassPolicies) -> "ClassFilters":
+        """Return the filters of a class that differs in nothing but what policies say of it."""
+        other = copy(self)
+        other._policies, other._uncertain = policies, set()
+        other._settle()
+        return other
 
     def in_order(self) -> Iterator[NodeFilter]:
         """Yield all filters as they are now; the first that a node fails is its reason.

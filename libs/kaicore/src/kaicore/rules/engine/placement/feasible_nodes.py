@@ -72,8 +72,9 @@ class RowParts:
         room: RoomForWork | None,
         counts: DeviceCounts | None,
         share: ShareFit | None,
+        like: "RowParts | None" = None,
     ) -> None:
-        """Args: see `FeasibleNodes`."""
+        """Args: see `FeasibleNodes`; `like` has the parts of pods with the same requests, on the same columns."""
         self._columns, self._counts, self._share = columns, counts, share
         wanted = [want for want in pod_class.devices.wanted if not want.extended]
         self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
@@ -93,7 +94,7 @@ class RowParts:
                 self._opening: Ints = columns.vector(reservation_class().requests)[room.asked]
         #: The room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
         #: `ShareFit.fixed` for a share; and all that is added for a share, by its likeness and the pattern.
-        self._taken: dict[tuple[int, ...], int] = {}
+        self._taken: dict[tuple[int, ...], int] = {} if like is None else like._taken
         self._of_alike: dict[tuple[tuple[int, int, int], int], int] = {}
         #: Whether free parts of GPUs count as devices that are left alone.
         self._spares_parts = self._asks_none and any(True for _ in columns.gpus.rows)
@@ -241,6 +242,7 @@ class FeasibleNodes:
         counts: DeviceCounts | None = None,
         policies: ClassPolicies | None = None,
         charges: int = 0,
+        like: "FeasibleNodes | None" = None,
     ) -> None:
         """Evaluate the class on all rows.
 
@@ -258,12 +260,18 @@ class FeasibleNodes:
             counts: of the columns' devices of claims; None where no node has any.
             policies: the operator's, on these columns; None where none decides about the class.
             charges: how many charges the rows have had (`catch_up`).
+            like: of a class that differs in nothing but what policies know of its pods, and was rejected nowhere
+                either; None where there is none.
         """
         self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
         #: Decides which rows may take a pod, and tells why others may not.
-        self.filters = ClassFilters(
-            pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts, policies=policies
+        self.filters: ClassFilters = (
+            ClassFilters(
+                pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts, policies=policies
+            )
+            if like is None or policies is None
+            else like.filters.with_policies(policies)
         )
         self._policies = policies
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
@@ -283,7 +291,7 @@ class FeasibleNodes:
         self._ranking = Ranking(rows) if levels is None else LevelRanking(rows, levels)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
-        self._weigh(room, counts)
+        self._weigh(room, counts, None if like is None else like._parts)
         #: As what scores are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_scores_depend_on()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
@@ -292,7 +300,7 @@ class FeasibleNodes:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
         self._look_at_all()
 
-    def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
+    def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
         pod_class, columns, config = self._class, self._columns, self._config
         devices = [name for name in pod_class.requests if not is_native(name)]
@@ -300,7 +308,7 @@ class FeasibleNodes:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
         #: What of a score depends on more of a row than its state.
-        self._parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share)
+        self._parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share, like=like)
         # By devices of claims, rows differ one by one (`RowParts`).
         names = () if self._parts.by_claims else devices or ("cpu", "memory")
         weighed = [columns.resources[name] for name in names if name in columns.resources]
