@@ -127,7 +127,6 @@ class ClassFilters:
     ) -> None:
         """Args: see `FeasibleNodes`."""
         self._class = pod_class
-        self._policies = policies
         self._columns = columns
         self._config = config
         self._states = states
@@ -136,8 +135,6 @@ class ClassFilters:
         share = pod_class.gpu_share
         own = pod_class.numa_policy
         self.share = None if share is None else ShareFit(share, columns, config, states, pods=self.numa, own=own)
-        #: Rows that admit a pod as they are accounted, but not for certain.
-        self._uncertain: set[int] = set()
         matching = self._matching()
         tolerated = tolerated_rows(pod_class, columns)
         rows = len(columns.present)
@@ -156,18 +153,20 @@ class ClassFilters:
         ]
         self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
         self._for_policies: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
-        self._settle()
+        self.settle(policies)
 
-    def _settle(self) -> None:
-        policies = self._policies
+    def settle(self, policies: ClassPolicies | None) -> None:
+        """Take policies over, in place of others."""
+        self._policies = policies
+        #: Rows that admit a pod as they are accounted, but not for certain.
+        self._uncertain: set[int] = set()
         refused = None if policies is None or policies.live else policies.refused
-        self.eligible = self._for_policies if refused is None else self._for_policies & ~refused
+        self.eligible: Flags = self._for_policies if refused is None else self._for_policies & ~refused
 
     def with_policies(self, policies: ClassPolicies) -> "ClassFilters":
         """Return the filters of a class that differs in nothing but what policies say of it."""
         other = copy(self)
-        other._policies, other._uncertain = policies, set()
-        other._settle()
+        other.settle(policies)
         return other
 
     def in_order(self) -> Iterator[NodeFilter]:
