@@ -86,7 +86,7 @@ _RUNS = 7
 
 
 def cluster(count: int = 10_000, groups: int = 1_000) -> Workloads:
-    """Six running pods per node, and gangs of ten that wait: 40 shapes, in 8 queues, some with data or a deadline."""
+    """Six running pods per node, and gangs of ten that wait, in 8 queues; some have data or a deadline."""
     made = Workloads()
     for number in range(count):
         labels = {

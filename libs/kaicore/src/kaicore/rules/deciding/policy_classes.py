@@ -28,6 +28,7 @@ def classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[[
     annotations = sorted({key for one in placing for key in one.pod_annotations})
     tenants = any(one.tenants for one in placing)
     made: dict[tuple[object, ...], PodClass] = {}
+    queues: dict[tuple[str, str], str] = {}
 
     def class_of(entry: PodEntry) -> PodClass:
         base, pod = state.class_of(entry), entry.pod
@@ -35,7 +36,11 @@ def classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[[
         priority, preemptible = pod.priority, True
         if workload is not None:
             priority, preemptible = workload.group.priority, workload.group.preemptible
-        figures = pod.namespace, queue_name(state, entry), priority, preemptible
+        place = state.queue_of(entry)
+        queue = queues.get(place)
+        if queue is None:
+            queue = queues[place] = queue_name(state, entry)
+        figures = pod.namespace, queue, priority, preemptible
         carried = tuple(pod.labels.get(key) for key in labels), tuple(pod.annotations.get(key) for key in annotations)
         key = base.key, *figures, *carried
         if key not in made:

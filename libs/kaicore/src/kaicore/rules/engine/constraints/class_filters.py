@@ -6,6 +6,7 @@ remaining rows, on request.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from copy import copy
 
 import numpy as np
 
@@ -126,7 +127,6 @@ class ClassFilters:
     ) -> None:
         """Args: see `FeasibleNodes`."""
         self._class = pod_class
-        self._policies = policies
         self._columns = columns
         self._config = config
         self._states = states
@@ -135,8 +135,6 @@ class ClassFilters:
         share = pod_class.gpu_share
         own = pod_class.numa_policy
         self.share = None if share is None else ShareFit(share, columns, config, states, pods=self.numa, own=own)
-        #: Rows that admit a pod as they are accounted, but not for certain.
-        self._uncertain: set[int] = set()
         matching = self._matching()
         tolerated = tolerated_rows(pod_class, columns)
         rows = len(columns.present)
@@ -154,8 +152,22 @@ class ClassFilters:
             *self._exposed_gpus(),
         ]
         self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
-        settled = () if policies is None or policies.live else self._of_policies()
-        self.eligible: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved, *settled], rows)
+        self._for_policies: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
+        self.settle(policies)
+
+    def settle(self, policies: ClassPolicies | None) -> None:
+        """Take policies over, in place of others."""
+        self._policies = policies
+        #: Rows that admit a pod as they are accounted, but not for certain.
+        self._uncertain: set[int] = set()
+        refused = None if policies is None or policies.live else policies.refused
+        self.eligible: Flags = self._for_policies if refused is None else self._for_policies & ~refused
+
+    def with_policies(self, policies: ClassPolicies) -> "ClassFilters":
+        """Return the filters of a class that differs in nothing but what policies say of it."""
+        other = copy(self)
+        other.settle(policies)
+        return other
 
     def in_order(self) -> Iterator[NodeFilter]:
         """Yield all filters as they are now; the first that a node fails is its reason.

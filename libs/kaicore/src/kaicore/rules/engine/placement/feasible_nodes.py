@@ -61,6 +61,8 @@ class RowParts:
     Attributes:
         by_claims: whether the devices of claims in use order rows, for a class that asks for no
             others.
+        taken: the room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
+            `ShareFit.fixed` for a share.
     """
 
     def __init__(
@@ -72,8 +74,9 @@ class RowParts:
         room: RoomForWork | None,
         counts: DeviceCounts | None,
         share: ShareFit | None,
+        like: "RowParts | None" = None,
     ) -> None:
-        """Args: see `FeasibleNodes`."""
+        """Args: see `FeasibleNodes`; `like` has the parts of pods with the same requests, on the same columns."""
         self._columns, self._counts, self._share = columns, counts, share
         wanted = [want for want in pod_class.devices.wanted if not want.extended]
         self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
@@ -91,9 +94,8 @@ class RowParts:
             self._need = self._need[room.asked]
             if share is not None:
                 self._opening: Ints = columns.vector(reservation_class().requests)[room.asked]
-        #: The room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
-        #: `ShareFit.fixed` for a share; and all that is added for a share, by its likeness and the pattern.
-        self._taken: dict[tuple[int, ...], int] = {}
+        self.taken: dict[tuple[int, ...], int] = {} if like is None else like.taken
+        #: All that is added for a share, by its likeness and the pattern.
         self._of_alike: dict[tuple[tuple[int, int, int], int], int] = {}
         #: Whether free parts of GPUs count as devices that are left alone.
         self._spares_parts = self._asks_none and any(True for _ in columns.gpus.rows)
@@ -161,14 +163,14 @@ class RowParts:
     def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
         """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""
         key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row), 0
-        taken = self._taken.get(key)
+        taken = self.taken.get(key)
         if taken is None:
-            taken = self._taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
+            taken = self.taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
         return taken
 
     def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
-        patterns, known = room.patterns[rows], self._taken
+        patterns, known = room.patterns[rows], self.taken
         kinds = self._columns.gpus.kinds(len(self._columns.present))[rows]
         fixed = np.zeros(len(rows), np.int64) if self._share is None else self._share.fixed[rows]
         figures = states, patterns, free, kinds, fixed
@@ -226,7 +228,12 @@ _STATES = 256
 
 
 class FeasibleNodes:
-    """A cycle's knowledge of a class."""
+    """A cycle's knowledge of a class.
+
+    Attributes:
+        filters: which decide which rows may take a pod, and tell why others may not.
+        parts: of scores that depend on more of a row than its state.
+    """
 
     def __init__(  # long: one line for each part of the nodes
         self,
@@ -244,6 +251,7 @@ class FeasibleNodes:
         counts: DeviceCounts | None = None,
         policies: ClassPolicies | None = None,
         charges: int = 0,
+        like: "FeasibleNodes | None" = None,
     ) -> None:
         """Evaluate the class on all rows.
 
@@ -261,12 +269,17 @@ class FeasibleNodes:
             counts: of the columns' devices of claims; None where no node has any.
             policies: the operator's, on these columns; None where none decides about the class.
             charges: how many charges the rows have had (`catch_up`).
+            like: of a class that differs in nothing but what policies know of its pods, and was rejected nowhere
+                either; None where there is none.
         """
         self._class, self._columns, self._config = pod_class, columns, config
         self._need = columns.vector(pod_class.requests)
-        #: Decides which rows may take a pod, and tells why others may not.
-        self.filters = ClassFilters(
-            pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts, policies=policies
+        self.filters: ClassFilters = (
+            ClassFilters(
+                pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts, policies=policies
+            )
+            if like is None or policies is None
+            else like.filters.with_policies(policies)
         )
         self._policies = policies
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
@@ -286,7 +299,7 @@ class FeasibleNodes:
         self._ranking = Ranking(rows) if levels is None else LevelRanking(rows, levels)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
-        self._weigh(room, counts)
+        self._weigh(room, counts, None if like is None else like.parts)
         #: As what scores are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_scores_depend_on()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
@@ -295,17 +308,16 @@ class FeasibleNodes:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
         self._look_at_all()
 
-    def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None) -> None:
+    def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
         pod_class, columns, config = self._class, self._columns, self._config
         devices = [name for name in pod_class.requests if not is_native(name)]
         if pod_class.gpu_share is not None:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
-        #: What of a score depends on more of a row than its state.
-        self._parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share)
+        self.parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share, like=like)
         # By devices of claims, rows differ one by one (`RowParts`).
-        names = () if self._parts.by_claims else devices or ("cpu", "memory")
+        names = () if self.parts.by_claims else devices or ("cpu", "memory")
         weighed = [columns.resources[name] for name in names if name in columns.resources]
         #: Columns of the resources with a use that orders nodes, and of those that had better be left alone.
         self._weighed: Ints = np.array(weighed, np.int64)
@@ -324,7 +336,7 @@ class FeasibleNodes:
             requests,
             pod_class.gpu_share is not None,
             self._asks_devices,
-            self._parts.by_claims,
+            self.parts.by_claims,
             self._spread,
             config.numa,
             pod_class.numa_policy,
@@ -576,7 +588,7 @@ class FeasibleNodes:
                         self._reserve()
                         scores = self._scores_by_state
                     scores[state] = score
-                added = _NO if score == _NO else self._parts.of_row(row, state)
+                added = _NO if score == _NO else self.parts.of_row(row, state)
                 if added == _NO:
                     score = _NO
                 else:
@@ -620,9 +632,9 @@ class FeasibleNodes:
             scores = self._scores_by_state.take(states)
         if self.share is not None:
             scores[self.share.costs(rows) == NONE] = _NO
-        if self._parts:
+        if self.parts:
             able = np.flatnonzero(scores != _NO)
-            scores[able] += self._parts.of_rows(rows[able], states[able])
+            scores[able] += self.parts.of_rows(rows[able], states[able])
         return scores
 
     def _find_scores(self, rows: Ints) -> None:

@@ -43,7 +43,7 @@ class LevelRanking(Ranking):
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        super().set(row, score)
+        self.by_row[row] = score
         if self._top is None:
             return
         level = int(self._levels[row])
@@ -54,10 +54,17 @@ class LevelRanking(Ranking):
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
-        super().set_first(scores)
+        self.by_row[: len(scores)] = scores
         self._top = None
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
         """Set the scores of rows; a row that is there twice has the same score twice."""
-        super().set_many(rows, scores)
-        self._top = None
+        self.by_row[rows] = scores
+        if self._top is None:
+            return
+        levels = self._levels[rows]
+        if ((levels > self._level) & (scores != NEVER)).any():
+            self._top = None
+        else:
+            of_level = levels == self._level
+            self._top.set_many(rows[of_level], scores[of_level])

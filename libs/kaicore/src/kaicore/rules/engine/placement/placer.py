@@ -19,7 +19,7 @@ from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
 from kaicore.rules.engine.placement.node_columns import DeviceCounts
-from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.placement.pod_class import PodClass, key_without_work
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
@@ -226,6 +226,8 @@ class Placer:
         self._excluded_nodes = excluded_nodes
         self._config = config
         self._feasible_nodes: dict[str, FeasibleNodes] = {}
+        #: By the key without what policies know of the pods, those of the first such class.
+        self._alike: dict[str, FeasibleNodes] = {}
 
     def feasible_nodes(self, pod_class: PodClass) -> FeasibleNodes:
         """Return which rows can take pods of a class as they are now."""
@@ -233,11 +235,13 @@ class Placer:
         feasible = self._feasible_nodes.get(class_key)
         touched = self.statement.touched
         if feasible is None:
+            rejecting = self._excluded_nodes.rejecting.get(class_key, {})
+            alike = None if pod_class.work is None or rejecting else key_without_work(class_key)
             feasible = self._feasible_nodes[class_key] = FeasibleNodes(
                 pod_class,
                 self.statement.columns,
                 self._config,
-                rejecting=self._excluded_nodes.rejecting.get(class_key, {}),
+                rejecting=rejecting,
                 states=self.statement.states,
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
                 turns=self._excluded_nodes.turns,
@@ -247,7 +251,10 @@ class Placer:
                 counts=self._counts,
                 policies=None if self._policies is None else self._policies.of_class(pod_class, self.statement.columns),
                 charges=len(touched),
+                like=None if alike is None else self._alike.get(alike),
             )
+            if alike is not None:
+                self._alike.setdefault(alike, feasible)
         feasible.catch_up(touched)
         return feasible
 

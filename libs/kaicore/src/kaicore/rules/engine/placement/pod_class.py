@@ -195,6 +195,11 @@ def recorded_key(now: str, reported: str) -> str:
     return reported if reported.startswith(now + _OF_WORK) else now
 
 
+def key_without_work(key: str) -> str:
+    """Return the key of the class that policies tell apart by what they know of its pods."""
+    return key.partition(_OF_WORK)[0]
+
+
 def base_key(key: str) -> str:
     """Return the key of the class that a variant is of."""
     return key.partition(_VARIANT)[0]

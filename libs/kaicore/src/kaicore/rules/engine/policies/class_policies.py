@@ -235,6 +235,11 @@ class ClassPolicies:
         return self._say.refusals
 
     @property
+    def refused(self) -> Flags:
+        """By row, whether any of them refuses it."""
+        return self._say.refused
+
+    @property
     def levels(self) -> Ints | None:
         """By row, how much the policies prefer it; None where none says."""
         return self._say.levels
