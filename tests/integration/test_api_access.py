@@ -390,7 +390,7 @@ def test_names_in_other_namespaces_are_taken_out_and_resources_and_counts_stay()
 
 
 async def test_policy_inputs_are_recorded_by_who_may_once_for_each_request(
-    postgres_log: EventLog, cluster_name: str, database_url: str, tmp_path: Path
+    postgres_log: EventLog, cluster_name: str, superuser_url: str, tmp_path: Path
 ) -> None:
     facts, file = Facts(postgres_log, cluster_name), tmp_path / "access.yaml"
     await facts.add_nodes(1)
@@ -406,7 +406,7 @@ async def test_policy_inputs_are_recorded_by_who_may_once_for_each_request(
     async with serving(postgres_log, file=file) as api:
         assert "KAI_INPUTS_DATABASE_URL" in (await post(api, "feed", 501, name="price", value=1))["error"]
     async with (
-        await PostgresLog.open(as_inputs(database_url)) as recording,
+        await PostgresLog.open(as_inputs(superuser_url)) as recording,
         serving(postgres_log, file=file, recording=recording) as api,
     ):
         for _ in range(2):
@@ -429,11 +429,11 @@ async def test_policy_inputs_are_recorded_by_who_may_once_for_each_request(
     assert [(event.actor, event.subject) for event in events] == [("caller/feed", "price"), ("caller/feed", "mode")]
 
 
-def as_inputs(database_url: str) -> str:
-    """The url of the role that records policy inputs, which is made and admitted as `roles.sql` and `kai migrate` do."""
-    with psycopg.connect(database_url) as connection:
+def as_inputs(superuser_url: str) -> str:
+    """The url of the role that records policy inputs, made and admitted as `roles.sql` and `kai migrate` do."""
+    with psycopg.connect(superuser_url) as connection:
         connection.execute("SELECT pg_advisory_xact_lock(hashtext('kai tests: roles'))")
         there = connection.execute("SELECT FROM pg_roles WHERE rolname = 'kai_inputs'").rowcount
         connection.execute(f"{'ALTER' if there else 'CREATE'} ROLE kai_inputs LOGIN PASSWORD 'x'".encode())
         connection.execute("SELECT kai_admit_roles()")
-    return as_role(database_url, "kai_inputs")
+    return as_role(superuser_url, "kai_inputs")
