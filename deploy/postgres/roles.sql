@@ -13,9 +13,10 @@
 \getenv scheduler KAI_SCHEDULER_PASSWORD
 \getenv binder KAI_BINDER_PASSWORD
 \getenv hub KAI_HUB_PASSWORD
+\getenv inputs KAI_INPUTS_PASSWORD
 SELECT format('CREATE ROLE %I', name) FROM unnest(ARRAY[
     'kai_migrate', 'kai_append', 'kai_read', 'kai_project',
-    'kai_watcher', 'kai_ingest', 'kai_scheduler', 'kai_binder', 'kai_hub'
+    'kai_watcher', 'kai_ingest', 'kai_scheduler', 'kai_binder', 'kai_hub', 'kai_inputs'
 ]) AS name
 WHERE name NOT IN (SELECT rolname FROM pg_roles) \gexec
 ALTER ROLE kai_migrate LOGIN PASSWORD :'migrate';
@@ -37,10 +38,14 @@ ALTER ROLE kai_binder LOGIN PASSWORD :'binder';
 \if :{?hub}
 ALTER ROLE kai_hub LOGIN PASSWORD :'hub';
 \endif
+\if :{?inputs}
+ALTER ROLE kai_inputs LOGIN PASSWORD :'inputs';
+\endif
 -- A session that stalls with a cluster's head in its hands is thrown out; one that sets this otherwise is ended by the
 -- others, for which the owner needs the two memberships (migration 0008).
 SELECT format('ALTER ROLE %I SET idle_in_transaction_session_timeout = %L', name, '5s')
-FROM unnest(ARRAY['kai_append', 'kai_watcher', 'kai_ingest', 'kai_scheduler', 'kai_binder', 'kai_hub']) AS name \gexec
+FROM unnest(ARRAY['kai_append', 'kai_watcher', 'kai_ingest', 'kai_scheduler', 'kai_binder', 'kai_hub', 'kai_inputs'
+]) AS name \gexec
 ALTER ROLE kai_read SET statement_timeout = '60s';
 SELECT format('GRANT %I TO kai_migrate', name) FROM unnest(ARRAY['pg_signal_backend', 'pg_read_all_stats']) AS name
 WHERE NOT pg_has_role('kai_migrate', name, 'MEMBER') \gexec

@@ -1,14 +1,14 @@
 """Least attained service first, in few levels (Tiresias: Gu et al., NSDI 2019)."""
 
-from kaicore.policy import Facts, NoArguments, Policy, Queue, Running, Waiting
+from kaicore.policy import Facts, NoArguments, PastUse, Policy, Queue, Running, Waiting
 from pydantic import Field
 
 
 class LeastAttainedService(Policy):
     """Order and victims: by the level of the GPU time that a group has had; within a level the first comes first."""
 
-    name, version = "least-attained-service", "1"
-    order_before_priority = True
+    name, version = "least-attained-service", "2"
+    order_before_priority, history = True, (PastUse.OWNER,)
 
     class Arguments(NoArguments):
         """Arguments of the policy."""
@@ -25,5 +25,4 @@ class LeastAttainedService(Policy):
     def victims(self, running: Running, facts: Facts) -> int:
         """Return the cost of a victim: the less it was served, the more it costs."""
         levels = len(self.arguments.gpu_hours)
-        served = running.gpus / 1000 * running.running_us / 1_000_000
-        return 1000 * (levels - self._level(served)) // max(levels, 1)
+        return 1000 * (levels - self._level(running.used_gpu_seconds)) // max(levels, 1)

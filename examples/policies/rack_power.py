@@ -1,28 +1,34 @@
-"""The GPUs in use in a rack draw no more than the rack's power."""
+"""The GPUs in use in a rack draw no more than the rack's power, which may be recorded: `kai policy input rack-watts`."""
 
 import numpy as np
 from kaicore.policy import Facts, Flags, NoArguments, Nodes, Policy, Work
 from pydantic import Field
 
-RACK, GPU = "topology.example/rack", "nvidia.com/gpu"
+RACK, GPU, WATTS = "topology.example/rack", "nvidia.com/gpu", "rack-watts"
+#: Stands for no figure.
+NONE = 2**62
 
 
 class RackPower(Policy):
     """Filter: racks in which one more pod of the class would draw too much."""
 
-    name, version, live = "rack-power", "1", True
+    name, version, live = "rack-power", "2", True
     reason = "the rack has no power left"
-    node_labels = (RACK,)
+    node_labels, inputs = (RACK,), (WATTS,)
 
     class Arguments(NoArguments):
         """Arguments of the policy."""
 
         watts_per_gpu: int = Field(700, gt=0, description="draw of a GPU in use")
-        watts_per_rack: int = Field(20_000, gt=0, description="power of a rack; nodes without the label have no bound")
+        watts_per_rack: int = Field(20_000, gt=0, description="power of a rack, where no input tells another one")
 
     def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
-        """Return which nodes may take one more pod."""
+        """Return which nodes may take one more pod; those without the label have no bound."""
         racks, of_node = np.unique(nodes.labels(RACK), return_inverse=True)
         used = np.bincount(of_node, weights=nodes.used(GPU), minlength=len(racks))
         draw = (used[of_node] + work.gpus / 1000) * self.arguments.watts_per_gpu
-        return (draw <= self.arguments.watts_per_rack) | (nodes.labels(RACK) == "") | (work.gpus == 0)
+        # The least figure that is recorded for a node of a rack, else the one of the cluster, else the argument.
+        least = np.full(len(racks), NONE)
+        np.minimum.at(least, of_node, nodes.inputs(WATTS, NONE))
+        watts = np.where(least < NONE, least, facts.input(WATTS, self.arguments.watts_per_rack))
+        return (draw <= watts[of_node]) | (nodes.labels(RACK) == "") | (work.gpus == 0)

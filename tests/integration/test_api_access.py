@@ -1,6 +1,7 @@
 """Callers of the API, and their answers: keys, scopes, sessions of browsers, limits."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -9,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import psycopg
 import pytest
 import yaml
 from kai_api.answering import HIDDEN, redacted
@@ -18,10 +20,11 @@ from kai_cli.upkeep.keys import new
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.rules.events import payloads
-from kaicore.runtime.access.access_file import AccessFile, read_access_file
+from kaicore.runtime.access.access_file import AccessFile, key_hash, new_key, read_access_file
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.scopes import View
 from kaicore.runtime.access.sessions import COOKIE, Sessions, SharedEndedTokens
@@ -77,10 +80,12 @@ async def serving(
     sessions: Sessions | None = None,
     trusted_proxies: Sequence[str] = (),
     clock: Callable[[], float] | None = None,
+    recording: EventLog | None = None,
 ) -> AsyncIterator[Client]:
     rules = AccessFile(file) if file else None
     access = HttpAccess(anonymous=anonymous, file=rules, sessions=sessions, per_s=per_s, burst=burst, clock=clock)
-    app = make_app(Inquiry(log), Health(), LongAnswers("", at_once=1, most_s=10), access, views=views)
+    answers = LongAnswers("", at_once=1, most_s=10)
+    app = make_app(Inquiry(log), Health(), answers, access, views=views, recording=recording)
     jar = aiohttp.CookieJar(unsafe=True)
     async with (
         served_app(app, trusted_proxies=trusted_proxies) as url,
@@ -382,3 +387,53 @@ def test_names_in_other_namespaces_are_taken_out_and_resources_and_counts_stay()
         "message": f"evicted for {HIDDEN} by {HIDDEN}, not red/y; 2/5 nodes, nvidia.com/gpu short",
         "stream": "pod/u",
     }
+
+
+async def test_policy_inputs_are_recorded_by_who_may_once_for_each_request(
+    postgres_log: EventLog, cluster_name: str, superuser_url: str, tmp_path: Path
+) -> None:
+    facts, file = Facts(postgres_log, cluster_name), tmp_path / "access.yaml"
+    await facts.add_nodes(1)
+    keys = {"feed": f"inputs:{cluster_name}", "reader": cluster_name, "other": "inputs:elsewhere"}
+    made = {name: new_key() for name in keys}
+    entries = [{"name": name, "hash": key_hash(made[name]), "scopes": [scope]} for name, scope in keys.items()]
+    file.write_text(yaml.safe_dump({"keys": entries}))
+    path = f"/v1/clusters/{cluster_name}/policy-inputs"
+
+    async def post(api: Client, key: str, status: int, **asked: object) -> Any:
+        return await api.get(path, key=made[key], status=status, method="POST", body=json.dumps(asked))
+
+    async with serving(postgres_log, file=file) as api:
+        assert "KAI_INPUTS_DATABASE_URL" in (await post(api, "feed", 501, name="price", value=1))["error"]
+    async with (
+        await PostgresLog.open(as_inputs(superuser_url)) as recording,
+        serving(postgres_log, file=file, recording=recording) as api,
+    ):
+        for _ in range(2):
+            await post(api, "feed", 200, name="price", value=12, node="n0", request="a")
+        await post(api, "feed", 200, name="mode", value="night")
+        # The feed sees nothing, the reader records nothing, and of another cluster neither is known.
+        await api.get(path, key=made["feed"], status=404)
+        assert f"scope inputs:{cluster_name}" in (await post(api, "reader", 403, name="price", value=1))["error"]
+        await post(api, "other", 404, name="price", value=1)
+        refused = await post(api, "feed", 400, name="price", value=13, node="n0", request="a")
+        assert "was used for another input" in refused["error"]
+        assert "policy input Price: name" in (await post(api, "feed", 400, name="Price", value=1))["error"]
+        assert "value" in (await post(api, "feed", 400, name="price", value=1.5))["error"]
+        rows = await api.get(path, key=made["reader"])
+    assert [(row["name"], row["node"], row["value"], row["by"]) for row in rows] == [
+        ("mode", "", "night", "feed"),
+        ("price", "n0", 12, "feed"),
+    ]
+    events = await postgres_log.read(cluster_name, where=Filter(types=("PolicyInputRecorded",)))
+    assert [(event.actor, event.subject) for event in events] == [("caller/feed", "price"), ("caller/feed", "mode")]
+
+
+def as_inputs(superuser_url: str) -> str:
+    """The url of the role that records policy inputs, made and admitted as `roles.sql` and `kai migrate` do."""
+    with psycopg.connect(superuser_url) as connection:
+        connection.execute("SELECT pg_advisory_xact_lock(hashtext('kai tests: roles'))")
+        there = connection.execute("SELECT FROM pg_roles WHERE rolname = 'kai_inputs'").rowcount
+        connection.execute(f"{'ALTER' if there else 'CREATE'} ROLE kai_inputs LOGIN PASSWORD 'x'".encode())
+        connection.execute("SELECT kai_admit_roles()")
+    return as_role(superuser_url, "kai_inputs")

@@ -1,10 +1,14 @@
-"""A policy on its way to deciding: in a shadow beside the scheduler, live for one queue, for all, and back."""
+"""A policy on its way to deciding: in a shadow beside the scheduler, live for one queue, for all, and back; and one of
+each point, with inputs and past use, in a running scheduler that is then replayed."""
 
 from pathlib import Path
 
 import msgspec
 import pytest
 from kai_cli.trials.shadow_report import report_text
+from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, record_input
+from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.replay.replay import replay_log
 from kaicore.analysis.trial.shadow import shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.ledger.log.memory import MemoryLog
@@ -96,3 +100,67 @@ async def test_policy_goes_live_for_a_queue_then_for_all_and_back_with_an_event_
         [(SPOT_LAST.setting.digest, [])],
     ]
     assert policies[used[-1]] == []
+
+
+EACH_POINT = """
+import numpy as np
+from kaicore.policy import Hold, PastUse, Policy
+
+
+class EachPoint(Policy):
+    name, version = "each-point", "1"
+    inputs = ("price", "bound", "closed")
+    history = (PastUse.OWNER, PastUse.NAMESPACE, PastUse.QUEUE)
+
+    def filter(self, nodes, work, facts):
+        return nodes.inputs("price") <= facts.input("bound", 100)
+
+    def score(self, nodes, work, facts):
+        return np.clip(1000 - nodes.inputs("price"), 0, 1000)
+
+    def order(self, group, queue, facts):
+        return group.used_gpu_seconds + group.namespace_use
+
+    def order_queue(self, queue, facts):
+        return -queue.past_use
+
+    def victims(self, running, facts):
+        return min(running.used_gpu_seconds, 1000)
+
+    def admit(self, group, queue, facts):
+        return Hold("closed") if facts.input("closed", "") == "yes" else None
+"""
+
+
+async def test_policy_of_each_point_decides_by_recorded_inputs_and_replays(tmp_path: Path) -> None:
+    (tmp_path / "each_point.py").write_text(EACH_POINT)
+    loaded = load_policy(str(tmp_path / "each_point.py"))
+    book = PolicyBook(TimeAndMemory())
+    book.add(loaded.kind, loaded.setting.digest)
+    log = MemoryLog(lambda: 1)
+    facts = await two_nodes(log)
+
+    async def recorded_input(name: str, value: int | str | None, node: str = "") -> None:
+        known = (await Inquiry(log).state_at(CLUSTER)).policy_inputs
+        asked = PolicyInputRequest(name, value, node)
+        await record_input(log, CLUSTER, asked, known, by="test", actor="test")
+
+    await recorded_input("price", 300, "spot")
+    await recorded_input("closed", "yes")
+    async with scheduling(log, CLUSTER, config=EngineConfig(policies=(loaded.setting,)), policies=book):
+        await comes(facts, "a", "research")
+        await comes(facts, "b")
+        head = 0
+        while not await log.read(CLUSTER, where=Filter(types=("PodsLeftWaiting",))):
+            head = await log.wait_beyond(CLUSTER, head, timeout_s=5)
+        assert not await log.read(CLUSTER, where=Filter(types=("PodPlaced",)))
+        # Nothing but an input changes, and the scheduler looks again.
+        await recorded_input("closed", None)
+        assert await placed(log, CLUSTER, 2) == {"a": "stays", "b": "stays"}
+        await recorded_input("price", 0, "spot")
+        await recorded_input("price", 7, "stays")
+        await comes(facts, "c")
+        assert (await placed(log, CLUSTER, 3))["c"] == "spot"
+    report = await replay_log(log, CLUSTER, policies=book)
+    assert report.differences == []
+    assert report.decisions >= 3

@@ -68,6 +68,10 @@ def test_rack_power_lets_a_rack_take_no_more_than_its_power_within_one_cycle() -
     assert sorted(racks) == [0, 0, 1, 1]
     cluster.waits("plain")
     assert list(cluster.starts()) == ["plain"]
+    # Another figure is recorded for one node, and so for its rack; then one for all other racks.
+    for node, rack in (("n3", 1), ("", 0)):
+        cluster.record("policy-input/rack-watts", payloads.PolicyInputRecorded("rack-watts", node, 4_500, "test"))
+        assert [int(one.removeprefix("n")) // 2 for one in cluster.starts().values()] == [rack]
 
 
 @pytest.mark.parametrize(("example", "node"), [("", "full"), ("near_the_data", "near")])
@@ -144,7 +148,7 @@ def test_least_attained_service_prefers_groups_and_spares_victims_that_had_littl
     policy, facts = kind(), Facts()
     orders = [policy.order(Waiting(used_gpu_seconds=hours * _HOUR_S), Queue(), facts) for hours in (0, 2, 20, 500)]
     assert orders == [0, 1, 2, 3]
-    costs = [policy.victims(Running(gpus=8_000, running_us=hours * _HOUR_US), facts) for hours in (0, 1, 5, 100)]
+    costs = [policy.victims(Running(used_gpu_seconds=8 * hours * _HOUR_S), facts) for hours in (0, 1, 5, 100)]
     assert costs == [1000, 666, 333, 0]
 
 

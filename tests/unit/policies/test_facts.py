@@ -43,9 +43,13 @@ class Spared(Policy):
         return group.used_gpu_seconds
 
 
-class Blind(Spared):
-    name, history, inputs = "blind", (), ()
+class Blind(Policy):
+    name = "blind"
     seen: ClassVar[list[tuple[Waiting, Queue, Facts]]] = []
+
+    def order(self, group: Waiting, queue: Queue, facts: Facts) -> int:
+        self.seen.append((group, queue, facts))
+        return 0
 
 
 class LeastUsed(Policy):
@@ -204,7 +208,7 @@ class Scored(Policy):
     name, inputs = "scored", ("price",)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
-        return np.clip(1000 - nodes.inputs("price"), 0, 1000).astype(np.int64)
+        return np.array(1000 - np.clip(nodes.inputs("price"), 0, 1000), np.int64)
 
 
 class Ordered(Policy):
@@ -235,14 +239,14 @@ def test_all_points_with_inputs_and_history_replay_without_a_difference() -> Non
         made.add_node(f"n{number}", cpu=64, gpu=4)
         recorded(made, "price", 40 * number, f"n{number}")
     recorded(made, "closed", "shut")
-    kept, evicted = 0, []
+    kept, evicted = 0, list[payloads.EvictionDecided]()
     for number in range(12):
         made.now += HOUR_US // 2
         recorded(made, "bound", 30 + 30 * (number % 3))
         for name in ("a", "b"):
             namespace = "shut" if number % 4 == 3 else "default"
             labels = {KAI_QUEUE_LABEL: name}
-            spec = {"namespace": namespace, "priority": 50 * (number % 2), "owner": OWNER}
+            spec: dict[str, Any] = {"namespace": namespace, "priority": 50 * (number % 2), "owner": OWNER}
             made.add_pod(pod(f"{name}{number}", cpu=1, gpu=1 + number % 3, labels=labels, **spec))
         result = made.decided().result
         evicted += result.evictions

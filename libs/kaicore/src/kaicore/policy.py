@@ -291,6 +291,11 @@ class Facts:
     now_us: int = 0
     inputs: Mapping[str, Input] = field(default_factory=dict)
 
+    def input(self, name: str, default: Any = 0) -> Any:
+        """Return the fact of a name; the default where there is none, or one of the other type."""
+        value = self.inputs.get(name)
+        return value if isinstance(value, type(default)) else default
+
 
 @dataclass(frozen=True, slots=True)
 class Hold:

@@ -157,6 +157,12 @@ def for_namespaces(endpoint: _FunctionT) -> _FunctionT:
     return endpoint
 
 
+def for_recorders(endpoint: _FunctionT) -> _FunctionT:
+    """Mark a route as one that records facts in a cluster's log: for callers with a scope `inputs:CLUSTER` only."""
+    endpoint.__dict__["for_recorders"] = True
+    return endpoint
+
+
 def check_kind(kind: str, namespace: str) -> None:
     """Refuse to tell of what is in no namespace, or tells of others' work, unless the caller may see the whole cluster.
 
@@ -215,8 +221,15 @@ def authorization(log: EventLog) -> Callable[[Request], Awaitable[None]]:
             return
         caller = current_caller()
         view = caller.view(cluster)
-        if view is None or cluster not in without_hub(await log.clusters()):
+        recording = getattr(request.scope["route"].endpoint, "for_recorders", False)
+        records = recording and caller.records(cluster)
+        if (view is None and not records) or cluster not in without_hub(await log.clusters()):
             raise HTTPException(404, f"no cluster {cluster!r} in the log")
+        if records:
+            return
+        if recording:
+            raise HTTPException(403, f"{caller.name} may not record here: this needs the scope inputs:{cluster}")
+        assert view is not None, "refused above"
         if not view.whole:
             if not getattr(request.scope["route"].endpoint, "for_namespaces", False):
                 raise HTTPException(403, f"this is for callers who may see all of cluster {cluster}")

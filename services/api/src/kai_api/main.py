@@ -8,7 +8,8 @@ reached.
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, MutableMapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, MutableMapping
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.runtime.access.access_file import AccessFile
@@ -44,6 +46,7 @@ from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.long_answers import ANSWERS, Calibrations, LongAnswers, keep_replaying
 from kai_api.pages.router import make_pages
+from kai_api.policy_inputs import make_policy_inputs_router
 from kai_api.routes import make_audit_router, make_history_router, make_long_router, make_router, make_submission_router
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
@@ -57,6 +60,7 @@ def make_app(
     *,
     live: LiveLog | None = None,
     views: ViewStore | None = None,
+    recording: EventLog | None = None,
 ) -> Asgi:
     """Make the application that answers from a log.
 
@@ -66,14 +70,21 @@ def make_app(
         access: decides who may ask; by default everybody may.
         live: for those who follow a log; by default one of its own.
         views: read models; without them what they tell is not answered.
+        recording: the log as a role that records policy inputs; without it nobody records any here.
     """
     access = access or HttpAccess(anonymous="anywhere")
-    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log), views)
+    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log), views, recording=recording)
     return with_health(health, app=_timed(authenticated(app, access)))
 
 
 def make_routes(
-    inquiry: Inquiry, long_answers: LongAnswers, access: HttpAccess, live: LiveLog, views: ViewStore | None
+    inquiry: Inquiry,
+    long_answers: LongAnswers,
+    access: HttpAccess,
+    live: LiveLog,
+    views: ViewStore | None,
+    *,
+    recording: EventLog | None = None,
 ) -> FastAPI:
     """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.
@@ -96,6 +107,7 @@ def make_routes(
     if models is not None:
         app.include_router(make_history_router(models))
     submissions = Submissions(inquiry, calibration=calibrations.current, lasting=True)
+    app.include_router(make_policy_inputs_router(inquiry, recording))
     app.include_router(make_router(inquiry, submissions))
     app.include_router(make_submission_router(submissions))
     app.include_router(make_pages(inquiry, submissions, live, models))
@@ -171,6 +183,10 @@ class ApiSettings(LogSettings, ProxySettings):
     session_secret_file: Path | None = Field(
         None, description="file with the secret that signs browsers' sessions; by default they end with the process"
     )
+    inputs_database_url: str | None = Field(
+        None,
+        description="the log as the role kai_inputs, which records policy inputs; without it nobody records any here",
+    )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
 
@@ -218,7 +234,7 @@ async def _answer(
     *,
     policies: PolicyBook,
 ) -> None:
-    async with open_log(context, settings.database_url) as log:
+    async with open_log(context, settings.database_url) as log, _recording(context, settings) as recording:
         if log is None:
             return
         inquiry = Inquiry(log, policies=policies)
@@ -241,7 +257,10 @@ async def _answer(
         try:
             await connections.open()
             async with await ViewStore.open(settings.database_url, application="kai-api") as views:
-                app.give(make_app(inquiry, context.health, long_answers, access, live=live, views=views))
+                made = make_app(
+                    inquiry, context.health, long_answers, access, live=live, views=views, recording=recording
+                )
+                app.give(made)
                 await inquiry.follow(caught_up=lambda: context.health.met(STATES))
         finally:
             late.cancel()
@@ -249,6 +268,16 @@ async def _answer(
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
             await connections.close()
+
+
+@asynccontextmanager
+async def _recording(context: ServiceContext, settings: ApiSettings) -> AsyncIterator[EventLog | None]:
+    """Give the log as the role that records policy inputs; None where there is none, or the service is to stop."""
+    if settings.inputs_database_url is None:
+        yield None
+        return
+    async with open_log(context, settings.inputs_database_url) as log:
+        yield log
 
 
 async def _end_streams(context: ServiceContext, live: LiveLog) -> None:

@@ -73,7 +73,8 @@ def new(
     Args:
         name: of its holder, such as grafana; the API says it where it refuses something.
         file: the access file; made when missing.
-        scope: what its holder may see, repeated: CLUSTER, CLUSTER/NAMESPACE, */NAMESPACE, or * for everything.
+        scope: what its holder may see, repeated: CLUSTER, CLUSTER/NAMESPACE, */NAMESPACE, or * for everything;
+            inputs:CLUSTER lets it record policy inputs.
         days: for how many days it is good; by default without end.
     """
     document = _read(file)

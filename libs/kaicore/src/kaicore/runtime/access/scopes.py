@@ -1,4 +1,4 @@
-"""Scopes: the clusters, and the namespaces of them, that a caller may see."""
+"""Scopes: the clusters, and the namespaces of them, that a caller may see, and for which clusters it records inputs."""
 
 import re
 from collections.abc import Iterable
@@ -9,6 +9,8 @@ from kaicore.errors import InvalidObject
 
 ANY = "*"
 
+#: Begins scopes for recording.
+_RECORDS = "inputs:"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
@@ -19,17 +21,21 @@ class AccessScope:
     Attributes:
         cluster: its name, or `*` for all.
         namespace: the only one of the cluster, or `*` for the whole cluster, nodes and queues included.
+        records: its holder records policy inputs for the cluster, and sees nothing by this scope.
     """
 
     cluster: str
     namespace: str
+    records: bool = False
 
     def __str__(self) -> str:
+        if self.records:
+            return f"{_RECORDS}{self.cluster}"
         return self.cluster if self.namespace == ANY else f"{self.cluster}/{self.namespace}"
 
 
 def parse_scope(text: str, subject: str) -> AccessScope:
-    """Read `*`, `CLUSTER`, `CLUSTER/NAMESPACE` or `*/NAMESPACE`.
+    """Read `*`, `CLUSTER`, `CLUSTER/NAMESPACE`, `*/NAMESPACE`, `inputs:CLUSTER` or `inputs:*`.
 
     Args:
         subject: the owner's name, for the error.
@@ -37,11 +43,14 @@ def parse_scope(text: str, subject: str) -> AccessScope:
     Raises:
         InvalidObject: it is none of these.
     """
-    cluster, slash, namespace = text.partition("/")
-    right = (cluster == ANY or _NAME.fullmatch(cluster)) and (not slash or _NAME.fullmatch(namespace))
+    cluster, slash, namespace = text.removeprefix(_RECORDS).partition("/")
+    records = text.startswith(_RECORDS)
+    named = cluster == ANY or _NAME.fullmatch(cluster)
+    right = named and (not slash or (_NAME.fullmatch(namespace) and not records))
     if not right:
-        raise InvalidObject(subject, "scopes", text, "is none of CLUSTER, CLUSTER/NAMESPACE, */NAMESPACE or *")
-    return AccessScope(cluster, namespace or ANY)
+        kinds = "CLUSTER, CLUSTER/NAMESPACE, */NAMESPACE, *, inputs:CLUSTER or inputs:*"
+        raise InvalidObject(subject, "scopes", text, f"is none of {kinds}")
+    return AccessScope(cluster, namespace or ANY, records)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,15 +79,19 @@ class Caller:
 
     Attributes:
         name: of the key, or what the identity provider calls it.
-        scopes: what it may see.
+        scopes: what it may see, and where it records policy inputs.
     """
 
     name: str
     scopes: tuple[AccessScope, ...]
 
+    def records(self, cluster: str) -> bool:
+        """Tell whether the caller may record policy inputs for a cluster."""
+        return any(scope.records and scope.cluster in (ANY, cluster) for scope in self.scopes)
+
     def view(self, cluster: str) -> View | None:
         """Return what the caller may see of a cluster; None where it may not learn that there is one."""
-        matching = [scope.namespace for scope in self.scopes if scope.cluster in (ANY, cluster)]
+        matching = [one.namespace for one in self.scopes if not one.records and one.cluster in (ANY, cluster)]
         if not matching:
             return None
         return EVERYTHING if ANY in matching else View(whole=False, namespaces=frozenset(matching))
