@@ -12,6 +12,7 @@ from urllib.request import urlopen
 
 import msgspec
 import pytest
+from kai_cli.policies.history import policy_steps
 from kai_cli.trials.shadow_report import report_text
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.analysis.trial.shadow import shadow_report
@@ -111,6 +112,12 @@ async def test_policy_goes_live_for_a_queue_then_for_all_and_back_with_an_event_
         [(SPOT_LAST.setting.digest, [])],
     ]
     assert policies[used[-1]] == []
+    digest = SPOT_LAST.setting.digest[:12]
+    assert [(one.policies, one.cycles > 0, one.left_out) for one in await policy_steps(log, CLUSTER)] == [
+        ((f"spot-last 1 ({digest}) for research",), True, {}),
+        ((f"spot-last 1 ({digest})",), True, {}),
+        ((), True, {}),
+    ]
 
 
 #: Policies that fail, each in its own way; the first is the one that is refused before anything runs.
@@ -176,6 +183,8 @@ async def test_hostile_policies_harm_nothing_in_the_service_and_a_replay_is_equa
     cycles = [one for event in events if isinstance(one := decode_payload(event), payloads.CycleCompleted)]
     first, *_ = [{one.policy: one.why for one in cycle.policies_left_out} for cycle in cycles]
     assert first == FAILURES
+    (step,) = await policy_steps(postgres_log, cluster_name)
+    assert step.left_out == dict.fromkeys(FAILURES, len(cycles))
     report = await replay_log(postgres_log, cluster_name, policies=book_of([str(settings)]))
     assert (report.cycles, report.differences) == (len(cycles), [])
     with pytest.raises(ConfigurationError, match=r"loops\.py:1: may not import socket"):
