@@ -1,18 +1,28 @@
-"""A policy on its way to deciding: in a shadow beside the scheduler, live for one queue, for all, and back; and one of
-each point, with inputs and past use, in a running scheduler that is then replayed."""
+"""A policy on its way to deciding: in a shadow beside the scheduler, live for one queue, for all, and back.
 
+One of each point has inputs and past use, and is replayed. Hostile ones harm nothing in the service.
+"""
+
+import asyncio
+import json
+import os
+import subprocess
 from pathlib import Path
+from urllib.request import urlopen
 
 import msgspec
 import pytest
+from kai_cli.policies.history import policy_steps
 from kai_cli.trials.shadow_report import report_text
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, record_input
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.analysis.trial.shadow import shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
+from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.memory import MemoryLog
-from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events import payloads
@@ -20,14 +30,18 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.runtime.policies import load_policy
 from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.shard_settings import book_of, read_shard_settings
 
 from tests.factory import node, pod
 from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, shadowing
+from tests.kai_commands import spawned
+from tests.ports import free_port
 
 CLUSTER = "c"
-SPOT_LAST = load_policy(str(Path(__file__).parents[2] / "examples/policies/spot_last.py"))
+EXAMPLE = Path(__file__).parents[2] / "examples/policies/spot_last.py"
+SPOT_LAST = load_policy(str(EXAMPLE))
 
 
 @pytest.fixture
@@ -43,9 +57,9 @@ def config(*queues: str, name: str = "kai-ledger", policies: bool = True) -> Eng
     return EngineConfig(scheduler_name=name, policies=(setting,) if policies else ())
 
 
-async def two_nodes(log: MemoryLog) -> Facts:
+async def two_nodes(log: EventLog, cluster: str = CLUSTER) -> Facts:
     """A small spot node, which is packed first, and a large one that stays."""
-    facts = Facts(log, CLUSTER)
+    facts = Facts(log, cluster)
     spot = node("spot", cpu=32, gpu=8, labels={"cloud.example/spot": "true"})
     await facts.append(
         ("node/spot", payloads.NodeObserved(spot)),
@@ -100,6 +114,12 @@ async def test_policy_goes_live_for_a_queue_then_for_all_and_back_with_an_event_
         [(SPOT_LAST.setting.digest, [])],
     ]
     assert policies[used[-1]] == []
+    digest = SPOT_LAST.setting.digest[:12]
+    assert [(one.policies, one.cycles > 0, one.left_out) for one in await policy_steps(log, CLUSTER)] == [
+        ((f"spot-last 1 ({digest}) for research",), True, {}),
+        ((f"spot-last 1 ({digest})",), True, {}),
+        ((), True, {}),
+    ]
 
 
 EACH_POINT = """
@@ -164,3 +184,74 @@ async def test_policy_of_each_point_decides_by_recorded_inputs_and_replays(tmp_p
     report = await replay_log(log, CLUSTER, policies=book)
     assert report.differences == []
     assert report.decisions >= 3
+
+
+#: Policies that fail, each in its own way; the first is the one that is refused before anything runs.
+SOCKET = "import socket\n"
+HOSTILE = {
+    "loops": "        while True:\n            pass\n",
+    "hoards": "        return np.empty(1 << 28, np.int64)\n",
+    "misshapen": "        return np.zeros(1, np.int64)\n",
+    "writes": "        nodes.used('nvidia.com/gpu')[:] = 0\n        return np.zeros(len(nodes), np.int64)\n",
+}
+FAILURES = {"loops": "TooSlow", "hoards": "TooMuchMemory", "misshapen": "WrongAnswer", "writes": "ChangedInput"}
+
+
+def write_hostile(folder: Path, *, head: str = "") -> Path:
+    """Write the policies, and settings that name them and one that is good."""
+    entries = [{"file": str(EXAMPLE)}]
+    for name, body in HOSTILE.items():
+        source = f"{head}import numpy as np\nfrom kaicore.policy import Policy\n\n\nclass Hostile(Policy):\n"
+        source += f'    name, version = "{name}", "1"\n\n    def score(self, nodes, work, facts):\n{body}'
+        (folder / f"{name}.py").write_text(source)
+        entries.append({"file": f"{name}.py"})
+    settings = folder / "settings.yaml"
+    settings.write_text(json.dumps({"policies": entries}))
+    return settings
+
+
+async def fetched(port: int, path: str) -> str:
+    def get() -> str:
+        with urlopen(f"http://127.0.0.1:{port}{path}") as answer:
+            return str(answer.read().decode())
+
+    return await asyncio.to_thread(get)
+
+
+async def test_hostile_policies_harm_nothing_in_the_service_and_a_replay_is_equal(
+    postgres_log: PostgresLog, database_url: str, nats_url: str, cluster_name: str, tmp_path: Path
+) -> None:
+    settings, port = write_hostile(tmp_path), free_port()
+    environment = os.environ | {
+        "KAI_DATABASE_URL": database_url,
+        "KAI_NATS_URL": nats_url,
+        "KAI_CLUSTER": cluster_name,
+        "KAI_SCHEDULER_CONFIG": str(settings),
+        "KAI_HTTP_PORT": str(port),
+    }
+    facts = await two_nodes(postgres_log, cluster_name)
+    await comes(facts, "first")
+    process = await spawned(
+        "kai_scheduler.main", environment=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    try:
+        assert await placed(postgres_log, cluster_name, 1) == {"first": "stays"}
+        await comes(facts, "second")
+        assert (await placed(postgres_log, cluster_name, 2))["second"] == "stays"
+        metrics, ready = await fetched(port, "/metrics"), await fetched(port, "/readyz")
+        assert process.returncode is None
+    finally:
+        process.kill()
+        await process.wait()
+    assert 'kai_cycle_left_out{shard="default",what="policy"} 4.0' in metrics
+    assert [name for name, why in FAILURES.items() if f"policy {name}: {why}" not in ready] == [], ready
+    events = await postgres_log.read(cluster_name, where=Filter(types=("CycleCompleted",)), limit=1000)
+    cycles = [one for event in events if isinstance(one := decode_payload(event), payloads.CycleCompleted)]
+    first, *_ = [{one.policy: one.why for one in cycle.policies_left_out} for cycle in cycles]
+    assert first == FAILURES
+    (step,) = await policy_steps(postgres_log, cluster_name)
+    assert step.left_out == dict.fromkeys(FAILURES, len(cycles))
+    report = await replay_log(postgres_log, cluster_name, policies=book_of([str(settings)]))
+    assert (report.cycles, report.differences) == (len(cycles), [])
+    with pytest.raises(ConfigurationError, match=r"loops\.py:1: may not import socket"):
+        read_shard_settings(write_hostile(tmp_path, head=SOCKET))

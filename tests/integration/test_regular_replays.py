@@ -1,13 +1,17 @@
 """The API replays by itself what was decided since the last time, and counts what comes out otherwise."""
 
 import asyncio
+from pathlib import Path
 
 import msgspec
 import pytest
-from kai_api.long_answers import LongAnswers, keep_replaying
+from kai_api.long_answers import LongAnswers, NoAnswer, Question, keep_replaying
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.payloads import PodPlaced
+from kaicore.runtime.policies import load_policy
 from prometheus_client import REGISTRY
 
 from tests.factory import pod
@@ -16,6 +20,8 @@ from tests.new_events import as_new
 from tests.workloads import OWNER, Workloads
 
 pytestmark = pytest.mark.timeout(120)
+
+EXAMPLE = Path(__file__).parents[2] / "examples/policies/spot_last.py"
 
 
 def history(cluster: str) -> tuple[Workloads, int]:
@@ -69,3 +75,27 @@ async def test_each_cycle_is_replayed_once_by_itself_and_a_difference_is_counted
         altered = await counted(cluster_name, replay_differences=1)
         assert (altered["replayed_cycles"], altered["replays_failed"]) == (2, 0)
         replaying.cancel()
+
+
+async def test_replay_by_the_api_runs_the_code_of_policies_and_without_it_names_the_digest(
+    postgres_log: EventLog, database_url: str, cluster_name: str
+) -> None:
+    loaded, made = load_policy(str(EXAMPLE)), Workloads(cluster_name)
+    made.policies = PolicyBook()
+    made.policies.add(loaded.kind, loaded.setting.digest)
+    made.add_node("spot", cpu=8, memory=32, labels={"cloud.example/spot": "true"})
+    made.add_node("stays", cpu=64, memory=256)
+    made.add_pod(pod("one", cpu=2, memory=4, owner=OWNER))
+    assert made.placed(made.cycle(EngineConfig(policies=(loaded.setting,)))) == {"one": "stays"}
+    await postgres_log.append(cluster_name, [Unit((as_new(event),)) for event in made.events])
+
+    async def replayed(policies: str) -> bytes:
+        answers = LongAnswers(database_url, at_once=1, most_s=60, forks=forks, policies=policies)
+        never = asyncio.get_running_loop().create_future()
+        return await answers.ask(Question.REPLAY, cluster_name, gone=never)
+
+    with Forks() as forks:
+        report = msgspec.json.decode(await replayed(str(EXAMPLE.parent)))
+        assert (report["cycles"], report["kinds"]) == (1, {})
+        with pytest.raises(NoAnswer, match=f"source {loaded.setting.digest[:12]}; its source is not here"):
+            await replayed("")

@@ -1,14 +1,22 @@
 """Answers about a shard with policies, by a process that has their code, and by one that has not."""
 
 import numpy as np
+import pytest
 from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.trial.dispatching.trials import TriedDispatch, try_dispatches
 from kaicore.policy import Facts, Flags, Ints, Nodes, Policy, Running, Work
+from kaicore.rules.deciding.forecast.start import NoForecast, StartForecast, forecast_starts
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+from kaicore.rules.hub.choosing import STARTS_NOW, WAITS
+from kaicore.rules.state.fork import fork
 
 from tests.factory import pod
-from tests.policies import WithPolicies
+from tests.groups import job
+from tests.past_runs import SECOND, PastRuns
+from tests.policies import WithPolicies, setting_of
 from tests.stored import stored
 from tests.workloads import OWNER
 
@@ -26,7 +34,8 @@ class NotOnSpot(Policy):
     node_labels = ("spot",)
 
     def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
-        return nodes.labels("spot") != "true"
+        allowed: Flags = nodes.labels("spot") != "true"
+        return allowed
 
 
 class Fails(NotOnSpot):
@@ -145,3 +154,43 @@ async def test_victim_chosen_by_a_policys_extra_cost_names_the_policy() -> None:
     made.decided()
     (eviction,) = (await why(made, "p0", made.book)).evictions
     assert "; policy keep-notebooks adds 0 to the cost, and 700 to that one" in eviction.choice
+
+
+def test_forecast_knows_the_nodes_that_a_policy_refuses() -> None:
+    made = PastRuns()
+    made.have_run("train", [300.0] * 20, cpu=1, gpu=8)
+    made.add_node("stays", cpu=64, gpu=8)
+    started_s = made.now // SECOND
+    one = made.add_pod(pod("train-100", cpu=1, gpu=8, owner=job(made, "train-100")))
+    made.cycle()
+    made.see(one, node_name="stays", phase="Running", start_time=started_s)
+    made.after(60)
+    made.add_node("spot", cpu=64, gpu=8, labels={"spot": "true"})
+    late = made.add_pod(pod("late", cpu=1, gpu=8))
+    config, book, key = EngineConfig(policies=(setting_of(NotOnSpot),)), PolicyBook(), made.state.pods[late.uid].group
+    book.add(NotOnSpot, config.policies[0].digest)
+
+    def start(policies: PolicyBook) -> StartForecast | NoForecast:
+        return forecast_starts(made.state, config, made.history(), [key], now=made.now, policies=policies)[key]
+
+    known, unknown = start(book), start(NO_POLICIES)
+    assert isinstance(known, StartForecast)
+    assert isinstance(unknown, StartForecast)
+    assert known.p50_us == pytest.approx(240 * SECOND, abs=12 * SECOND)
+    assert unknown.p50_us == 0
+
+
+def test_hub_offers_no_start_on_nodes_that_a_policy_refuses() -> None:
+    made = WithPolicies(NotOnSpot)
+    made.add_node("spot", cpu=64, gpu=8, labels={"spot": "true"})
+    made.add_pod(pod("other", cpu=1, gpu=1))
+    made.decided()
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "one", "namespace": "default"}}
+    spec = {"schedulerName": "kai-ledger", "containers": [{"name": "main", "image": "x"}]}
+    wanted = TriedDispatch("d", [manifest | {"spec": spec}], "", {})
+
+    def prospect(policies: PolicyBook) -> str:
+        offers, _ = try_dispatches(fork(made.state), [], [wanted], now=made.now, policies=policies)
+        return offers["d"].prospect
+
+    assert (prospect(made.book), prospect(NO_POLICIES)) == (WAITS, STARTS_NOW)

@@ -1,13 +1,16 @@
 """Policies as files and entry points: found, looked through before they run, checked, and recorded by their source."""
 
+import json
 from pathlib import Path
 
 import pytest
+from kai_cli.policies.check import check
+from kai_cli.policies.listing import list_policies
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.runtime.policies import load_policy
-from kaicore.runtime.shard_settings import read_shard_settings
+from kaicore.runtime.shard_settings import book_of, read_shard_settings
 
 SOURCE = """
 import numpy as np
@@ -84,3 +87,33 @@ def test_arguments_and_entry_points_that_do_not_exist_are_named(tmp_path: Path) 
     settings.write_text("policies:\n- {file: spot.py}\n- {file: spot.py}\n")
     with pytest.raises(ConfigurationError, match="is there twice"):
         read_shard_settings(settings)
+
+
+def install(folder: Path, name: str, module: str, source: str) -> None:
+    """Make a distribution as pip would leave it: a module, and a dist-info folder with its entry point."""
+    (folder / f"{module}.py").write_text(source)
+    info = folder / f"{module}-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(f"[kai_ledger.policies]\n{name} = {module}:SpotLast\n")
+
+
+def test_policy_of_a_package_is_found_by_its_entry_point_listed_checked_and_named_in_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, "house-rule", "house_policies", SOURCE)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert list_policies(output="json") == 0
+    (installed,) = json.loads(capsys.readouterr().out)["installed"]
+    assert (installed["name"], installed["version"], installed["points"]) == ("spot-last", "2", ["score"])
+    assert check("house-rule", clusters=6) == 0
+    assert "policy spot-last 2 (house-rule, digest" in capsys.readouterr().out
+    settings, book = tmp_path / "settings.yaml", PolicyBook()
+    settings.write_text("policies:\n- {name: house-rule, arguments: {weight: 7}}\n")
+    config = read_shard_settings(settings, book)
+    assert [(one.name, one.arguments) for one in config.policies] == [("spot-last", {"weight": 7})]
+    assert installed["digest"] == config.policies[0].digest
+    assert book_of(["house-rule"]).known(config.policies) == config.policies
+    install(tmp_path, "reads-a-socket", "hostile_policies", f"import socket\n{SOURCE}")
+    with pytest.raises(ConfigurationError, match=r"hostile_policies\.py:1: may not import socket"):
+        load_policy("reads-a-socket")

@@ -175,8 +175,7 @@ class ApiSettings(LogSettings, ProxySettings):
     )
     policies: str = Field(
         "",
-        description="the code of the shards' policies, for explanations and replays: files, folders of files, entry "
-        "points or shards' settings, with commas between them (docs/how-to/write-a-policy.md)",
+        description="the code of policies: files, folders, entry points or shards' settings, with commas between them",
     )
     access_file: Path | None = Field(None, description="YAML file of hashed keys with their scopes")
     anonymous: Anonymous = Field("no", description="who may ask without a key: no (nobody), loopback or anywhere")

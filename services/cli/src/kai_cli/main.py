@@ -143,6 +143,9 @@ _COMMANDS = {
     "policy check = policies.check:check": (
         "Try a policy on generated clusters: right and equal answers, in any order of nodes, in time; exit 1 if not."
     ),
+    "policy history = policies.history:history": (
+        "Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed."
+    ),
     "policy try = policies.trying:try_policy": (
         "Simulate history again with a policy and without it: GPUs, waits by queue and size, who wins, who loses."
     ),

@@ -170,8 +170,7 @@ class HubSettings(FeedSettings, TlsSettings, ProxySettings, HubOptions):
     )
     policies: str = Field(
         "",
-        description="the code of the clusters' policies, for trials of dispatches: files, folders of files, entry "
-        "points or shards' settings, with commas between them; without it trials leave policies out",
+        description="the code of policies, as for kai-api; trials leave out those without",
     )
 
 

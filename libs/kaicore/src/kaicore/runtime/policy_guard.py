@@ -71,6 +71,8 @@ class TimeAndMemory:
         #: By policy, what it has used of this cycle's budget, and until when it is not run.
         self._used_s: dict[str, float] = {}
         self._rests_until_s: dict[str, float] = {}
+        #: Policies that rest for the memory that they asked for.
+        self._hoarders: set[str] = set()
         self._lock = threading.Lock()
         #: One call at a time: a process has one bound of memory, and the API answers in several threads.
         self._turn = threading.Lock()
@@ -87,7 +89,7 @@ class TimeAndMemory:
 
         Raises:
             PolicyOverran: it took longer than its budget of the cycle, or did so lately.
-            MemoryError: it asked for more memory than its bound.
+            MemoryError: it asked for more memory than its bound, or did so lately.
         """
         with self._turn:
             return self._run(policy, call)
@@ -95,7 +97,10 @@ class TimeAndMemory:
     def _run(self, policy: str, call: Callable[[], _Answer]) -> _Answer:
         began_s = self._monotonic()
         if began_s < self._rests_until_s.get(policy, 0.0):
+            if policy in self._hoarders:
+                raise MemoryError("asked for too much memory lately, and is not asked for a while")
             raise PolicyOverran("took too long lately, and is not asked for a while")
+        self._hoarders.discard(policy)
         left_s = self._budget_s - self._used_s.get(policy, 0.0)
         clock = time.pthread_getcpuclockid(threading.get_ident())
         began_cpu_s = time.clock_gettime(clock)
@@ -112,6 +117,7 @@ class TimeAndMemory:
             self._rests_until_s[policy] = self._monotonic() + self._rest_s
             raise PolicyOverran(f"took longer than {self._budget_s:g} s") from None
         except MemoryError:
+            self._hoarders.add(policy)
             self._rests_until_s[policy] = self._monotonic() + self._rest_s
             raise
         finally:

@@ -181,7 +181,7 @@ def _policy_text(row: PolicyRow) -> str:
     queues = ", ".join(row.queues) or "all queues"
     again = ", asked again after charges" if row.live else ""
     lines = [
-        f"{row.name} {row.version}: {row.meaning}",
+        f"{row.name} {row.version}" + (f": {row.meaning}" if row.meaning else ""),
         f"  {', '.join(row.points)}{again}; for {queues}; digest {row.digest[:12]}",
     ]
     if row.arguments:

@@ -56,6 +56,7 @@ from kaicore.rules.deciding.why import (
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.queue import BoundReason
 from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
@@ -364,18 +365,23 @@ def why_pod(
         evictions=evictions(state, evidence),
         rejections=rejections(state, evidence.story),
         timeline=steps,
-        story=[
-            StoryAnswer(
-                position=line.position,
-                recorded_at=time_text(line.recorded_at),
-                text=f"not decided by a cycle, though the event says so: {line.text}"
-                if line.position == forged
-                else line.text,
-            )
-            for line in story_of(own)
-        ],
+        story=_story(own, forged),
         **waits,
     )
+
+
+def _story(own: Sequence[Event], forged: int) -> list[StoryAnswer]:
+    """Return the story of a pod; the event at position `forged` says falsely that a cycle decided it."""
+    return [
+        StoryAnswer(
+            position=line.position,
+            recorded_at=time_text(line.recorded_at),
+            text=f"not decided by a cycle, though the event says so: {line.text}"
+            if line.position == forged
+            else line.text,
+        )
+        for line in story_of(list(own))
+    ]
 
 
 def _asked(

@@ -101,17 +101,15 @@ def submit(
         now=time_text(copied.now),
         problems=submitted.problems,
         warnings=[*submitted.warnings, *_policies_left_out(recorded, config)],
-        others_placed=[
-            SubmittedPod(
-                namespace=one.namespace,
-                name=one.name,
-                status=pod_status(state.pods[one.uid]),
-                node=one.node,
-                zones=pod_zones(state.pods[one.uid]),
-            )
-            for one in earlier
-        ],
+        others_placed=[_placed(state.pods[one.uid], one.node) for one in earlier],
         groups=sorted(answers, key=lambda group: (group.namespace, group.name, group.kind)),
+    )
+
+
+def _placed(entry: PodEntry, node: str) -> SubmittedPod:
+    pod = entry.pod
+    return SubmittedPod(
+        namespace=pod.namespace, name=pod.name, status=pod_status(entry), node=node, zones=pod_zones(entry)
     )
 
 
