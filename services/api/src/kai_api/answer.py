@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import msgspec
+from kaicore.analysis.hours.report import ReportQuestion, usage_report
 from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.replay import audit_answer, audit_log, replay_answer, replay_log
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
@@ -50,6 +51,8 @@ async def _answer(question: Question, cluster: str, options: Mapping[str, str]) 
                 return await _what_if(log, cluster, options["question"])
             case Question.SHADOW:
                 return await _shadow(log, cluster, options)
+            case Question.REPORT:
+                return await usage_report(log, cluster, msgspec.json.decode(options["question"], type=ReportQuestion))
 
 
 async def _what_if(log: EventLog, cluster: str, question: str) -> HistoryComparison:

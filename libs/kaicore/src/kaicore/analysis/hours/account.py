@@ -50,8 +50,8 @@ _MINUTE_US = 60_000_000
 _PARTS = 32
 
 
-class Owner(NamedTuple):
-    """Who holds something.
+class HourOwner(NamedTuple):
+    """A holder, as reports know it.
 
     Attributes:
         team: the topmost queue above the pod's own, or that itself.
@@ -71,7 +71,7 @@ class Owner(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """What an owner held in a period, by resource, times microseconds; `waits` are microseconds each."""
+    """The amounts that an owner held in a period, by resource, times microseconds; `waits` are microseconds each."""
 
     held: list[int] = field(default_factory=lambda: [0, 0, 0])
     borrowed: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -82,8 +82,8 @@ class Held:
 
 
 @dataclass(slots=True)
-class Capacity:
-    """What nodes with one model of GPUs had in a period, by resource, times microseconds.
+class ModelCapacity:
+    """The amounts that nodes with one model of GPUs had in a period, by resource, times microseconds.
 
     Attributes:
         capacity: all of it: held, out of service, or else free.
@@ -110,8 +110,8 @@ class Period:
     month: str
     begin: int
     end: int = 0
-    owners: dict[Owner, Held] = field(default_factory=dict)
-    models: dict[str, Capacity] = field(default_factory=dict)
+    owners: dict[HourOwner, Held] = field(default_factory=dict)
+    models: dict[str, ModelCapacity] = field(default_factory=dict)
 
 
 def month_of(at: int) -> str:
@@ -161,9 +161,9 @@ class _Use:
 
 @dataclass(slots=True)
 class _Holding:
-    """What a pod holds from `since` on."""
+    """A pod's amounts from `since` on."""
 
-    owner: Owner
+    owner: HourOwner
     row: Held
     node: str
     amounts: Triple
@@ -382,7 +382,7 @@ class Account:
                     row.borrowed[resource] += amount * part >> _PARTS
             holding.lent = (use.lent[0], use.lent[1], use.lent[2])
 
-    def _owner(self, entry: PodEntry) -> Owner:
+    def _owner(self, entry: PodEntry) -> HourOwner:
         pod = entry.pod
         name, namespace = self.state.queue_of(entry)
         number = self._tree.find(name, namespace=namespace) if self._is_ours(entry) else None
@@ -392,9 +392,9 @@ class Account:
         user = next((pod.labels[name] for name in USER_LABELS if name in pod.labels), "")
         node = self._nodes.get(entry.node)
         labels = tuple(pod.labels.get(name, "") for name in self._labels)
-        return Owner(team, queue, pod.namespace, user, "" if node is None else node.model, labels)
+        return HourOwner(team, queue, pod.namespace, user, "" if node is None else node.model, labels)
 
-    def _row(self, owner: Owner) -> Held:
+    def _row(self, owner: HourOwner) -> Held:
         rows = self.periods[-1].owners
         row = rows.get(owner)
         if row is None:
@@ -517,7 +517,7 @@ class Account:
         if not (passed := self._now - sums.since):
             return
         sums.since = self._now
-        counted = self.periods[-1].models.setdefault(model, Capacity())
+        counted = self.periods[-1].models.setdefault(model, ModelCapacity())
         for resource in _ALL:
             counted.capacity[resource] += sums.capacity[resource] * passed
             counted.held[resource] += sums.held[resource] * passed
