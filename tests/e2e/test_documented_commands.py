@@ -71,6 +71,8 @@ MEANINGS = (
     (r"(?<=export )FILE|(?<=import log )FILE|(?<=--file )FILE", "prod.log.gz"),
     (r"(?<=--html )FILE", "report.html"),
     # They decide anew all that was decided since.
+    (r"(?<=report )--month 2026-11 --by team --prices prices\.csv", "--by team --prices prices.csv"),
+    (r"(?<=report )--from -7d", "--from -1h"),
     (r"(?<=spot_last\.py )--from -7d", "--from 1 --to 200"),
     (r"(?<=what-if policies )--from -168h", "--from 1 --to 200"),
     (r"(?<=what-if history )--from -10m", "--from 1 --to 200"),
@@ -334,6 +336,7 @@ def demonstration() -> Iterator[Shell]:
         (here / "train.yaml").write_text(train)
         autoscaling = (ROOT / "docs/how-to/autoscaling.md").read_text()
         (here / "settings.yaml").write_text(autoscaling.partition("```yaml\n")[2].partition("```")[0])
+        (here / "prices.csv").write_text("model,price\n*,2\n")
         policy = (ROOT / "docs/how-to/write-a-policy.md").read_text()
         (here / "spot_last.py").write_text(policy.partition("```python\n")[2].partition("```")[0])
         (here / "trial.yaml").write_text(policy.partition("```yaml\n")[2].partition("```")[0])

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from kai_api.long_answers import LongAnswers
 from kai_api.main import make_app
+from kai_cli.history.report import show
 from kai_cli.sources.source import AnswerSource
 from kai_cli.trials.shadow_report import report
 from kaicore.analysis.ask.queries import Inquiry
@@ -329,3 +330,21 @@ async def test_a_shadows_report_is_answered_with_and_without_the_simulated_windo
     assert "default-scheduler bound 1 pods; the shadow: 1 same node" in capsys.readouterr().out
     assert "<svg" in await api.get(f"{path}?format=html")
     assert "shows the simulated window" in (await api.get(f"{path}?format=html&simulate=no", status=400))["error"]
+
+
+async def test_a_report_of_hours_is_answered_and_the_command_prints_it(
+    api: Api, cluster_name: str, postgres_log: EventLog, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = f"/v1/clusters/{cluster_name}/report"
+    facts = Facts(postgres_log, cluster_name, "hours")
+    await facts.append(seen("holder", cpu=2, gpu=1, node="n0"))
+    await asyncio.sleep(0.01)
+    await facts.append(seen("later", cpu=1))
+    answer = await api.get(f"{path}?by=namespace&price=*=3.6e6")
+    assert answer["owners"][0]["gpu"]["held"] > 0
+    assert answer["owners"][0]["cost"] >= 10, "a thousandth of a second costs one"
+    source = AnswerSource(cluster=cluster_name, api_url=api.url)
+    assert await asyncio.to_thread(show, by="namespace", source=source) == 0
+    assert f"cluster {cluster_name}: " in capsys.readouterr().out
+    assert "distinguished by" in (await api.get(f"{path}?by=colour", status=400))["error"]
+    assert "nothing of that time" in (await api.get(f"{path}?month=2020-01", status=400))["error"]

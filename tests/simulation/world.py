@@ -65,6 +65,7 @@ class Outcome:
         faults: how many calls did not go well and how many faults struck, by kind.
         seconds: of the simulation.
         steps: that the first process of each role had run when all was healed: nothing is killed later.
+        logs: of the clusters.
     """
 
     violations: list[str]
@@ -74,6 +75,7 @@ class Outcome:
     faults: Counter[str]
     seconds: float
     steps: dict[str, int]
+    logs: dict[str, list[Event]]
 
 
 @dataclass(slots=True)
@@ -145,7 +147,8 @@ class World:
             counts += Counter(site.checker.counts) + Counter(rejected=len(site.rejected))
             violations += site.checker.violations
         digest = sha256(text.encode()).hexdigest()
-        return Outcome(violations, digest, self.trace, counts, self.faults, self.loop.time(), self._steps)
+        logs = {site.cluster: self.log.events(site.cluster) for site in self.sites}
+        return Outcome(violations, digest, self.trace, counts, self.faults, self.loop.time(), self._steps, logs)
 
     def wrong(self, what: str) -> None:
         """Hold something against the code that is of no cluster alone."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import msgspec
+from kaicore.analysis.hours.report import ReportQuestion, usage_report
 from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.replay import audit_answer, audit_log, replay_answer, replay_log
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
@@ -56,6 +57,8 @@ async def _answer(question: Question, cluster: str, options: Mapping[str, str]) 
                 return await _what_if(log, cluster, options["question"], policies)
             case Question.SHADOW:
                 return await _shadow(log, cluster, options, policies)
+            case Question.REPORT:
+                return await usage_report(log, cluster, msgspec.json.decode(options["question"], type=ReportQuestion))
 
 
 async def _what_if(log: EventLog, cluster: str, question: str, policies: PolicyBook) -> HistoryComparison:

@@ -42,6 +42,7 @@ class Question(StrEnum):
     CALIBRATION = "calibration"
     WHAT_IF = "what-if"
     SHADOW = "shadow"
+    REPORT = "report"
 
 
 class Failure(msgspec.Struct, frozen=True):

@@ -34,6 +34,7 @@ from kaicore.analysis.ask.projections.questions import (
 )
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.analysis.replay.replay import cycle_range
 from kaicore.analysis.trial import shadow
@@ -279,6 +280,23 @@ def make_long_router(  # long: a route each
         options = {"scheduler": scheduler, "from": since, "to": until, "simulate": "yes" if simulate else None}
         response = await ask(Question.SHADOW, cluster, request, options)
         return as_shadow_page(response) if format == "html" and response.status_code == 200 else response
+
+    @router.get("/v1/clusters/{cluster}/report")
+    async def report(
+        cluster: str,
+        request: Request,
+        *,
+        by: Annotated[str, Query(description="team, user, namespace, queue, model, or label:KEY")] = "queue",
+        month: Annotated[str, Query(description="by UTC, such as 2026-11")] = "",
+        since: _From = None,
+        until: _To = None,
+        price: Annotated[list[str] | None, Query(description="of a GPU-hour: MODEL=AMOUNT; `*` for others")] = None,
+    ) -> UsageReport | Response:
+        """Say who held how many GPU-hours, by right or borrowed, and what there was besides."""
+        prices = read_prices([(model, amount) for model, _, amount in (one.rpartition("=") for one in price or [])])
+        question = ReportQuestion(by, month, since or "", until or "", prices)
+        question.check()
+        return await ask(Question.REPORT, cluster, request, {"question": msgspec.json.encode(question).decode()})
 
     @router.get("/v1/clusters/{cluster}/calibration")
     async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:

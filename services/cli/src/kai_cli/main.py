@@ -89,6 +89,9 @@ _COMMANDS = {
         "Print an address at which a browser is logged in to the API: once, within a day."
     ),
     "logs = running.service_logs:logs": "Print what a service said.",
+    "report show = history.report:show": (
+        "Say who held how many GPU-hours, by right or borrowed, and what of them was idle or lost."
+    ),
     "replay = history.replaying:replay": (
         "Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference."
     ),
@@ -206,6 +209,7 @@ _PARENTS = {
     "audit": "Check the log itself, and ask who decided what.",
     "shadow": "What a shadow of another scheduler decided (`kai up --shadow`).",
     "what-if": "What would come of it if something were different.",
+    "report": "GPU-hours: who held them, and what became of them.",
     "policy": "Policies of your own: what decides, checked and tried before it does.",
     "import": "Take a log that was exported into a database; turn traces into manifests.",
     "topology": "Network topologies: which nodes are close, and what is free there.",
@@ -215,7 +219,7 @@ _PARENTS = {
 }
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
-    _ASK: "get why state diff status dashboard logs replay audit shadow what-if policy topology mcp",
+    _ASK: "get why state diff report status dashboard logs replay audit shadow what-if policy topology mcp",
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
 }
@@ -240,7 +244,7 @@ _with_commands()
 
 
 #: What a command does where it is not said: `kai topology` shows them, `kai what-if --from …` asks of history.
-_USUAL = {"topology": "show", "what-if": "history"}
+_USUAL = {"report": "show", "topology": "show", "what-if": "history"}
 
 
 def _has_subcommand(arguments: list[str]) -> bool:

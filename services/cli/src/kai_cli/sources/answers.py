@@ -6,7 +6,7 @@ Nothing that folding needs is imported before it is clear that there is no API: 
 import asyncio
 import sys
 import urllib.parse
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -108,6 +108,12 @@ class ApiAnswers:
         where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/shadow-report"
         query = urllib.parse.urlencode({name: value for name, value in asked.items() if value})
         return await asyncio.to_thread(request_api, f"{where}?{query}", self._token, answer_s=LONG_ANSWER_S)
+
+    async def usage_report(self, cluster: str, asked: Sequence[tuple[str, str]]) -> bytes:
+        """Return who held how many GPU-hours, as JSON; `asked` is the question's query."""
+        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/report"
+        url = f"{where}?{urllib.parse.urlencode(asked)}"
+        return await asyncio.to_thread(request_api, url, self._token, answer_s=LONG_ANSWER_S)
 
     async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> bytes:
         """Return when what waits is likely to start, as JSON."""

@@ -52,7 +52,7 @@ SHARED_IN = frozenset({"gpu", GPU})
 #: On a node: the memory of each of its GPUs in MiB; in bytes where it is that large, as an older feature discovery did.
 GPU_MEMORY_LABEL = "nvidia.com/gpu.memory"
 #: On a node: the model of its GPUs; with the profile where MIG devices stand for them, as `A100-SXM4-40GB-MIG-1g.5gb`.
-_GPU_PRODUCT_LABEL, _MIG = "nvidia.com/gpu.product", "-MIG-"
+GPU_PRODUCT_LABEL, _MIG = "nvidia.com/gpu.product", "-MIG-"
 #: In the place of the memory of a node's GPUs: no pod has a part of them.
 NOT_SHARED = -1
 _MIB = 1 << 20
@@ -171,7 +171,7 @@ def in_thousandths(amounts: Mapping[str, int], memory: int = 0) -> dict[str, int
 
 def has_mig_devices(labels: Mapping[str, str]) -> bool:
     """Tell whether what a node offers as GPUs are MIG devices (`mig.strategy` single), which are shared no further."""
-    return _MIG in labels.get(_GPU_PRODUCT_LABEL, "")
+    return _MIG in labels.get(GPU_PRODUCT_LABEL, "")
 
 
 def gpus_text(milli: int) -> str:

@@ -129,6 +129,28 @@ def gpus_held(state: FleetView) -> tuple[Ints, Ints]:
     return total, np.clip(used - shared.free.sum(axis=1) - shared.shut + shared.unheld, 0, total)
 
 
+def gpus_of_node(columns: NodeColumns, row: int) -> int:
+    """Return the GPUs that a node offers, in thousandths."""
+    return int(_gpus(columns.allocatable[row], columns.resources)) * WHOLE
+
+
+def gpus_of_pod(state: FleetView, entry: PodEntry) -> int:
+    """Return what a pod holds of GPUs, in thousandths, with parts; reservation pods hold nothing themselves."""
+    if not entry.charged or state.shared_gpus.is_reservation(entry.pod.uid):
+        return 0
+    return gpus_of(entry.requests) * WHOLE + sum(part.milli for part in entry.gpus)
+
+
+def gpus_shut(state: FleetView, node: str) -> int:
+    """Return what pods do not hold of a node's shared GPUs that give no more parts, in thousandths."""
+    gpus, shut = state.columns.gpus, 0
+    for name, group in state.shared_gpus.groups.items():
+        holder = state.pods.get(group.uid)
+        if group.opened.node == node and holder is not None and holder.charged and not gpus.is_offered(name):
+            shut += max(0, WHOLE - gpus.used(name))
+    return shut
+
+
 @dataclass(frozen=True, slots=True)
 class _SharedColumns:
     """GPUs that are opened for sharing by row, in thousandths.
@@ -204,9 +226,7 @@ def use_per_gpu(state: FleetView) -> Amounts:
     """
     weights: dict[tuple[int, int], int] = {}
     for entry in state.pods.values():
-        if not entry.charged or state.shared_gpus.is_reservation(entry.pod.uid):
-            continue
-        if milli := gpus_of(entry.requests) * WHOLE + sum(part.milli for part in entry.gpus):
+        if milli := gpus_of_pod(state, entry):
             each = (entry.requests.get(CPU, 0) * WHOLE // milli, entry.requests.get(MEMORY, 0) * WHOLE // milli)
             weights[each] = weights.get(each, 0) + milli
     if not weights:

@@ -67,11 +67,16 @@ class PodStory(PodLife):
         return max(self.ended_at - began, 0) if began and self.ended_at else 0
 
     @property
-    def lost_gpu_us(self) -> float:
-        """Work that its eviction lost: since its last checkpoint, or since it ran, microseconds times its GPUs."""
-        if self.end is not StoryEnd.EVICTED or not self.running_at:
+    def unsaved_us(self) -> int:
+        """The time from its last checkpoint, or from its start, to its end; 0 if it has not run or not ended."""
+        if not self.running_at or not self.ended_at:
             return 0
-        return self.gpus * max(self.ended_at - self.running_at - max(self.checkpoints_us, default=0), 0)
+        return max(self.ended_at - self.running_at - max(self.checkpoints_us, default=0), 0)
+
+    @property
+    def lost_gpu_us(self) -> float:
+        """Work that its eviction lost, microseconds times its GPUs."""
+        return self.gpus * self.unsaved_us if self.end is StoryEnd.EVICTED else 0
 
 
 class PodStories:

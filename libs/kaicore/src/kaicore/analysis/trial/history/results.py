@@ -348,7 +348,7 @@ def result_of(
         preemptions=_ended(every, StoryEnd.EVICTED),
         lost=_ended(every, StoryEnd.LOST),
         lost_gpu_hours=sum(story.lost_gpu_us for story in every) / 3.6e9,
-        waits=_waits(waits),
+        waits=waits_of(waits),
         allocation_rate=mean(samples, allocation_rate, end=end),
         allocation_rate_most=max(rates, default=0.0),
         occupancy=occupancy(samples, end=end),
@@ -371,7 +371,8 @@ def _wait(work: _Work, end: int) -> float:
     return max((work.started_at or end) - work.created_at, 0) / 1e6
 
 
-def _waits(seconds: Sequence[float]) -> Waits:
+def waits_of(seconds: Sequence[float]) -> Waits:
+    """Return waiting times, in seconds, in figures."""
     p50, p90, p99 = (quantile(seconds, share) for share in (0.5, 0.9, 0.99))
     return Waits(count=len(seconds), p50=p50, p90=p90, p99=p99)
 
@@ -391,7 +392,7 @@ def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueRes
         finished=_ended(every, StoryEnd.FINISHED),
         rejections=_ended(every, StoryEnd.REJECTED),
         preemptions=_ended(every, StoryEnd.EVICTED),
-        waits=_waits([_wait(work, end) for work in waited]),
+        waits=waits_of([_wait(work, end) for work in waited]),
         gpu_hours=ran / 3.6e9,
     )
 
@@ -411,7 +412,9 @@ def _by_size(works: Sequence[_Work], end: int) -> tuple[SizeResult, ...]:
         by_size[size_name(sum(work.stories[0].gpus for work in job))].append(max(started - began, 0) / 1e6)
     names = [size_name(size) for size in SIZES]
     return tuple(
-        SizeResult(gpus=name, jobs=len(by_size[name]), waits=_waits(by_size[name])) for name in names if name in by_size
+        SizeResult(gpus=name, jobs=len(by_size[name]), waits=waits_of(by_size[name]))
+        for name in names
+        if name in by_size
     )
 
 

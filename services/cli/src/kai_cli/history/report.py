@@ -1,0 +1,156 @@
+"""`kai report`: GPU-hours by who held them, by right or borrowed, and what there was besides: docs/how-to/report.md."""
+
+import asyncio
+import csv
+import io
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+from cyclopts import Parameter
+from kaicore.analysis.hours.report import (
+    CapacityHours,
+    OwnerRow,
+    ReportQuestion,
+    UsageReport,
+    read_prices,
+    usage_report,
+)
+from kaicore.errors import ConfigurationError
+from kaicore.ledger.log.seals.anchors import read_file
+from kaicore.rules.hub.hub_state import without_hub
+
+from kai_cli.output import Progress, print_data, table
+from kai_cli.sources.answers import ApiAnswers
+from kai_cli.sources.current_cluster import one_cluster
+from kai_cli.sources.log_access import open_log
+from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
+
+ReportOutput = Annotated[
+    Literal["table", "json", "yaml", "csv"], Parameter(name=["--output", "-o"], help="table, json, yaml or csv.")
+]
+
+
+def show(
+    *,
+    by: str = "queue",
+    month: str = "",
+    since: FromFlag = "",
+    until: ToFlag = "",
+    prices: Path | None = None,
+    source: SourceFlags | None = None,
+    output: ReportOutput = "table",
+) -> int:
+    """Say who held how many GPU-hours, by right or borrowed, and what of them was idle or lost.
+
+    Args:
+        by: team, user, namespace, queue, model, or label:KEY of pods.
+        month: a month, by UTC, such as 2026-11.
+        since: where it begins: a position, a time, or a time before the log's end, such as -7d; by default where the
+            log begins.
+        until: where it ends; by default where the log ends.
+        prices: a CSV file with lines MODEL,PRICE of a GPU-hour; the model * is for all others.
+    """
+    question = ReportQuestion(by, month, since, until, {} if prices is None else read_prices(_pairs(prices)))
+    question.check()
+    answer = asyncio.run(_report(source or AnswerSource(), question))
+    if answer.unpriced:
+        models = ", ".join(model or "GPUs without a model" for model in answer.unpriced)
+        sys.stderr.write(f"kai: warning: no price for {models}: what held them has no cost\n")
+    match output:
+        case "table":
+            print(report_text(answer))
+        case "csv":
+            print(report_csv(answer), end="")
+        case _:
+            print_data(answer, output)
+    return 0
+
+
+def _pairs(path: Path) -> list[tuple[str, str]]:
+    """Return the lines of a file of prices; a head is passed over.
+
+    Raises:
+        ConfigurationError: a line has not two fields.
+    """
+    pairs: list[tuple[str, str]] = []
+    for number, line in enumerate(csv.reader(read_file(path).decode(errors="replace").splitlines()), start=1):
+        if not line or (number == 1 and line[0].strip().lower() == "model"):
+            continue
+        if len(line) != 2:
+            raise ConfigurationError(f"{path}: line {number}: is not MODEL,PRICE")
+        pairs.append((line[0].strip(), line[1]))
+    return pairs
+
+
+async def _report(source: AnswerSource, question: ReportQuestion) -> UsageReport:
+    if source.api_named:
+        api = ApiAnswers(source.api() or "", source.api_token())
+        cluster = one_cluster(source, [row.name for row in await api.clusters()])
+        asked = {"by": question.by, "month": question.month, "from": question.since, "to": question.until}
+        prices = [("price", f"{model}={price}") for model, price in question.prices.items()]
+        body = await api.usage_report(cluster, [*((name, value) for name, value in asked.items() if value), *prices])
+        return msgspec.json.decode(body, type=UsageReport)
+    async with open_log(source) as log:
+        cluster = one_cluster(source, without_hub(await log.clusters()))
+        with Progress("counting") as progress:
+            return await usage_report(log, cluster, question, progress=progress)
+
+
+def report_text(answer: UsageReport) -> str:
+    """Return the report for people."""
+    with_cost = any(row.cost is not None for row in answer.owners)
+    head = ("MONTH", answer.by.removeprefix("label:").upper(), "GPU-HOURS", "BY RIGHT", "BORROWED", "IDLE", "EVICTED")
+    head = (*head, "FAILED", "CPU-HOURS", "GIB-HOURS", "WAITED", "P50", "P99", *(("COST",) if with_cost else ()))
+    rows = [_owner_cells(row, with_cost=with_cost) for row in answer.owners]
+    parts = [f"cluster {answer.cluster}: {answer.begin} to {answer.end}, up to position {answer.position}"]
+    parts.append(table(head, rows) if rows else "nothing was held")
+    models = [
+        (row.month, row.model or "-", kind, *_capacity_cells(hours))
+        for row in answer.models
+        for kind, hours in (("GPU", row.gpu), ("CPU", row.cpu), ("memory, GiB", row.memory))
+        if hours.capacity
+    ]
+    capacity_head = ("MONTH", "MODEL", "HOURS OF", "CAPACITY", "HELD", "FREE", "OF IT STRANDED", "OUT OF SERVICE")
+    if models:
+        parts.append(table(capacity_head, models))
+    return "\n\n".join(parts)
+
+
+def _owner_cells(row: OwnerRow, *, with_cost: bool) -> list[str]:
+    gpu = row.gpu
+    hours = (gpu.held, gpu.by_right, gpu.borrowed, gpu.idle, gpu.evicted, gpu.failed, row.cpu.held, row.memory.held)
+    waits = [_seconds(row.waits.p50), _seconds(row.waits.p99)]
+    cost = ["-" if row.cost is None else f"{row.cost:,.2f}"] if with_cost else []
+    return [row.month, row.name or "-", *map(_hours, hours), str(row.waits.count), *waits, *cost]
+
+
+def _capacity_cells(hours: CapacityHours) -> list[str]:
+    figures = (hours.capacity, hours.held, hours.free, hours.stranded, hours.out_of_service)
+    return [_hours(figure) for figure in figures]
+
+
+def _hours(hours: float) -> str:
+    return f"{hours:,.2f}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:,.0f} s"
+
+
+def report_csv(answer: UsageReport) -> str:
+    """Return what owners held as CSV, with hours in full."""
+    text = io.StringIO()
+    kinds = [(kind, name) for kind in ("gpu", "cpu", "memory") for name in _FIGURES]
+    writer = csv.writer(text, lineterminator="\n")
+    figures = [f"{kind}_{name}{'_gib' if kind == 'memory' else ''}_hours" for kind, name in kinds]
+    writer.writerow(["month", answer.by, *figures, "waited", "wait_p50_s", "wait_p99_s", "cost"])
+    for row in answer.owners:
+        hours: Sequence[float] = [getattr(getattr(row, kind), name) for kind, name in kinds]
+        writer.writerow([row.month, row.name, *hours, row.waits.count, row.waits.p50, row.waits.p99, row.cost])
+    return text.getvalue()
+
+
+_FIGURES = ("held", "by_right", "borrowed", "idle", "evicted", "failed")

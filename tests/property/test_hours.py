@@ -1,0 +1,102 @@
+"""The account of hours adds up at every moment, whatever happens to a cluster."""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import pytest
+from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_pod
+from kaicore.analysis.hours.account import Account, Period
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.quantity import CPU, MEMORY
+from kaicore.rules.state.cluster_state import ClusterState
+
+from tests.simulation.plan import plan_of, with_shares
+from tests.simulation.world import run
+from tests.virtual_storm import VirtualStorm, blow, lenient
+
+_SEEDS = [1, 4, 8]
+
+
+def _counted(events: Sequence[Event], *, parts: Sequence[int] = ()) -> list[Period]:
+    """The account of a log, one after the other of parts that begin at these positions with a state."""
+    state, periods = ClusterState(events[0].cluster), []
+    account = Account(state, events[0].recorded_at)
+    for event in events:
+        account.advance(event.recorded_at)
+        if event.position in parts:
+            periods += account.finish()
+            account = Account(state, event.recorded_at)
+        state.fold(event)
+        account.take(event)
+    return [*periods, *account.finish()]
+
+
+def _moment_by_moment(events: Sequence[Event]) -> Counter[str]:
+    """The same sums, made of the state of each moment alone."""
+    state, sums = ClusterState(events[0].cluster), Counter[str]()
+    for event, after in zip(events, [*events[1:], events[-1]], strict=True):
+        state.fold(event)
+        passed = after.recorded_at - event.recorded_at
+        if not passed:
+            continue
+        columns, rows = gpu_columns(state), state.columns.rows
+        held = Counter[str]()
+        for entry in state.pods.values():
+            if entry.charged:
+                held[entry.node] += gpus_of_pod(state, entry)
+                sums["cpu"] += entry.requests.get(CPU, 0) * passed
+                sums["memory"] += entry.requests.get(MEMORY, 0) * passed
+        for node in rows.keys() | held.keys():
+            offers = int(columns.total[rows[node]]) if node in rows else 0
+            sums["held"] += held[node] * passed
+            sums["capacity"] += max(offers, held[node]) * passed
+        sums["free"] += int(columns.free.sum() + columns.stranded.sum()) * passed
+    return sums
+
+
+def _sums(periods: Sequence[Period]) -> Counter[str]:
+    sums = Counter[str]()
+    for period in periods:
+        for model in period.models.values():
+            sums["capacity"] += model.capacity[0]
+            sums["held"] += model.held[0]
+            sums["free"] += model.capacity[0] - model.held[0] - model.out[0]
+            sums["cpu"] += model.held[1]
+            sums["memory"] += model.held[2]
+    return sums
+
+
+def _check(events: Sequence[Event]) -> None:
+    periods = _counted(events)
+    assert _sums(periods) == _moment_by_moment(events)
+    for period in periods:
+        for resource in range(3):
+            owners, models = period.owners.values(), period.models.values()
+            held = sum(owner.held[resource] for owner in owners)
+            assert held == sum(model.held[resource] for model in models), "by owner and by model alike"
+            for owner in owners:
+                assert 0 <= owner.borrowed[resource] <= owner.held[resource]
+                assert 0 <= owner.idle[resource] <= owner.held[resource]
+            for model in models:
+                free = model.capacity[resource] - model.held[resource] - model.out[resource]
+                assert free >= (0 if resource else model.stranded) >= 0
+    begin, end = events[0].recorded_at, events[-1].recorded_at
+    assert sum(period.end - period.begin for period in periods) == end - begin
+
+
+@pytest.mark.parametrize("seed", _SEEDS)
+@pytest.mark.parametrize("shares", [False, True], ids=["whole", "shares"])
+def test_every_moment_of_a_log_with_faults_is_held_free_or_out_of_service(seed: int, *, shares: bool) -> None:
+    plan = plan_of(seed, seconds=1.5)
+    outcome = run(with_shares(plan) if shares else plan)
+    for events in outcome.logs.values():
+        _check(events)
+
+
+def test_a_storm_adds_up_and_a_log_in_parts_gives_the_same_sums_as_the_whole() -> None:
+    storm = VirtualStorm(f"groups:{lenient('single-numa-node', count=2)}", seed=3)
+    blow(storm, 6)
+    events = storm.cluster.events
+    _check(events)
+    parts = [len(events) // 3, 2 * len(events) // 3]
+    assert _sums(_counted(events, parts=parts)) == _sums(_counted(events))
