@@ -539,6 +539,7 @@ class ClusterState(PodIndexes):
         payloads.ConfigRecorded: _config_recorded,
         payloads.ShadowDecided: _shadow_decided,
         payloads.FieldsErased: _only_counted,
+        payloads.MonthSealed: _only_counted,
         payloads.EventSetAside: _event_set_aside,
         payloads.DispatchArrived: _only_counted,
         **dict.fromkeys(get_args(payloads.HubPayload), _only_counted),
