@@ -114,6 +114,9 @@ RUN_ELSEWHERE = {
 
 REFUSED: dict[str, tuple[int, ...]] = {
     "kai retire": (2,),
+    # No month of a demonstration is over.
+    "kai report seal": (2,),
+    "kai report verify": (2,),
     "kai webhook certificates --previous": (2,),
     # A kubelet may have rejected a pod, and no pod of a demonstration is gone for certain.
     "kai audit placements": (0, 1),

@@ -7,10 +7,11 @@ import pytest
 from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, RowSelection, inapplicable_filters
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_queue
 from kaicore.analysis.ask.listing import list_rows, summary
-from kaicore.analysis.json_spelling import spelled
+from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.state.pods.pod_entry import gpus_asked
 
 from tests.factory import amounts, pod
 from tests.groups import source
@@ -113,6 +114,9 @@ def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> 
     (gang,) = [row for row in rows if row.name == "gang"]
     assert (gang.minimum, gang.waiting, gang.running) == (3, 3, 0)
     assert gang.message
+    asked = [entry for uid, entry in cluster.state.pods.items() if entry.group == gang.key]
+    assert gang.gpus == sum(map(gpus_asked, asked)) > 0, "in thousandths"
+    assert gang.created_at == time_text(min(entry.pod.created_at for entry in asked) * 1_000_000)
     assert not [row for row in rows if row.kind == "Pod"]
 
 

@@ -92,6 +92,10 @@ _COMMANDS = {
     "report show = history.report:show": (
         "Say who held how many GPU-hours, by right or borrowed, and what of them was idle or lost."
     ),
+    "report seal = history.report:seal": (
+        "Seal the account of a month that is over: its figures and digest become an event."
+    ),
+    "report verify = history.report:verify": "Count a sealed month again, and compare; exit 1 if it is not the same.",
     "replay = history.replaying:replay": (
         "Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference."
     ),

@@ -26,6 +26,7 @@ from kaicore.analysis.ask.answers import (
     ZoneRow,
 )
 from kaicore.analysis.life.why_answers import SharedGpuAnswer
+from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import readable_amount
 from kaicore.rules.objects.gpu_sharing import GPU
 
@@ -169,7 +170,10 @@ def _coloured(cell: str, width: int, *, colour: bool) -> str:
 _HEADS: dict[str, tuple[str, ...]] = {
     "clusters": ("NAME", "POSITION", "LAST EVENT", "STATE"),
     "pods": ("NAMESPACE", "NAME", "STATUS", "NODE", "ZONES", "QUEUE", "WHY"),
-    "groups": ("NAMESPACE", "NAME", "KIND", "QUEUE", "MINIMUM", "RUNNING", "WAITING", "SUCCEEDED", "WHY"),
+    "groups": (
+        *("NAMESPACE", "NAME", "KIND", "QUEUE", "PRIORITY", "GPUS", "SINCE"),
+        *("MINIMUM", "RUNNING", "WAITING", "SUCCEEDED", "WHY"),
+    ),
     "queues": (
         *("NAME", "PARENT", "RUNNING", "WAITING"),
         *("RESOURCE", "QUOTA", "LIMIT", "FAIR SHARE", "ALLOCATED", "REQUESTED"),
@@ -243,7 +247,8 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
             return [(row.namespace, row.name, row.status, row.node, zones, row.queue, row.message)]
         case GroupRow():
             counts = map(str, (row.minimum, row.running, row.waiting, row.succeeded))
-            return [(row.namespace, row.name, row.kind, row.queue, *counts, row.message)]
+            about = (str(row.priority), gpus_text(row.gpus), row.created_at.partition(".")[0])
+            return [(row.namespace, row.name, row.kind, row.queue, *about, *counts, row.message)]
         case NodeRow():
             counts = map(str, (len(row.zones), row.pods, row.rejections))
             return [(row.name, row.status, row.policy, row.scope, *counts, use_text(row.resources))]

@@ -4,6 +4,7 @@ import asyncio
 import csv
 import io
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -18,15 +19,16 @@ from kaicore.analysis.hours.report import (
     read_prices,
     usage_report,
 )
+from kaicore.analysis.hours.sealing import MonthCheck, seal_month, verify_month
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.seals.anchors import read_file
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import Progress, print_data, table
+from kai_cli.output import OutputFlag, Progress, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log
-from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
+from kai_cli.sources.log_access import open_log, open_log_as_owner
+from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
 
 ReportOutput = Annotated[
     Literal["table", "json", "yaml", "csv"], Parameter(name=["--output", "-o"], help="table, json, yaml or csv.")
@@ -97,6 +99,64 @@ async def _report(source: AnswerSource, question: ReportQuestion) -> UsageReport
         cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("counting") as progress:
             return await usage_report(log, cluster, question, progress=progress)
+
+
+def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None) -> int:
+    """Seal the account of a month that is over: its figures and digest become an event.
+
+    Args:
+        month: by UTC, such as 2026-11.
+        correct: why an earlier seal is corrected; it is recorded.
+        source: which log; with --database-url, as the role that owns it (kai_migrate).
+    """
+    return asyncio.run(_seal(source or LogSource(), month, correct))
+
+
+async def _seal(source: LogSource, month: str, reason: str) -> int:
+    async with open_log_as_owner(source) as log:
+        cluster = one_cluster(source, without_hub(await log.clusters()))
+        with Progress("counting") as progress:
+            sealed, position = await seal_month(
+                log, cluster, month, now=time.time_ns() // 1000, reason=reason, progress=progress
+            )
+    held = sealed.figures.get("held", 0) / 3_600_000
+    print(f"cluster {cluster}: {month} is sealed by event {position}: {held:,.2f} GPU-hours held, {sealed.digest}")
+    return 0
+
+
+def verify(*, month: str, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
+    """Count a sealed month again, and compare; exit 1 if it is not the same.
+
+    Args:
+        month: by UTC, such as 2026-11.
+    """
+    answer = asyncio.run(_verify(source or LogSource(), month))
+    if output == "table":
+        print(check_text(answer))
+    else:
+        print_data(answer, output)
+    return 0 if answer.same else 1
+
+
+async def _verify(source: LogSource, month: str) -> MonthCheck:
+    async with open_log(source) as log:
+        cluster = one_cluster(source, without_hub(await log.clusters()))
+        with Progress("counting") as progress:
+            return await verify_month(log, cluster, month, progress=progress)
+
+
+def check_text(answer: MonthCheck) -> str:
+    """Return what became of a sealed month, for people."""
+    corrected = f", the last of {answer.seals}" if answer.seals > 1 else ""
+    seal = f"cluster {answer.cluster}: {answer.month} as sealed by event {answer.seal}{corrected}: "
+    if answer.same:
+        return f"{seal}the same"
+    rows = [
+        (figure.name, f"{figure.sealed / 3_600_000:,.4f}", f"{figure.counted / 3_600_000:,.4f}")
+        for figure in answer.figures
+        if figure.sealed != figure.counted
+    ]
+    return f"{seal}NOT the same\n{table(('GPU-HOURS', 'SEALED', 'COUNTED'), rows) if rows else 'by less than a second'}"
 
 
 def report_text(answer: UsageReport) -> str:

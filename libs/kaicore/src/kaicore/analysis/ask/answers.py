@@ -278,6 +278,8 @@ class GroupRow(Answer, frozen=True, kw_only=True):
     Attributes:
         key: `<kind>/<namespace>/<name>`.
         minimum: how many pods must run at once; 0 where each starts for itself.
+        gpus: that its pods hold or ask for, in thousandths.
+        created_at: of its first pod; empty without any.
         waiting: pods without a node.
         running: pods that hold a node and are to stay.
         leaving: pods that hold a node and are on their way out.
@@ -298,6 +300,8 @@ class GroupRow(Answer, frozen=True, kw_only=True):
     leaving: int
     succeeded: int
     message: str
+    gpus: int = 0
+    created_at: str = ""
 
 
 class QueueResource(Answer, frozen=True, kw_only=True):

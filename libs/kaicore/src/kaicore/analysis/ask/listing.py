@@ -45,7 +45,7 @@ from kaicore.rules.model.pod import Amounts, is_kubelet_rejection
 from kaicore.rules.model.quantity import exact_amount
 from kaicore.rules.model.queue import Queue, QueueShare, queue_kind_of
 from kaicore.rules.queues.tree import UNLIMITED, is_gpu
-from kaicore.rules.state.pods.pod_entry import PRESENT, PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PRESENT, PodEntry, Stage, gpus_asked
 from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkView
 
@@ -416,6 +416,8 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> GroupR
         leaving=stages["leaving"],
         succeeded=stages["succeeded"],
         message=message or "",
+        gpus=sum(gpus_asked(entry) for entry in pods if entry.stage is not Stage.FINISHED),
+        created_at=time_text(min(entry.pod.created_at for entry in pods) * 1_000_000) if pods else "",
     )
 
 

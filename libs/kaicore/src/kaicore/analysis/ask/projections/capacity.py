@@ -209,16 +209,6 @@ def _portions(whole: Ints, *wanted: Ints) -> list[Ints]:
     return portions
 
 
-def gpus_asked(entry: PodEntry) -> int:
-    """Return the GPUs of a pod in thousandths: its parts, once it has them.
-
-    Before, memory of a GPU counts as the whole one, as queues count it: how much of a GPU it is depends on the node.
-    """
-    share, parts = entry.pod.gpu_share, sum(part.milli for part in entry.gpus)
-    asked = 0 if share is None else (WHOLE if share.mib else share.milli) * share.devices
-    return gpus_of(entry.requests) * WHOLE + (parts or asked)
-
-
 def use_per_gpu(state: FleetView) -> Amounts:
     """Return what pods that hold GPUs use of CPU and memory for each, their medians; at least one CPU and 1 GiB.
 

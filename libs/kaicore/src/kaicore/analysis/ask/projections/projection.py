@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_asked
+from kaicore.analysis.ask.projections.capacity import gpu_columns
 from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -23,7 +23,7 @@ from kaicore.rules.queues.tree import GPU
 from kaicore.rules.state.accuracy import fold_counting
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.agreement import Agreement
-from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage, gpus_asked
 from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import FleetView
 

@@ -3,12 +3,11 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from kaicore.analysis.ask.projections.capacity import gpus_asked
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage, gpus_asked
 from kaicore.rules.state.pods.pod_life import LifeEvent, PodLife
 from kaicore.rules.state.views import FleetView
 

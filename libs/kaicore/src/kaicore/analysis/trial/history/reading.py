@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
 
-from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_asked, gpus_held
+from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_held
 from kaicore.analysis.trial.history.lineages import Lineage, trace
 from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.ledger.log.port import EventLog
@@ -24,6 +24,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pods.pod_entry import gpus_asked
 from kaicore.rules.state.snapshot import encode_state
 from kaicore.rules.state.views import FleetView
 

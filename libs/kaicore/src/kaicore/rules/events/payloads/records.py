@@ -190,6 +190,28 @@ class EventSetAside(Payload, frozen=True):
     reason: str
 
 
+class MonthSealed(Payload, frozen=True):
+    """The log's owner sealed the account of a month that is over; a later one of the same month corrects it.
+
+    Attributes:
+        month: as `2026-11`, by UTC.
+        position: of the last event that counts.
+        rules: version of the account's rules (`kaicore.analysis.hours.account.ACCOUNT_SCHEMA`).
+        digest: SHA-256 over the whole account, in hexadecimal.
+        figures: of GPUs, in thousandths of GPU-seconds, by name; what each queue held as `queue/NAME`.
+        corrects: position of the seal that this one corrects; 0 for the first.
+        reason: why it is corrected, as whoever did it said.
+    """
+
+    month: str
+    position: int
+    rules: int
+    digest: str
+    figures: dict[str, int]
+    corrects: int = 0
+    reason: str = ""
+
+
 class Undecodable(Payload, frozen=True):
     """Stands for the payload of an event that has none of its type; it is never recorded.
 

@@ -9,10 +9,11 @@ from kaicore.rules.events.payloads import WaitingPod
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.device import Allocation
-from kaicore.rules.model.gpu_share import GpuPart
+from kaicore.rules.model.gpu_share import WHOLE, GpuPart
 from kaicore.rules.model.placement import ContainerPlacement, Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
+from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.registries.queue_registry import QueueCharge
 
@@ -205,3 +206,13 @@ class PodEntry(msgspec.Struct):
     def leaving(self) -> bool:
         """True if it is terminating or about to be evicted, though it may still hold its node."""
         return self.pod.deletion_at is not None or self.leaving_by_decision
+
+
+def gpus_asked(entry: PodEntry) -> int:
+    """Return the GPUs of a pod in thousandths: its parts, once it has them.
+
+    Before, memory of a GPU counts as the whole one, as queues count it: how much of a GPU it is depends on the node.
+    """
+    share, parts = entry.pod.gpu_share, sum(part.milli for part in entry.gpus)
+    asked = 0 if share is None else (WHOLE if share.mib else share.milli) * share.devices
+    return gpus_of(entry.requests) * WHOLE + (parts or asked)
