@@ -51,6 +51,9 @@ Administrator = psycopg.Connection[tuple[Any, ...]]
 # Fleets and API servers of many nodes run in the tests' own process too.
 allow_open_files()
 
+# A logged exception drawn by `rich`, with all locals, takes seconds of CPU: services import none (`logs.py`).
+structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.plain_traceback
+
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make what all workers share: `tests/servers.py`, `tests/kai_commands.py`, `tests/worker_forks.py`."""

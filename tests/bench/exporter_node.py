@@ -16,7 +16,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import yaml
 from aiohttp import web
 from kai_apiserver.http.listeners import certificate_files
 from kai_apiserver.server import ApiServer, ApiServerOptions
@@ -24,6 +23,7 @@ from kai_exporter.publishing import PATH
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.podresources import AllocatableResourcesResponse
+from kaicore.yaml_text import load_yaml_all
 
 from tests.bench.figures import Figure, figure
 from tests.podresources import Kubelet, pod, serving, write_sysfs
@@ -156,7 +156,7 @@ async def _api_server(directory: Path) -> AsyncIterator[dict[str, str]]:
         KubeClient(plain_access(server.http_url, token=server.admin_token)) as client,
     ):
         await client.post("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
-        for document in yaml.safe_load_all(CRD.read_text()):
+        for document in load_yaml_all(CRD.read_text()):
             await client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
         (account / "token").write_text(server.admin_token)
         (account / "ca.crt").write_bytes(server.authority or b"")

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from kai_cli.running.load import Loader
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.replay import promises_of, replay_log
@@ -24,6 +23,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import PodObserved
 from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.yaml_text import load_yaml
 
 from tests.beside.peers import KAI_SCHEDULER, KUBE, QUEUE, TOPOLOGY_AWARE, kai_definitions, kai_queues, run_peer
 from tests.beside.workload import FLEET, TOPOLOGY, Arrival, agents, arrivals
@@ -141,7 +141,7 @@ def run_arm(arm: Arm, root: Path, *, jobs: int, every_s: float, seed: int) -> Ar
 
 async def _define(cluster: Cluster, *, kai: bool) -> None:
     """Create what the peers, and the work, need of definitions; KAI's are its own."""
-    ours = yaml.safe_load((DEPLOY / "crds/topologies/kai.scheduler.yaml").read_text())
+    ours = load_yaml((DEPLOY / "crds/topologies/kai.scheduler.yaml").read_text())
     definitions = kai_definitions() if kai else [ours]
     async with cluster.client() as client:
         refused = (await Loader(client).create(definitions)).refused

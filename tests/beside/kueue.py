@@ -19,6 +19,7 @@ from kai_cli.running.load import Loader
 from kaicore.errors import ClusterUnavailable
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 from tests.beside.control_plane import Program
 from tests.beside.programs import AUTOSCALER, KUEUE, sources
@@ -106,25 +107,23 @@ def _service() -> list[Json]:
 
 def _definitions(webhooks: int) -> Iterator[Json]:
     crds = sources(KUEUE) / "config/components/crd"
-    patches = [one["path"] for one in yaml.safe_load((crds / "kustomization.yaml").read_text())["patches"]]
-    converted = {(patch := yaml.safe_load((crds / path).read_text()))["metadata"]["name"]: patch for path in patches}
+    patches = [one["path"] for one in load_yaml((crds / "kustomization.yaml").read_text())["patches"]]
+    converted = {(patch := load_yaml((crds / path).read_text()))["metadata"]["name"]: patch for path in patches}
     for path in sorted((crds / "bases").iterdir()):
-        definition: Json = yaml.safe_load(path.read_text())
+        definition: Json = load_yaml(path.read_text())
         if patch := converted.get(definition["metadata"]["name"]):
             definition["spec"]["conversion"] = patch["spec"]["conversion"]
             _at_home(definition["spec"]["conversion"]["webhook"], webhooks)
         yield definition
-    yield yaml.safe_load((sources(AUTOSCALER) / "cluster-autoscaler/apis" / _PROVISIONING).read_text())
+    yield load_yaml((sources(AUTOSCALER) / "cluster-autoscaler/apis" / _PROVISIONING).read_text())
 
 
 def _webhooks(port: int) -> Iterator[Json]:
     """Its webhook configurations, with the namespaces that its kustomization leaves out."""
     folder = sources(KUEUE) / "config/components/webhook"
-    patches = [
-        yaml.safe_load(one["patch"]) for one in yaml.safe_load((folder / "kustomization.yaml").read_text())["patches"]
-    ]
+    patches = [load_yaml(one["patch"]) for one in load_yaml((folder / "kustomization.yaml").read_text())["patches"]]
     left_out = {hook["name"]: hook for patch in patches for hook in patch["webhooks"]}
-    for document in yaml.safe_load_all((folder / "manifests.yaml").read_text()):
+    for document in load_yaml_all((folder / "manifests.yaml").read_text()):
         if document is None:
             continue
         document["metadata"]["name"] = f"kueue-{document['metadata']['name']}"

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 from tests.beside.control_plane import Program
 from tests.beside.programs import KAI, KOORDINATOR, VOLCANO, Peer, sources
@@ -74,7 +75,7 @@ def koordinator_definitions() -> list[dict[str, Any]]:
 
 def _documents(peer: Peer, folder: str) -> list[dict[str, Any]]:
     files = sorted((sources(peer) / folder).glob("*.yaml"))
-    return [one for file in files for one in yaml.safe_load_all(file.read_text()) if one]
+    return [one for file in files for one in load_yaml_all(file.read_text()) if one]
 
 
 def kai_queues() -> list[dict[str, Any]]:
@@ -130,8 +131,8 @@ def _run_volcano(stack: ExitStack, root: Path, kubeconfig: Path) -> None:
 
 def _run_koordinator(stack: ExitStack, root: Path, kubeconfig: Path) -> None:
     """Its scheduler, with the configuration of its manifests."""
-    shipped = yaml.safe_load((sources(KOORDINATOR) / "config/manager/scheduler-config.yaml").read_text())
-    config = yaml.safe_load(shipped["data"]["koord-scheduler-config"])
+    shipped = load_yaml((sources(KOORDINATOR) / "config/manager/scheduler-config.yaml").read_text())
+    config = load_yaml(shipped["data"]["koord-scheduler-config"])
     config |= {"leaderElection": {"leaderElect": False}, "clientConnection": {"kubeconfig": str(kubeconfig)}}
     (root / "koordinator.yaml").write_text(yaml.safe_dump(config))
     flags = ("--config", str(root / "koordinator.yaml"), "--secure-port=0", f"--port={free_port()}", "--v=2")

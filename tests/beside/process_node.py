@@ -23,6 +23,7 @@ import msgspec
 import yaml
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
+from kaicore.yaml_text import load_yaml
 
 from tests.beside.service_names import ServiceNames
 
@@ -246,7 +247,7 @@ class ProcessNode:
             **self._images[container["image"]],
         }
         if any(mount["mountPath"] == _ACCOUNT for mount in container.get("volumeMounts", ())):
-            config = yaml.safe_load(self._kubeconfig.read_text())
+            config = load_yaml(self._kubeconfig.read_text())
             config["users"][0]["user"] = {"token": await self._token(pod, {"expirationSeconds": 7200})}
             kubeconfig = place / "kubeconfig"
             kubeconfig.write_text(yaml.safe_dump(config))

@@ -65,7 +65,8 @@ async def grant(cluster: Cluster) -> None:
     # It would tell of each link to a file outside of the chart.
     helm_python.disable_logging()
     enabled = chart.objects({"spoke": {"gpuSharing": {"enabled": True}}})
-    of_sharing = [one for one in enabled if one not in chart.objects({}) and one["kind"] in ACCESS_KINDS]
+    always = chart.objects({})
+    of_sharing = [one for one in enabled if one["kind"] in ACCESS_KINDS and one not in always]
     async with cluster.client() as client:
         for document in sorted(of_sharing, key=lambda one: list(ACCESS_KINDS).index(one["kind"])):
             metadata = document["metadata"]

@@ -12,7 +12,6 @@ import aiohttp
 import msgspec
 import psycopg
 import pytest
-import yaml
 from kai_api.answering import HIDDEN, redacted
 from kai_api.long_answers import LongAnswers
 from kai_api.main import make_app
@@ -29,6 +28,7 @@ from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.scopes import View
 from kaicore.runtime.access.sessions import COOKIE, Sessions, SharedEndedTokens
 from kaicore.runtime.service import Health
+from kaicore.yaml_text import load_yaml
 
 from tests.conftest import as_role
 from tests.factory import pod
@@ -376,7 +376,7 @@ def test_a_made_key_is_added_to_the_file_and_its_name_is_not_taken_twice(
     make_key(file, "one", "prod/a", capsys=capsys)
     with pytest.raises(ConfigurationError, match="a key 'one' already"):
         new("one", file=file, scope=["*"])
-    assert [entry["scopes"] for entry in yaml.safe_load(file.read_text())["keys"]] == [["prod/a"]]
+    assert [entry["scopes"] for entry in load_yaml(file.read_text())["keys"]] == [["prod/a"]]
     assert file.stat().st_mode & 0o077 == 0
 
 

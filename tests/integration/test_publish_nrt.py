@@ -7,7 +7,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-import yaml
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.kubelet import decode_allocatable
 from kai_exporter.publishing import (
@@ -32,6 +31,7 @@ from kaicore.rules.numa.kubelet.settings import infer_settings
 from kaicore.rules.numa.kubelet.versions import PodLevel
 from kaicore.runtime.agent.api_server import ApiServer as ApiClient
 from kaicore.runtime.agent.api_server import PodApiServer
+from kaicore.yaml_text import load_yaml_all
 
 from tests.factory import node
 from tests.podresources import GPU, container, decoded, devices, numa, pod
@@ -148,7 +148,7 @@ async def cluster(server: ApiServer) -> AsyncIterator[Cluster]:
 
 async def with_crd(cluster: Cluster) -> None:
     for path in sorted(CRD.glob("*noderesourcetopolog*")):
-        for document in yaml.safe_load_all(path.read_text()):
+        for document in load_yaml_all(path.read_text()):
             await cluster.client.post("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
 
 

@@ -70,7 +70,7 @@ async def test_rows_are_those_of_the_events_however_often_building_is_broken_off
 
 
 async def test_two_builders_of_one_generation_count_nothing_twice(
-    postgres_log: EventLog, store: ViewStore, shown: str
+    postgres_log: EventLog, database_url: str, store: ViewStore, shown: str
 ) -> None:
     first = await Builder.resume(postgres_log, store, shown)
     second = await Builder.resume(postgres_log, store, shown)
@@ -82,14 +82,20 @@ async def test_two_builders_of_one_generation_count_nothing_twice(
     assert sum(hour.placed for hour in hours) == 3
     behind = await Builder.resume(postgres_log, store, shown)
     await store.go_live(shown, (await Builder.anew(postgres_log, store, shown)).generation.number)
-    await copy_more(postgres_log, shown)
+    await copy_more(database_url, shown)
     with pytest.raises(Superseded, match="is not at"):
         await behind.step()
 
 
 @pytest.mark.parametrize("steps", [1, 3])
 async def test_a_builder_that_trails_another_goes_on_where_that_one_ended(
-    postgres_log: EventLog, store: ViewStore, shown: str, monkeypatch: pytest.MonkeyPatch, steps: int
+    postgres_log: EventLog,
+    database_url: str,
+    store: ViewStore,
+    shown: str,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    steps: int,
 ) -> None:
     monkeypatch.setattr(building, "_BATCH", 3)
     assert await Builder.beside(postgres_log, store, shown) is None, "what stands by begins nothing"
@@ -106,7 +112,7 @@ async def test_a_builder_that_trails_another_goes_on_where_that_one_ended(
     assert await kept(store, shown) == projected(story()).pods
     hours = (await ReadModels(postgres_log, store).decisions(shown)).items
     assert sum(hour.placed for hour in hours) == 3
-    await copy_more(postgres_log, shown)
+    await copy_more(database_url, shown)
     await second.step()
     await first.trail()
     assert first.generation == second.generation
@@ -166,9 +172,12 @@ async def test_a_generation_takes_each_step_once_and_none_when_it_is_elsewhere_o
     assert await generations.there("c9", 1) == []
 
 
-async def copy_more(log: EventLog, cluster: str) -> None:
-    last = (await log.read(cluster, limit=1))[0]
-    await log.append(cluster, [Unit((NewEvent(last.id.__class__(int=7), "node/x", decode_payload(last), "test", 0),))])
+async def copy_more(log_url: str, cluster: str) -> None:
+    """Append an event a minute after the story: years later there would be a row for each hour of them."""
+    first, *_, last = story()
+    async with await PostgresLog.open(log_url, clock=lambda: last.recorded_at + 60_000_000) as log:
+        new = NewEvent(first.id.__class__(int=7), "node/x", decode_payload(first), "test", 0)
+        await log.append(cluster, [Unit((new,))])
 
 
 async def test_a_rebuild_is_read_only_when_it_has_caught_up_and_leaves_nothing_of_the_old_rows(

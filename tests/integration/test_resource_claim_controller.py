@@ -3,10 +3,10 @@
 import asyncio
 from pathlib import Path
 
-import yaml
 from kai_apiserver.controllers.resource_claims import FINALIZER
 from kai_apiserver.controllers.running import ControllerOptions
 from kai_apiserver.resources import demonstration
+from kaicore.yaml_text import load_yaml_all
 
 from tests.kube import DEFINITIONS, PODS, Json, simulated
 
@@ -81,7 +81,7 @@ async def test_pods_with_a_device_that_a_rule_taints_are_evicted_unless_their_cl
 async def test_claim_of_a_pod_groups_template_is_made_once_and_named_in_the_group_and_its_pods() -> None:
     native = (Path(demonstration.__file__).parent / "native.yaml").read_text()
     async with simulated(controllers=ControllerOptions()) as api:
-        for definition in yaml.safe_load_all(native):
+        for definition in load_yaml_all(native):
             await api.post(DEFINITIONS, definition)
         uses = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
         for name in "ab":

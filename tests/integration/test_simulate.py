@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from kaicore.yaml_text import load_yaml_all
 
 from tests.kai_commands import kai as run_kai
 from tests.shared_data import require_shared
@@ -58,7 +58,7 @@ def test_examples_are_simulated_on_24_nodes_from_files(tmp_path: Path) -> None:
 
 def test_what_kubectl_prints_is_understood() -> None:
     """As of `kubectl get nodes,pods,noderesourcetopologies,jobs -A -o json | kai simulate -`."""
-    items = list(yaml.safe_load_all(node() + pod("a") + pod("b", spec="nodeName: n1", status="{phase: Running}")))
+    items = list(load_yaml_all(node() + pod("a") + pod("b", spec="nodeName: n1", status="{phase: Running}")))
     kubectl = {"apiVersion": "v1", "kind": "List", "metadata": {"resourceVersion": ""}, "items": items}
     printed = document("-", stdin=json.dumps(kubectl))
     assert brief(printed) == {"a": "n1 node-0", "b": "n1"}

@@ -10,7 +10,6 @@ from typing import Any
 import aiohttp
 import msgspec
 import pytest
-import yaml
 from kai_api.long_answers import LongAnswers
 from kai_api.main import make_app
 from kai_cli.sources.source import AnswerSource
@@ -28,6 +27,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.groups.dialects.table import expand
 from kaicore.runtime.service import Health
+from kaicore.yaml_text import load_yaml
 
 from tests.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
@@ -105,7 +105,7 @@ async def test_what_is_said_before_submitting_is_what_the_scheduler_decides(
         (group,) = answer["groups"]
         assert (code, group["verdict"], group["minimum"]) == (0, "StartsNow", 3)
         assert await postgres_log.head(cluster_name) == head
-        await create(facts, yaml.safe_load(_GANG))
+        await create(facts, load_yaml(_GANG))
         nodes = await placed(postgres_log, cluster_name, 4)
     assert {pod["name"]: pod["node"] for pod in group["pods"]} == {
         name: node for name, node in nodes.items() if name != "before"
@@ -146,7 +146,7 @@ async def test_api_and_command_line_say_the_same_of_a_moment(
         assert str(bad) in answer["problems"][0]
         assert answer["groups"][0]["verdict"] == "Waits"
         async with aiohttp.ClientSession() as session:
-            for text in (_GANG, json.dumps(yaml.safe_load(_GANG))):
+            for text in (_GANG, json.dumps(load_yaml(_GANG))):
                 async with session.post(url, params={"at": at}, data=text.encode()) as response:
                     assert response.status == 200
                     assert (await response.json())["groups"] == answer["groups"]

@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 from cel_expr_python import cel
 from kai_cli.upkeep.webhook_certificates import (
     certificates,
@@ -26,6 +25,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.runtime.service.http_server import listening_socket
 from kaicore.runtime.service.log_access import LOG
 from kaicore.runtime.service.settings import read_settings
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 from tests.integration.scheduling import Facts
 from tests.kube import DEFINITIONS, PODS, Api, simulated
@@ -105,7 +105,7 @@ def hyper_node(name: str, **selector: Any) -> Json:
 async def api() -> AsyncIterator[Api]:
     async with simulated() as server:
         for name in ("topologies/topology.volcano.sh", "podgroups/scheduling.run.ai"):
-            await server.client.post(DEFINITIONS, yaml.safe_load((CRDS / f"{name}.yaml").read_text()))
+            await server.client.post(DEFINITIONS, load_yaml((CRDS / f"{name}.yaml").read_text()))
         yield server
 
 
@@ -227,8 +227,8 @@ def test_certificates_are_written_as_manifests_and_the_authority_before_stays_tr
     first = capsys.readouterr().out
     (tmp_path / "secret.yaml").write_text(first)
     assert certificates(previous=tmp_path / "secret.yaml") == 0
-    secret, registered = yaml.safe_load_all(capsys.readouterr().out)
-    before, _ = yaml.safe_load_all(first)
+    secret, registered = load_yaml_all(capsys.readouterr().out)
+    before, _ = load_yaml_all(first)
     assert sorted(secret["data"]) == ["ca.crt", "tls.crt", "tls.key"]
     bundle = base64.b64decode(registered["webhooks"][0]["clientConfig"]["caBundle"])
     assert bundle == base64.b64decode(secret["data"]["ca.crt"]) + base64.b64decode(before["data"]["ca.crt"])
@@ -301,7 +301,7 @@ def test_webhook_is_asked_about_pods_with_virtual_gpus_only(containers: Json, as
 
 def test_certificates_have_pods_completed_only_where_shares_are_enabled(capsys: pytest.CaptureFixture[str]) -> None:
     certificates(gpu_sharing=True)
-    kinds = [one["kind"] for one in yaml.safe_load_all(capsys.readouterr().out)]
+    kinds = [one["kind"] for one in load_yaml_all(capsys.readouterr().out)]
     assert kinds == ["Secret", "ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"]
     certificates()
-    assert [one["kind"] for one in yaml.safe_load_all(capsys.readouterr().out)] == kinds[:2]
+    assert [one["kind"] for one in load_yaml_all(capsys.readouterr().out)] == kinds[:2]

@@ -20,6 +20,7 @@ from typing import Self
 
 import aiohttp
 import yaml
+from kaicore.yaml_text import load_yaml
 
 from tests.chaos.link import Link
 from tests.ports import free_port
@@ -133,11 +134,11 @@ async def _behind_links(settings: Mapping[str, str], links: AsyncExitStack) -> t
 
 
 def _server(kubeconfig: Path) -> str:
-    return str(yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
+    return str(load_yaml(kubeconfig.read_text())["clusters"][0]["cluster"]["server"])
 
 
 def _with_server(kubeconfig: Path, url: str, path: Path) -> str:
-    access = yaml.safe_load(kubeconfig.read_text())
+    access = load_yaml(kubeconfig.read_text())
     access["clusters"][0]["cluster"]["server"] = url
     path.write_text(yaml.safe_dump(access))
     return str(path)

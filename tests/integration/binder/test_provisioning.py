@@ -4,7 +4,6 @@ import asyncio
 from typing import Any
 
 import pytest
-import yaml
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -19,6 +18,7 @@ from kaicore.rules.events.payloads import (
     ProvisioningWithdrawn,
 )
 from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION, NOT_SERVED
+from kaicore.yaml_text import load_yaml
 
 from tests.integration.binder.conftest import Scene
 from tests.kube import CRDS, DEFINITIONS, PODS, Api, Json
@@ -33,7 +33,7 @@ CONTROLLER = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "
 
 
 async def serve(api: Api, *, without: str = "") -> None:
-    document = yaml.safe_load((CRDS / "provisioning/autoscaling.x-k8s.io.yaml").read_text())
+    document = load_yaml((CRDS / "provisioning/autoscaling.x-k8s.io.yaml").read_text())
     versions = [version for version in document["spec"]["versions"] if version["name"] != without]
     document["spec"]["versions"] = [version | {"storage": version is versions[0]} for version in versions]
     await api.post(DEFINITIONS, document)

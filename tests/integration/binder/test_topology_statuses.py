@@ -5,10 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import yaml
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.table import topology_kind
 from kaicore.rules.events.payloads import NodeObserved
+from kaicore.yaml_text import load_yaml
 
 from tests.factory import node
 from tests.integration.binder.conftest import Scene
@@ -24,7 +24,7 @@ CLUSTER_NETWORK_TOPOLOGIES = "/apis/scheduling.koordinator.sh/v1alpha1/clusterne
 async def topologies(scene: Scene) -> Scene:
     """A scene that serves HyperNodes and ClusterNetworkTopologies, with the nodes n1 and n2."""
     for group in ("topology.volcano.sh", "scheduling.koordinator.sh"):
-        await scene.api.client.post(DEFINITIONS, yaml.safe_load((CRDS / f"{group}.yaml").read_text()))
+        await scene.api.client.post(DEFINITIONS, load_yaml((CRDS / f"{group}.yaml").read_text()))
     await scene.append(*((name, NodeObserved(node(name, labels={"spine": "s1"}))) for name in ("n1", "n2")))
     return scene
 

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-import yaml
 from kai_apiserver.controllers.running import ControllerOptions
 from kai_operator.carrying_out import Hands, OperatorMetrics
 from kai_operator.main import API, Operator, OperatorSettings, watch, what_is_given
@@ -16,6 +15,7 @@ from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.operands.names import MANAGED_BY, OPERAND_KINDS, OPERATOR
 from kaicore.runtime.service import Health, ServiceContext, get_logger
+from kaicore.yaml_text import load_yaml, load_yaml_all
 from prometheus_client import CollectorRegistry
 
 from tests.kube import CRDS, DEFINITIONS, Api, Json, simulated
@@ -115,7 +115,7 @@ class Site:
 
 def documents() -> Iterator[Json]:
     """The rights in operator.yaml."""
-    for document in yaml.safe_load_all(MANIFEST.read_text()):
+    for document in load_yaml_all(MANIFEST.read_text()):
         if document["kind"] in _PLACES:
             yield document
 
@@ -125,7 +125,7 @@ async def site() -> AsyncIterator[Site]:
     """A cluster with the operator's definitions and rights."""
     async with simulated(controllers=ControllerOptions(node_grace_s=0)) as api:
         for file in sorted((CRDS / "operator").glob("*.yaml")):
-            await api.post(DEFINITIONS, yaml.safe_load(file.read_text()))
+            await api.post(DEFINITIONS, load_yaml(file.read_text()))
         await api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         for document in documents():
             place = _PLACES[document["kind"]].format(namespace=document["metadata"].get("namespace"))

@@ -10,6 +10,7 @@ import yaml
 from kai_operator.main import KubeLeaseStore
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Lease
+from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.rights import rights_of
 from tests.integration.operator.conftest import CONFIGS, MANIFEST, NAMESPACE, SHARDS, Site, documents
@@ -52,9 +53,7 @@ async def test_a_second_operator_takes_over_from_one_that_was_killed_and_every_r
     leader = await site.until(lambda: holder(site), bool)
     # As after an upgrade to values without disruption budgets.
     for name in ("exporter", "scheduler"):
-        kept = [
-            one for one in yaml.safe_load_all((MANIFEST.parent / f"{name}.yaml").read_text()) if one["kind"] != BUDGET
-        ]
+        kept = [one for one in load_yaml_all((MANIFEST.parent / f"{name}.yaml").read_text()) if one["kind"] != BUDGET]
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump_all(kept))
     second = await start(site, tmp_path, "--templates-dir", str(tmp_path))
     try:

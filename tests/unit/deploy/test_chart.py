@@ -7,11 +7,11 @@ from typing import Any
 
 import helm_python
 import pytest
-import yaml
 from kaicore.kube.operands.config_spec import ConfigSpec
 from kaicore.kube.operands.shard_spec import read_shard
 from kaicore.kube.operands.templates import exporter_operands, read_templates, scheduler_operands
 from kaicore.runtime.shard_settings import book_of, read_shard_settings
+from kaicore.yaml_text import load_yaml
 
 from scripts import chart
 from scripts.kube_schemas import VERSIONS, problems, without_schemas
@@ -19,7 +19,7 @@ from tests.examples import FEW
 
 Json = dict[str, Any]
 
-EVERYTHING: Json = yaml.safe_load(chart.EVERYTHING.read_text())
+EVERYTHING: Json = load_yaml(chart.EVERYTHING.read_text())
 #: What comes or goes between two versions is unknown to the first or to the last one; `make chart` asks all.
 CHECKED = (VERSIONS[0], VERSIONS[-1]) if FEW else VERSIONS
 USERS = ("relay", "scheduler", "binder", "ingest", "watcher", "projector", "hub")
@@ -245,7 +245,7 @@ def test_overlay_has_the_services_of_its_side_and_no_others(side: str, other: st
 def test_overlay_of_shared_gpus_is_what_the_chart_makes_of_them_and_kubernetes_takes_it() -> None:
     done = subprocess.run(["kubectl", "kustomize", chart.SHARING], capture_output=True, text=True, check=True)
     overlaid = list(chart.documents(done.stdout))
-    values = yaml.safe_load((chart.CHART / "ci/kustomize-values.yaml").read_text())
+    values = load_yaml((chart.CHART / "ci/kustomize-values.yaml").read_text())
     values["spoke"]["gpuSharing"] = {"enabled": True}
     of_chart = by_name(chart.objects(values))
     kinds = ("Namespace", "ServiceAccount", "Role", "RoleBinding", "ConfigMap")
@@ -286,7 +286,7 @@ def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own
             labels = spec["template"]["metadata"]["labels"]
             assert [selector.items() <= labels.items() for selector in selectors].index(True) == number
             assert sum(selector.items() <= labels.items() for selector in selectors) == 1
-    config = yaml.safe_load(objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"])
+    config = load_yaml(objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"])
     sharing = {"gpu_sharing": True, "gpu_reservation_namespace": "kai-resource-reservation"}
     policies = config.pop("policies")
     assert config == {"node_pool": "red", "placement_strategy": "spread", **sharing}

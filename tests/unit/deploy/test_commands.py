@@ -10,18 +10,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from kai_cli.main import app
 from kai_exporter.main import ExporterSettings
 from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE, DEVICE_CHECKPOINT, MEMORY_STATE
 from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings, settings_of
 from kaicore.runtime.service import Service, ServiceSettings
 from kaicore.runtime.service.settings import read_settings
+from kaicore.yaml_text import load_yaml
 
 from scripts.chart import documents
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
-COMPOSE = yaml.safe_load((DEPLOY / "compose" / "compose.yaml").read_text())
+COMPOSE = load_yaml((DEPLOY / "compose" / "compose.yaml").read_text())
 MANIFESTS = [
     document
     for path in sorted([*(DEPLOY / "k8s").glob("*.yaml"), *(DEPLOY / "hub").glob("*.yaml")])

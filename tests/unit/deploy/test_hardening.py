@@ -6,7 +6,7 @@ import subprocess
 from typing import Any
 
 import pytest
-import yaml
+from kaicore.yaml_text import load_yaml_all
 
 from tests.unit.deploy.test_commands import COMPOSE, DEPLOY, MANIFESTS, WORKLOADS, interpolated
 
@@ -138,7 +138,7 @@ def test_every_image_can_be_given_by_digest_and_one_without_is_found() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")
 def test_kustomize_renders_every_manifest_once() -> None:
     done = subprocess.run(["kubectl", "kustomize", str(DEPLOY / "k8s")], capture_output=True, text=True, check=True)
-    rendered = [(one["kind"], one["metadata"]["name"]) for one in yaml.safe_load_all(done.stdout)]
+    rendered = [(one["kind"], one["metadata"]["name"]) for one in load_yaml_all(done.stdout)]
     assert len(rendered) == len(set(rendered))
     # The webhook is applied after its certificate, the operator instead of what it makes, the hub where there is one.
     everything = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in MANIFESTS}

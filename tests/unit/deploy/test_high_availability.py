@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-import yaml
+from kaicore.yaml_text import load_yaml
 
 from tests.unit.deploy.test_commands import DEPLOY, MANIFESTS
 
@@ -28,7 +28,7 @@ def test_each_service_has_a_second_instance_apart_from_the_first(name: str) -> N
 
 
 def test_the_postgres_cluster_has_the_logs_roles_and_acknowledges_nothing_alone() -> None:
-    spec = yaml.safe_load((DEPLOY / "postgres" / "cloudnative-pg.yaml").read_text())["spec"]
+    spec = load_yaml((DEPLOY / "postgres" / "cloudnative-pg.yaml").read_text())["spec"]
     roles = {spec["bootstrap"]["initdb"]["owner"], *(role["name"] for role in spec["managed"]["roles"])}
     assert roles == set(re.findall(r"ALTER ROLE (kai_\w+)", (DEPLOY / "postgres" / "roles.sql").read_text()))
     synchronous = spec["postgresql"]["synchronous"]

@@ -13,9 +13,9 @@ from typing import Any
 
 import promql_parser
 import pytest
-import yaml
 from cyclopts import MissingArgumentError
 from kai_cli.main import app
+from kaicore.yaml_text import load_yaml
 
 from tests.prometheus_server import promtool
 from tests.unit.cli.test_documented_commands import variants
@@ -49,7 +49,7 @@ def queries() -> Iterator[tuple[str, str]]:
         for panel in json.loads(path.read_text("utf-8"))["panels"]:
             for target in panel.get("targets", ()):
                 yield f"{path.name}: {panel['title']}", target["expr"]
-    for group in yaml.safe_load(RULES.read_text("utf-8"))["groups"]:
+    for group in load_yaml(RULES.read_text("utf-8"))["groups"]:
         for rule in group["rules"]:
             yield rule["alert"], rule["expr"]
 
@@ -98,7 +98,7 @@ def test_queries_name_metrics_and_labels_that_there_are() -> None:
 
 
 def test_a_rule_says_what_is_wrong_and_what_to_do_with_labels_that_its_query_keeps() -> None:
-    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    groups = load_yaml(RULES.read_text("utf-8"))["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
     assert len({rule["alert"] for rule in rules}) == len(rules)
     known = metrics()
@@ -115,7 +115,7 @@ def test_commands_that_an_alert_names_are_taken_and_are_in_its_runbook() -> None
     sections = runbooks()
     named = [
         (rule["alert"], command)
-        for group in yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+        for group in load_yaml(RULES.read_text("utf-8"))["groups"]
         for rule in group["rules"]
         for command in re.findall(r"`kai ([^`]*)`", rule["annotations"]["action"])
     ]
@@ -129,7 +129,7 @@ def test_commands_that_an_alert_names_are_taken_and_are_in_its_runbook() -> None
 
 def test_each_alert_has_a_runbook_with_commands_and_each_runbook_an_alert() -> None:
     sections = runbooks()
-    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    groups = load_yaml(RULES.read_text("utf-8"))["groups"]
     alerts = {rule["alert"]: rule["annotations"]["runbook_url"] for group in groups for rule in group["rules"]}
     assert alerts == {name: f"docs/how-to/runbooks.md#{name.lower()}" for name in sections}
     for name, text in sections.items():
@@ -137,9 +137,9 @@ def test_each_alert_has_a_runbook_with_commands_and_each_runbook_an_alert() -> N
 
 
 def test_each_alert_has_a_test_of_its_own_with_series_that_there_are() -> None:
-    groups = yaml.safe_load(RULES.read_text("utf-8"))["groups"]
+    groups = load_yaml(RULES.read_text("utf-8"))["groups"]
     expressions = {rule["alert"]: rule["expr"] for group in groups for rule in group["rules"]}
-    healthy, *tests = yaml.safe_load(RULE_TESTS.read_text("utf-8"))["tests"]
+    healthy, *tests = load_yaml(RULE_TESTS.read_text("utf-8"))["tests"]
     assert [test["name"] for test in tests] == list(expressions)
     assert all(sample["exp_samples"] == [] for sample in healthy["promql_expr_test"])
     known = metrics()

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-import yaml
 from kaicore.kube.kinds.table import KINDS
+from kaicore.yaml_text import load_yaml_all
 
 from scripts import chart
 
@@ -13,7 +13,7 @@ RBAC = Path(__file__).parents[3] / "deploy" / "k8s" / "rbac.yaml"
 def test_watcher_may_list_and_watch_the_kinds_of_the_table_and_nothing_else() -> None:
     roles = {
         document["metadata"]["name"]: document["rules"]
-        for document in yaml.safe_load_all(RBAC.read_text())
+        for document in load_yaml_all(RBAC.read_text())
         if document["kind"] == "ClusterRole"
     }
     granted = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
+from kaicore.yaml_text import load_yaml, load_yaml_all
 
 DEPLOY = Path(__file__).parents[3] / "deploy"
 OVERLAY = DEPLOY / "overlays/shadow"
@@ -15,10 +15,10 @@ READS = {"get", "list", "watch"}
 
 def without_the_binder() -> list[dict[str, Any]]:
     """The objects of `deploy/k8s` that the overlay's label selector leaves, by our own reading of it."""
-    overlay = yaml.safe_load((OVERLAY / "kustomization.yaml").read_text())
+    overlay = load_yaml((OVERLAY / "kustomization.yaml").read_text())
     label, _, value = overlay["patches"][0]["target"]["labelSelector"].partition("=")
-    names = yaml.safe_load((DEPLOY / "k8s/kustomization.yaml").read_text())["resources"]
-    objects = [item for name in names for item in yaml.safe_load_all((DEPLOY / "k8s" / name).read_text()) if item]
+    names = load_yaml((DEPLOY / "k8s/kustomization.yaml").read_text())["resources"]
+    objects = [item for name in names for item in load_yaml_all((DEPLOY / "k8s" / name).read_text()) if item]
     return [item for item in objects if item["metadata"].get("labels", {}).get(label) != value]
 
 
@@ -43,7 +43,7 @@ def test_no_account_of_a_shadow_may_write() -> None:
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")
 def test_kustomize_renders_a_shadow() -> None:
     done = subprocess.run(["kubectl", "kustomize", OVERLAY], capture_output=True, text=True, check=True)
-    objects = [item for item in yaml.safe_load_all(done.stdout) if item]
+    objects = [item for item in load_yaml_all(done.stdout) if item]
     check(objects)
     (scheduler,) = [
         item for item in objects if (item["kind"], item["metadata"]["name"]) == ("Deployment", "kai-scheduler")
