@@ -17,6 +17,9 @@ from typing import Any
 
 import pytest
 
+#: The library of it is written in Go, which has threads as soon as it is loaded.
+_UNFORKABLE = ("helm_python",)
+
 _PROGRAM = """import json, os, signal, socket
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -72,7 +75,19 @@ def start(paths: Sequence[str], directory: Path) -> tuple[str, Callable[[], None
 
 
 class _Importing:
-    """A plugin for pytest with which collecting is importing: no tests are made of what is imported."""
+    """A plugin for pytest with which collecting is importing: no tests are made of what is imported.
+
+    Attributes:
+        failed: the paths of files, or of folders, that could not be imported.
+    """
+
+    def __init__(self) -> None:
+        self.failed: list[str] = []
+
+    @pytest.hookimpl
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        if report.failed:
+            self.failed.append(str(Path(report.nodeid).absolute()))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makeitem(self) -> list[Any]:
@@ -91,10 +106,13 @@ def _serve(control: int, listening: int, paths: Sequence[str]) -> None:
 
     # A shell that runs the tests in the background has them ignore it, and tests interrupt what they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    ended = pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", *paths], plugins=[_Importing()])
-    if ended != pytest.ExitCode.NO_TESTS_COLLECTED:
-        # What pytest could not import stays half imported: workers import anew, and say what is wrong.
-        for name in [name for name in sys.modules if name.partition(".")[0] == "tests"]:
+    importing = _Importing()
+    for name in _UNFORKABLE:
+        sys.modules[name] = None
+    pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", *paths], plugins=[importing])
+    # What could not be imported stays half imported: workers import it anew, and say what is wrong, if anything is.
+    for name, module in list(sys.modules.items()):
+        if name in _UNFORKABLE or (getattr(module, "__file__", None) or "").startswith(tuple(importing.failed)):
             del sys.modules[name]
     with socket.socket(fileno=control) as ours, socket.socket(fileno=listening) as asked:
         serve(ours, [__spec__.name], asked)
