@@ -9,7 +9,7 @@ from kaicore.rules.engine.decisions import CycleResult, EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.gpu_share import GpuShare
-from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.pod import Owner, Pod
 
 from tests.factory import amounts, pod
 from tests.hierarchy import queue
@@ -222,6 +222,29 @@ def test_victims_that_are_not_needed_stay_on_their_parts() -> None:
     made.gang("high", 2, cpu=1, gpu_share=GpuShare(milli=500), priority=5)
     result = made.cycle()
     assert sorted(made.evicted(result)) == ["low-0", "low-2"]
+
+
+@pytest.mark.parametrize(
+    ("other", "waits", "moves"),
+    [
+        pytest.param(650, {"gpu_share": GpuShare(milli=500)}, 1, id="its gap is large enough once one of two has gone"),
+        pytest.param(750, {"gpu_share": GpuShare(milli=500)}, 0, id="no part elsewhere is large enough for either"),
+        pytest.param(650, {"gpu": 1}, 0, id="one share would stay on the GPU"),
+    ],
+)
+def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: dict[str, Any], moves: int) -> None:
+    made = Sharing()
+    made.nodes(2, gpu=1)
+    made.full(
+        [
+            made.share(name, milli, owner=Owner("ReplicaSet", name, f"uid-{name}"))
+            for name, milli in (("a", 300), ("b", 300), ("other", other))
+        ]
+    )
+    made.add_pod(pod("waits", cpu=1, **waits))
+    result = made.cycle(EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000))
+    assert [(one.name in "ab", one.fits_on) for one in result.evictions] == [(True, "n1")] * moves
+    assert made.nominated(result) == ({"waits": "n0"} if moves else {})
 
 
 def test_gpu_is_not_opened_where_only_the_slot_for_the_pod_itself_is_left() -> None:

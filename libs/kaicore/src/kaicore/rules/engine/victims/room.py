@@ -24,9 +24,11 @@ from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
+from kaicore.rules.queues.tree import thousandths_of_gpus
 
 
 class VictimRules(ABC):
@@ -140,6 +142,8 @@ class RoomSearch:
         self._reserved = reserved
         self._requests = session.gangs.requests_of(steps)
         self._gain = gain_of(session, steps) if rules.moves else 0
+        self._won = won_by(session, steps) if rules.moves else 0
+        self._gpus = thousandths_of_gpus(session.pods.requests_of(members_of(steps)))
         self._most_pods = rules.most_pods
         #: Whether victims are left out where their queue would lose part of its quota, and whether any were.
         self._sparing = self._spared = False
@@ -154,8 +158,11 @@ class RoomSearch:
             None if there is none, with the reasons in `shortfall`; the caller has to undo what is on the nodes. The
             accounts are left as they are.
         """
-        if self._rules.moves and (room := self._exchange()) is not None:
-            return room
+        if self._may_exchange():
+            room = self._exchange()
+            # A GPU is not worth three moves.
+            if room is not None or self._gpus <= WHOLE:
+                return room
         for sparing in (True, False) if self._rules.spares_quotas else (False,):
             self._sparing, self._spared = sparing, False
             self._refusals, self._left_out = [], set()
@@ -166,16 +173,17 @@ class RoomSearch:
                 break
         return None
 
+    def _may_exchange(self) -> bool:
+        """Tell whether pods may change places: for one pod, where its start wins anything."""
+        constrained = any(one.workload.constrained for one, _ in self._steps)
+        return self._won > 0 and len(members_of(self._steps)) == 1 and not constrained
+
     def _exchange(self) -> FreedRoom | None:
-        """Find room for one pod by pods that change places, where starts win anything."""
-        session, won = self._session, won_by(self._session, self._steps)
-        members = members_of(self._steps)
-        if not won or len(members) > 1 or any(one.workload.constrained for one, _ in self._steps):
-            return None
-        self._left_out = set()
+        """Find room for one pod by pods that change places."""
+        session, members = self._session, members_of(self._steps)
         self._candidates.begin(session.gangs.started_with([one.key for one, _ in self._steps]))
         most_pods = 2 if self._most_pods is None else self._most_pods
-        exchanges = Exchanges(session, self._candidates, members[0], won=won, most_pods=most_pods)
+        exchanges = Exchanges(session, self._candidates, members[0], won=self._won, most_pods=most_pods)
         for exchange in exchanges.cheapest(_MOST_EXCHANGES):
             if session.steps_left <= 0:
                 return None
@@ -183,6 +191,7 @@ class RoomSearch:
             room = self._exchanged(exchange, members[0])
             if room is not None:
                 return room
+        _, self.shortfall.lost = self._candidates.losing(self._won)
         return None
 
     def _exchanged(self, exchange: Exchange, member: Member) -> FreedRoom | None:
@@ -214,9 +223,8 @@ class RoomSearch:
     def _run(self) -> FreedRoom | None:
         session, statement = self._session, self._session.nodes.future.statement
         most_groups = _MOST_GROUPS_FACTOR * session.config.consolidate_groups if self._rules.moves else None
-        won = won_by(session, self._steps) if self._rules.moves else 0
         # What loses too much by itself is not worth a look.
-        spared, loss = self._candidates.losing(won) if won else (set[str](), 0)
+        spared, loss = self._candidates.losing(self._won) if self._won else (set[str](), 0)
         attempts = 1
         while True:
             accounts, savepoint = session.accounts.savepoint(), statement.savepoint()
@@ -300,7 +308,7 @@ class RoomSearch:
             shortfall.pods = pods
             return set()
         costs = [(cost_of_moving(session, one), one.key, one) for one in victims.victim_sets]
-        won = won_by(session, self._steps)
+        won = self._won
         if won:
             costs = [(lost_by_moving(session, one), one.key, one) for one in victims.victim_sets]
         total = sum(cost for cost, _, _ in costs)
