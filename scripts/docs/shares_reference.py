@@ -113,7 +113,7 @@ DEVIATIONS: tuple[ShareRow, ...] = (
         "given",
         (f"{_KAI}::test_a_whole_gpu_beside_mig_devices_is_given",),
     ),
-    ShareRow("nodes with pods that have MIG by annotation", "take others with MIG", (_CASES,)),
+    ShareRow("nodes with MIG by annotation", "take more", (_CASES,)),
     ShareRow("`gpu-memory` that waits", "part of the smallest GPU", (_MEMORY,)),
 )
 
