@@ -19,7 +19,9 @@ BUILD, TRAIN = 100, 50
 
 @dataclass(frozen=True)
 class Work:
-    """One pod: a fraction or MiB of so many GPUs, whole GPUs, or MIG devices; it runs on GPU groups, or waits."""
+    """One pod: a fraction or MiB of so many GPUs, whole GPUs, or MIG devices, also by the annotation of former times
+    (`legacy`); it runs on GPU groups, or waits.
+    """
 
     name: str
     ask: str
@@ -34,7 +36,8 @@ class Work:
     def manifest(self) -> str:
         kind, _, amount = self.ask.partition(" ")
         amount, _, devices = amount.partition(" x ")
-        annotations = {"fraction": f"gpu-fraction: '{amount}'", "memory": f"gpu-memory: '{amount}'"}.get(kind, "")
+        names = {"fraction": "gpu-fraction", "memory": "gpu-memory", "legacy": "nvidia.com/mig-1g.10gb"}
+        annotations = f"{names[kind]}: '{amount}'" if kind in names else ""
         annotations += f", gpu-fraction-num-devices: '{devices}'" if devices else ""
         asked = {"nvidia.com/gpu" if kind == "gpus" else f"nvidia.com/{kind}": amount} if not annotations else {}
         limits = ", ".join(f"{name}: {amount}" for name, amount in {"memory": self.memory, **asked}.items())

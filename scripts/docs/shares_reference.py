@@ -75,6 +75,11 @@ ROWS: tuple[ShareRow, ...] = (
         ),
     ),
     ShareRow(
+        "MIG by annotation: `nvidia.com/mig-1g.10gb`",
+        "waits, with the reason",
+        (f"{_NORMALIZE}::test_mig_devices_by_annotation_wait_with_what_to_do",),
+    ),
+    ShareRow(
         "shares of MIG devices",
         "refused, as KAI",
         (f"{_KAI}::test_manifests_of_kais_cases_come_out_as_there",),
@@ -108,6 +113,7 @@ DEVIATIONS: tuple[ShareRow, ...] = (
         "given",
         (f"{_KAI}::test_a_whole_gpu_beside_mig_devices_is_given",),
     ),
+    ShareRow("nodes with MIG by annotation", "take more", (_CASES,)),
     ShareRow("`gpu-memory` that waits", "part of the smallest GPU", (_MEMORY,)),
 )
 

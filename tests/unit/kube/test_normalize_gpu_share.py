@@ -78,3 +78,10 @@ def test_name_of_a_reservation_pod_fits_whatever_the_node_is_called() -> None:
 def test_mig_devices_are_ordinary_resources() -> None:
     pod = normalized({}, containers=[{"name": "c", "resources": {"limits": {"nvidia.com/mig-1g.5gb": "1"}}}])
     assert (pod.unsupported, pod.containers[0].requests) == ((), {"nvidia.com/mig-1g.5gb": 1})
+
+
+def test_mig_devices_by_annotation_wait_with_what_to_do() -> None:
+    name = "nvidia.com/mig-1g.5gb"
+    reason = f"MIG devices by annotation ({name}): no kubelet gives them; use a container's limit of that name"
+    assert normalized({name: "1"}).unsupported == (reason,)
+    assert normalized({name: "half"}).unsupported == (), "as KAI, which counts none"

@@ -381,6 +381,18 @@ MIG_CASES = [
         ],
         {"a": "node0", "b": "node0", "c": "node0", "d": "InsufficientResource", "e": "node0"},
     ),
+    (
+        "MIG by annotation waits",
+        mig_node("1g.10gb: 2") + queue(1),
+        [Work("a", "legacy 1", priority=TRAIN)],
+        {"a": "Unsupported"},
+    ),
+    (
+        "MIG beside a pod that has it by annotation",
+        mig_node("1g.10gb: 2") + queue(1),
+        [Work("a", "legacy 1", "node0", priority=TRAIN), mig("c", on="")],
+        {"a": "node0", "c": "node0"},
+    ),
     *(
         (
             f"{title} preempts",
@@ -512,6 +524,7 @@ DEVIATIONS = {
     "one share of a GPU is enough": _CHEAPEST,
     "a share moves to where it fits, and one is reclaimed of none": _CHEAPEST,
     "one of two shares that fit nowhere else": _CHEAPEST,
+    "MIG beside a pod that has it by annotation": "the kubelet gives MIG devices; KAI keeps others off such a node",
     "all shares of one GPU": "one pod goes rather than two, though it holds a whole GPU",
 }
 

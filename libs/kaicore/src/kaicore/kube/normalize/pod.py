@@ -25,7 +25,7 @@ import msgspec
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
 from kaicore.kube.normalize.fields import amounts, label_requirements, node_term, node_terms, sorted_requirements
-from kaicore.kube.normalize.share_dialects import gpu_share, virtual_gpus
+from kaicore.kube.normalize.share_dialects import annotated_mig, gpu_share, virtual_gpus
 from kaicore.kube.wire.objects import (
     Affinity,
     ContainerSpec,
@@ -521,3 +521,4 @@ def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
             if requirement.field and requirement.key != "metadata.name":
                 yield f"node affinity by field {requirement.key}"
     yield from virtual_gpus(wire.spec)
+    yield from annotated_mig(wire.metadata.annotations or {})

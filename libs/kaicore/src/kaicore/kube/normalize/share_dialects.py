@@ -29,6 +29,8 @@ CONTAINER_NAME = "gpu-fraction-container-name"
 GPU_FRACTION_AT_LEAST = "kai.scheduler/gpu-fraction-at-least"
 #: More GPUs than a node has.
 MOST_DEVICES = 1024
+#: Begins the resources of MIG devices.
+_MIG = "nvidia.com/mig-"
 #: Longer texts are not even looked at.
 _MOST_TEXT = 40
 
@@ -257,6 +259,16 @@ SHARE_DIALECTS = (
         ("scheduling.koordinator.sh/device-allocate-hint", "scheduling.koordinator.sh/gpu-partition-spec"),
     ),
 )
+
+
+def annotated_mig(annotations: Mapping[str, str]) -> Iterator[str]:
+    """Yield the MIG devices that a pod asks for by annotation, as schedulers before KAI-Scheduler did.
+
+    KAI-Scheduler lets such pods wait, too (`pkg/scheduler/api/node_info/node_info.go`, PredicateByNodeResourcesType).
+    """
+    for name in sorted(annotations):
+        if name.startswith(_MIG) and annotations[name].isdecimal():
+            yield f"MIG devices by annotation ({name}): no kubelet gives them; use a container's limit of that name"
 
 
 def virtual_gpus(spec: PodSpec) -> Iterator[str]:
