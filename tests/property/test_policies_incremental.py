@@ -10,7 +10,7 @@ from kaicore.policy import Facts, Flags, Ints, Nodes, Policy, PolicyBand, Work
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import PlacementStrategy
 from kaicore.rules.engine.placement.placer import Placer
-from kaicore.rules.engine.policies.builtin import IdleDevices, Packed, Spread
+from kaicore.rules.engine.policies.builtin import IdleDevices, PackedNodes, SpreadPods
 from kaicore.rules.engine.policies.cycle_policies import guarded
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.model.gpu_share import GpuShare
@@ -124,9 +124,9 @@ def decided_by(made: WithPolicies) -> list[object]:
 def test_a_built_in_rule_named_in_the_settings_decides_as_it_does_by_itself(
     strategy: PlacementStrategy, seed: int
 ) -> None:
-    own = {PlacementStrategy.BINPACK: Packed, PlacementStrategy.SPREAD: Spread}[strategy]
+    own = {PlacementStrategy.BINPACK: PackedNodes, PlacementStrategy.SPREAD: SpreadPods}[strategy]
     clusters = [busy_cluster(kinds, strategy, seed) for kinds in ((), (own,))]
-    other = Spread if own is Packed else Packed
+    other = SpreadPods if own is PackedNodes else PackedNodes
     clusters.append(busy_cluster((other,), strategy, seed))
     by_itself, named, opposite = (decided_by(made) for made in clusters)
     assert named == by_itself != opposite

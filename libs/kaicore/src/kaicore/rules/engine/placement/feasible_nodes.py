@@ -40,7 +40,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import NodeRoom, RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation_class
-from kaicore.rules.engine.policies.builtin import MOST_IDLE, IdleDevices, Packed, Spread
+from kaicore.rules.engine.policies.builtin import MOST_IDLE, IdleDevices, PackedNodes, SpreadPods
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.engine.policies.node_facts import NodesOfRows
 from kaicore.rules.events.reasons.base import NodeReason
@@ -167,6 +167,22 @@ class RowParts:
         if taken is None:
             taken = self.taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
         return taken
+
+    def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Work out the room taken on rows in their states at once, as far as it is not known: one by one takes longer.
+
+        Args:
+            rows: each with its state.
+        """
+        room = self._room
+        if room is None or self._counts is not None or self._share is not None:
+            return
+        kind = self._columns.gpus.kind
+        keys = {(state, room.pattern_of[row], 0, kind(row), 0): row for row, state in rows}
+        new = {key: row for key, row in keys.items() if key not in self.taken}
+        if len(new) > 1:
+            taken = self._work_out(room, np.array(list(new.values()), np.int64), np.zeros(len(new), np.int64))
+            self.taken |= zip(new, taken.tolist(), strict=True)
 
     def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
@@ -325,7 +341,7 @@ class FeasibleNodes:
         #: The built-in policies of the class, and what they see of its pods; by devices of claims, rows differ one by
         #: one (`RowParts`).
         self._work = Work(requests=pod_class.requests, shares_gpu=share is not None)
-        rules: list[Policy] = [] if self.parts.by_claims else [Spread() if self._spread else Packed()]
+        rules: list[Policy] = [] if self.parts.by_claims else [SpreadPods() if self._spread else PackedNodes()]
         if len(self._spared) and not self._asks_devices:
             rules.append(IdleDevices())
         self._rules = [(one, PolicyBand(one.band)) for one in rules]
@@ -580,6 +596,7 @@ class FeasibleNodes:
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
         policies = self._policies
+        able: list[tuple[int, int, int]] = []
         for row in distinct:
             if eligible[row]:
                 state = state_of(row)
@@ -592,11 +609,15 @@ class FeasibleNodes:
                     scores[state] = score
                 if score != _NO and self.share is not None and self.share.cost(row) == NONE:
                     score = _NO
-                if score != _NO:
-                    score += self.parts.of_row(row, state) - int(self._handicap[row])
-                    if policies is not None:
-                        score = policies.of_row(row, score)
-                self._ranking.set(row, score)
+                if score == _NO:
+                    self._ranking.set(row, _NO)
+                else:
+                    able.append((row, state, score))
+        if len(able) > 1:
+            self.parts.prepare([(row, state) for row, state, _ in able])
+        for row, state, of_state in able:
+            score = of_state + self.parts.of_row(row, state) - int(self._handicap[row])
+            self._ranking.set(row, score if policies is None else policies.of_row(row, score))
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""

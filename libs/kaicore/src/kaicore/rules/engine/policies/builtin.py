@@ -30,7 +30,7 @@ def fullness(nodes: Nodes, work: Work) -> Ints:
     return total // max(len(weighed), 1)
 
 
-class Packed(Policy):
+class PackedNodes(Policy):
     """Score: full nodes come first, so that whole ones stay free."""
 
     name, version, band, live = "packed", "1", PolicyBand.FULL, True
@@ -40,7 +40,7 @@ class Packed(Policy):
         return fullness(nodes, work)
 
 
-class Spread(Policy):
+class SpreadPods(Policy):
     """Score: empty nodes come first, so that pods keep out of each other's way."""
 
     name, version, band, live = "spread", "1", PolicyBand.FULL, True
@@ -64,4 +64,4 @@ class IdleDevices(Policy):
 
 
 #: By name.
-BUILT_IN: dict[str, type[Policy]] = {kind.name: kind for kind in (Packed, Spread, IdleDevices)}
+BUILT_IN: dict[str, type[Policy]] = {kind.name: kind for kind in (PackedNodes, SpreadPods, IdleDevices)}

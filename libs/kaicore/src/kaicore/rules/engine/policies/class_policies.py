@@ -91,7 +91,7 @@ def _values(work: Work, names: Iterable[str]) -> tuple[object, ...]:
 
 
 class _Say:
-    """What several policies say together.
+    """The say of several policies together.
 
     Attributes:
         refusals: of each policy that filters.
@@ -224,12 +224,12 @@ class ClassPolicies:
 
     @property
     def live(self) -> bool:
-        """Whether any of them is asked again after charges."""
+        """True if any of them is asked again after charges."""
         return bool(self._asked_again)
 
     @property
     def refusals(self) -> Sequence[RefusedNodes]:
-        """What each policy refuses that filters."""
+        """The nodes that each policy refuses that filters."""
         return self._say.refusals
 
     @property
