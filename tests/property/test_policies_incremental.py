@@ -1,15 +1,22 @@
-"""With policies, nodes that are looked at again after charges rank as they do when all are looked at anew."""
+"""With policies, nodes that are looked at again after charges rank as they do when all are looked at anew.
 
+A policy that scores as a built-in rule does, and replaces it, changes no decision.
+"""
+
+import msgspec
 import numpy as np
 import pytest
 from kaicore.policy import Facts, Flags, Ints, Nodes, Policy, PolicyBand, Work
 from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.engine.config import PlacementStrategy
 from kaicore.rules.engine.placement.placer import Placer
+from kaicore.rules.engine.policies.builtin import IdleDevices, PackedNodes, SpreadPods
 from kaicore.rules.engine.policies.cycle_policies import guarded
 from kaicore.rules.engine.session.session import Session
+from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.numa.columns import Ints as Rows
 
-from tests.factory import pod
+from tests.factory import amounts, pod
 from tests.policies import WithPolicies
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
@@ -83,3 +90,54 @@ def test_rows_looked_at_again_rank_as_rows_looked_at_anew(kinds: tuple[type[Poli
             assert best == first
             assert rows.tolist() == expected.tolist()
             assert best is None or rows[0] == best
+
+
+def busy_cluster(kinds: tuple[type[Policy], ...], strategy: PlacementStrategy, seed: int) -> WithPolicies:
+    """Nodes of three kinds, some with more in use than they have, and pods with and without devices and zones."""
+    random, made = np.random.default_rng(seed), WithPolicies(*kinds)
+    made.config = msgspec.structs.replace(made.config, placement_strategy=strategy, gpu_sharing=True)
+    for number in range(24):
+        zone = amounts(cpu=int(random.integers(4, 33)), memory=64, gpu=4)
+        if number % 3:
+            made.add_node(f"n{number:02}", zone, zone, policy="restricted")
+        else:
+            made.add_node(f"n{number:02}", cpu=int(random.integers(4, 64)), memory=128, gpu=8 * (number % 2))
+        for other in range(int(random.integers(0, 4))):
+            name, cpu = f"runs-{number}-{other}", int(random.integers(1, 24))
+            made.add_pod(pod(name, cpu=cpu, memory=2, gpu=other % 2, node_name=f"n{number:02}", phase="Running"))
+    for number in range(40):
+        spec = {"gpu_share": GpuShare(milli=400)} if number % 7 == 0 else {"gpu": int(random.integers(0, 3))}
+        made.add_pod(pod(f"p{number:02}", cpu=int(random.integers(0, 9)), memory=number % 3, **spec))
+    return made
+
+
+def decided_by(made: WithPolicies) -> list[object]:
+    """All that a cycle decides about placements, in order; keys of classes aside, which name what policies know."""
+    proposal = made.decided()
+    assert proposal.policies_left_out == ()
+    waiting = sorted(entry.pod.name for entry in made.state.pods.values() if entry.pod.uid in made.state.waiting)
+    return [*(msgspec.structs.replace(one, pod_class="") for one in proposal.result.placements), tuple(waiting)]
+
+
+@pytest.mark.parametrize("strategy", PlacementStrategy)
+@pytest.mark.parametrize("seed", range(3))
+def test_a_built_in_rule_named_in_the_settings_decides_as_it_does_by_itself(
+    strategy: PlacementStrategy, seed: int
+) -> None:
+    own = {PlacementStrategy.BINPACK: PackedNodes, PlacementStrategy.SPREAD: SpreadPods}[strategy]
+    clusters = [busy_cluster(kinds, strategy, seed) for kinds in ((), (own,))]
+    other = SpreadPods if own is PackedNodes else PackedNodes
+    clusters.append(busy_cluster((other,), strategy, seed))
+    by_itself, named, opposite = (decided_by(made) for made in clusters)
+    assert named == by_itself != opposite
+    assert clusters[1].replayed().differences == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_idle_devices_named_in_the_settings_decide_as_by_themselves(seed: int) -> None:
+    clusters = [busy_cluster(kinds, PlacementStrategy.BINPACK, seed) for kinds in ((), (IdleDevices,))]
+    for made in clusters:
+        # Of shares and recent work, the band has other rules, which no policy can repeat.
+        made.config = msgspec.structs.replace(made.config, recent_work_days=0, gpu_sharing=False)
+    by_itself, named = (decided_by(made) for made in clusters)
+    assert named == by_itself

@@ -41,6 +41,13 @@ Input: TypeAlias = int | str
 
 #: The highest score, and the highest extra cost of a victim.
 MOST = 1000
+#: Names of resources.
+CPU, MEMORY, GPU = "cpu", "memory", "nvidia.com/gpu"
+
+
+def is_device(resource: str) -> bool:
+    """Tell whether a resource is one that Kubernetes does not define itself, such as a GPU."""
+    return "/" in resource and "kubernetes.io/" not in resource
 
 
 class Point(StrEnum):
@@ -58,7 +65,8 @@ class PolicyBand(StrEnum):
     """The bands of the score table that policies may fill.
 
     `PREFERRED` is above all built-in bands and below the pods' own preferences. The others replace the built-in rule
-    of the band of that name (`kaicore.rules.engine.placement.node_score.BANDS`).
+    of the band of that name (`kaicore.rules.engine.placement.node_score.BANDS`), and may answer beyond 0 and `MOST` as
+    far as the band reaches: -9,000 to 9,000 for `FULL`, -3,095 to 1,000 for `ROOM_TAKEN`.
     """
 
     PREFERRED = "preferred"
@@ -120,6 +128,11 @@ class Nodes:
     def __len__(self) -> int:
         """Return how many nodes there are."""
         return len(self.names)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """The resources that any node offers or pods ask for, by name."""
+        return tuple(sorted(self._allocatable))
 
     def labels(self, key: str) -> Texts:
         """Return each node's value of a label, empty without the label.
@@ -190,6 +203,7 @@ class Work:
         preemptible: whether they may be evicted for others.
         requests: what one pod takes of a node, by resource.
         gpus: that one pod asks for, in thousandths; of a share by memory, 0.
+        shares_gpu: whether it asks for parts of GPUs.
         labels: those that the policy declares in `pod_labels` and the pods have.
         annotations: those that it declares in `pod_annotations` and the pods have.
     """
@@ -200,8 +214,14 @@ class Work:
     preemptible: bool = True
     requests: Mapping[str, int] = field(default_factory=dict)
     gpus: int = 0
+    shares_gpu: bool = False
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The resources of the requests that are devices; GPUs where it asks for parts of them."""
+        return (GPU,) if self.shares_gpu else tuple(filter(is_device, self.requests))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

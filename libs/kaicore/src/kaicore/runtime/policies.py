@@ -18,7 +18,9 @@ from pydantic import ValidationError
 
 from kaicore.errors import ConfigurationError
 from kaicore.policy import PastUse, Point, Policy, PolicyBand
+from kaicore.rules.engine.policies import builtin
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard, PolicyOverran, Unguarded
+from kaicore.rules.engine.policies.builtin import BUILT_IN
 from kaicore.rules.engine.policies.setting import PolicyEntry, PolicySetting
 
 #: The group of entry points that policies of packages are found by.
@@ -217,6 +219,8 @@ def _from_file(path: Path, guard: PolicyGuard) -> tuple[type[Policy], str]:
 
 def _from_entry_point(name: str) -> tuple[type[Policy], str]:
     found = list(entry_points(group=GROUP, name=name))
+    if not found and name in BUILT_IN:
+        return BUILT_IN[name], Path(builtin.__file__).read_text()
     if not found:
         known = ", ".join(sorted(entry_points(group=GROUP).names)) or "none"
         raise ConfigurationError(f"policy {name}: no installed package has it (entry points of {GROUP}: {known})")

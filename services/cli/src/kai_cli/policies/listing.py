@@ -8,6 +8,7 @@ import msgspec
 from kaicore.policy import MOST, Point, Policy, PolicyBand
 from kaicore.rules.engine.placement.node_score import BANDS
 from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.engine.policies.builtin import BUILT_IN
 from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.runtime.policies import GROUP, load_policy
 from kaicore.runtime.shard_settings import read_shard_settings
@@ -21,9 +22,9 @@ RULES = {
     "keeps_policy": "nodes that keep the pod's own NUMA policy",
     "turn": "nodes that other replicas of the shard take first come later",
     "zones": "zones that serve the pod well (numa_scoring)",
-    "room_taken": "little room taken from recent work (recent_work_days)",
+    "room_taken": "little room taken from recent work (recent_work_days); for pods without devices, idle-devices",
     "opened": "few GPUs to open for a share",
-    "full": "full nodes, or empty ones (placement_strategy)",
+    "full": "packed or spread, by placement_strategy",
     "name": "names, so that no two nodes are equal",
 }
 _Loaded = tuple[PolicySetting, Policy]
@@ -83,11 +84,12 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class PolicyListing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The answer; `installed` are those of packages that the settings do not name."""
+    """The answer; `installed` are those of packages that the settings do not name, `built_in` rules of the table."""
 
     bands: tuple[BandRow, ...]
     policies: tuple[PolicyRow, ...]
     installed: tuple[PolicyRow, ...]
+    built_in: tuple[PolicyRow, ...] = ()
 
 
 def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = "table") -> int:
@@ -99,12 +101,17 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
     """
     book = PolicyBook()
     config = read_shard_settings(scheduler_config, book)
-    installed = []
+    installed: list[PolicySetting] = []
+    built_in: list[PolicySetting] = []
     for entry in entry_points(group=GROUP):
         loaded = load_policy(entry.name)
         book.add(loaded.kind, loaded.setting.digest)
         installed.append(loaded.setting)
-    listing = listing_of(book.policies(config.policies), book.policies(installed))
+    for name in BUILT_IN:
+        loaded = load_policy(name)
+        book.add(loaded.kind, loaded.setting.digest)
+        built_in.append(loaded.setting)
+    listing = listing_of(book.policies(config.policies), book.policies(installed), book.policies(built_in))
     if output == "table":
         print(listing_text(listing))
     else:
@@ -112,13 +119,16 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
     return 0
 
 
-def listing_of(configured: Sequence[_Loaded], installed: Sequence[_Loaded]) -> PolicyListing:
-    """Return the listing of policies that settings name, and of those that packages have."""
+def listing_of(
+    configured: Sequence[_Loaded], installed: Sequence[_Loaded], built_in: Sequence[_Loaded] = ()
+) -> PolicyListing:
+    """Return the listing of policies that settings name, of those that packages have, and of the built-in ones."""
     digests = {setting.digest for setting, _ in configured}
     return PolicyListing(
         bands=tuple(_bands(configured)),
         policies=tuple(map(_row, configured)),
         installed=tuple(_row(one) for one in installed if one[0].digest not in digests),
+        built_in=tuple(map(_row, built_in)),
     )
 
 
@@ -165,7 +175,11 @@ def listing_text(listing: PolicyListing) -> str:
     ]
     parts = [f"the score of a node, the most important first, after {_OWN}:"]
     parts[0] += "\n" + table(("BAND", "SCORES", "FILLED BY", "BUILT-IN RULE"), bands)
-    for head, rows in (("policies of this shard", listing.policies), ("policies of packages", listing.installed)):
+    for head, rows in (
+        ("policies of this shard", listing.policies),
+        ("policies of packages", listing.installed),
+        ("built-in rules that are policies", listing.built_in),
+    ):
         if rows:
             parts.append(f"{head}:\n\n" + "\n\n".join(map(_policy_text, rows)))
     if not listing.policies:

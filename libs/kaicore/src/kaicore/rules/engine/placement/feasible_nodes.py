@@ -11,6 +11,7 @@ from typing import TypeVar, cast
 
 import numpy as np
 
+from kaicore.policy import MOST, Facts, Policy, PolicyBand, Work
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
@@ -19,13 +20,13 @@ from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.level_ranking import LevelRanking
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
+    BANDS,
     FULL,
-    FULLEST,
     KEEPS,
     LEAVES,
-    MOST_IDLE,
     MOST_TAKEN,
     NEVER,
+    OFFSETS,
     OPENED,
     TAKEN,
     ZONES,
@@ -39,7 +40,9 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import NodeRoom, RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation_class
+from kaicore.rules.engine.policies.builtin import MOST_IDLE, IdleDevices, PackedNodes, SpreadPods
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
+from kaicore.rules.engine.policies.node_facts import NodesOfRows
 from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
@@ -168,6 +171,22 @@ class RowParts:
             taken = self.taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
         return taken
 
+    def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
+        """Work out the room taken on rows in their states at once, as far as it is not known: one by one takes longer.
+
+        Args:
+            rows: each with its state.
+        """
+        room = self._room
+        if room is None or self._counts is not None or self._share is not None:
+            return
+        kind = self._columns.gpus.kind
+        keys = {(state, room.pattern_of[row], 0, kind(row), 0): row for row, state in rows}
+        new = {key: row for key, row in keys.items() if key not in self.taken}
+        if len(new) > 1:
+            taken = self._work_out(room, np.array(list(new.values()), np.int64), np.zeros(len(new), np.int64))
+            self.taken |= zip(new, taken.tolist(), strict=True)
+
     def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
         patterns, known = room.patterns[rows], self.taken
@@ -221,6 +240,8 @@ def _devices_of(request: DeviceRequest) -> int:
 #: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
+#: The built-in policies ask for none.
+_NO_FACTS = Facts()
 #: Up to this many rows are looked at one by one.
 _FEW = 16
 #: Room for so many states at first.
@@ -316,15 +337,17 @@ class FeasibleNodes:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
         self.parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share, like=like)
-        # By devices of claims, rows differ one by one (`RowParts`).
-        names = () if self.parts.by_claims else devices or ("cpu", "memory")
-        weighed = [columns.resources[name] for name in names if name in columns.resources]
-        #: Columns of the resources with a use that orders nodes, and of those that had better be left alone.
-        self._weighed: Ints = np.array(weighed, np.int64)
+        #: Columns of the devices that had better be left alone.
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
-        self._weighed_needs = [(column, int(self._need[column])) for column in weighed]
-        self._spared_columns: list[int] = self._spared.tolist()
         self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
+        share = pod_class.gpu_share
+        #: The built-in policies of the class, and what they see of its pods; by devices of claims, rows differ one by
+        #: one (`RowParts`).
+        self._work = Work(requests=pod_class.requests, shares_gpu=share is not None)
+        rules: list[Policy] = [] if self.parts.by_claims else [SpreadPods() if self._spread else PackedNodes()]
+        if len(self._spared) and not self._asks_devices:
+            rules.append(IdleDevices())
+        self._rules = [(one, PolicyBand(one.band)) for one in rules]
 
     def _all_that_scores_depend_on(self) -> object:
         """Return what tells the score of a state, besides the state."""
@@ -448,7 +471,7 @@ class FeasibleNodes:
             room_taken=-parts["room_taken"] if self._asks_devices else 0,
             opened=-parts["opened"],
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
-            full=abs(parts["full"]),
+            full=(MOST if self._rules else 0) - parts["full"] if self._spread else parts["full"],
             policies={} if self._policies is None else self._policies.scores_of(int(row)),
         )
 
@@ -578,6 +601,7 @@ class FeasibleNodes:
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
         policies = self._policies
+        able: list[tuple[int, int, int]] = []
         for row in distinct:
             if eligible[row]:
                 state = state_of(row)
@@ -588,14 +612,18 @@ class FeasibleNodes:
                         self._reserve()
                         scores = self._scores_by_state
                     scores[state] = score
-                added = _NO if score == _NO else self.parts.of_row(row, state)
-                if added == _NO:
-                    score = _NO
+                if score == _NO:
+                    self._ranking.set(row, _NO)
                 else:
-                    score += added - int(self._handicap[row])
-                    if policies is not None:
-                        score = policies.of_row(row, score)
-                self._ranking.set(row, score)
+                    able.append((row, state, score))
+        if len(able) > 1:
+            self.parts.prepare([(row, state) for row, state, _ in able])
+        for row, state, score in able:
+            added = self.parts.of_row(row, state)
+            if added != _NO:
+                score += added - int(self._handicap[row])
+                added = score if policies is None else policies.of_row(row, score)
+            self._ranking.set(row, added)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
@@ -674,52 +702,30 @@ class FeasibleNodes:
         return scores
 
     def _by_amounts(self, rows: Ints) -> Ints:
-        """Return what the bands of devices and of fullness add to the scores of rows."""
-        columns, weighed = self._columns, self._weighed
-        allocatable = np.maximum(columns.allocatable[rows][:, weighed], 1)
-        after = columns.used[rows][:, weighed] + self._need[weighed]
-        # Of what the class does not ask for, more may be in use than there is.
-        after = np.minimum(after, allocatable * FULLEST)
-        full: Ints = (after * 1000 // allocatable).sum(axis=1) // max(len(weighed), 1)
-        total = full * (-FULL if self._spread else FULL) + LEAVES
+        """Return what the band of devices that are left alone and the built-in policies add to the scores of rows."""
+        columns, nodes = self._columns, NodesOfRows(self._columns, rows)
+        total: Ints = np.full(len(rows), LEAVES)
         if len(self._spared):
-            devices = columns.allocatable[rows][:, self._spared]
-            total -= LEAVES * devices.any(axis=1)
-            if not self._asks_devices:
-                idle = np.maximum(devices - columns.used[rows][:, self._spared], 0).sum(axis=1)
-                total -= TAKEN * np.minimum(idle, MOST_IDLE)
+            total -= LEAVES * columns.allocatable[rows][:, self._spared].any(axis=1)
+        for rule, band in self._rules:
+            total += BANDS[band].step * (rule.score(nodes, self._work, _NO_FACTS) + OFFSETS[band])
         return total
 
     def _score(self, row: int) -> int:
-        """Return the score of a row by its state alone, `_NO` if it cannot take the pod.
-
-        One row by itself is not worth vectors.
-        """
+        """Return the score of a row by its state alone, `_NO` if it cannot take the pod."""
         columns, own = self._columns, self._class.numa_policy
         allocatable, used = columns.allocatable[row].tolist(), columns.used[row].tolist()
         if self.filters.room.fails(allocatable, used):
             return _NO
-        total = LEAVES
+        by_zones = 0
         if self._config.numa and self._numa.discerns:
             admits, keeps, score = self._numa.fit(row)
             if not admits or (own is not None and own.binding and not keeps):
                 return _NO
-            total += score * ZONES + (KEEPS if own is not None and not own.binding and keeps else 0)
+            by_zones = score * ZONES + (KEEPS if own is not None and not own.binding and keeps else 0)
         elif self._config.numa and not self._numa.admits(row):
             return _NO
-        full = 0
-        for column, need in self._weighed_needs:
-            most = max(allocatable[column], 1)
-            full += min(used[column] + need, most * FULLEST) * 1000 // most
-        full //= max(len(self._weighed_needs), 1)
-        total += (-FULL if self._spread else FULL) * full
-        spared = [column for column in self._spared_columns if allocatable[column]]
-        if spared:
-            total -= LEAVES
-            if not self._asks_devices:
-                idle = sum(max(allocatable[column] - used[column], 0) for column in spared)
-                total -= TAKEN * min(idle, MOST_IDLE)
-        return total
+        return by_zones + int(self._by_amounts(np.array([row], np.int64))[0])
 
 
 def first_failing(filters: Iterable[NodeFilter], rows: Ints) -> tuple[Reason, ...]:

@@ -14,7 +14,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from kaicore.policy import MOST, PolicyBand
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
+from kaicore.rules.engine.policies.builtin import FULLEST
 from kaicore.rules.numa.columns import Ints
 
 #: A score, or several.
@@ -96,12 +98,8 @@ class Ranking:
             self._lower[block] = False
 
 
-#: A node with more than so many times of what it has in use counts as one with that much.
-FULLEST = 9
 #: The most other replicas that take a node first, and the most room: greater numbers count as these.
 LAST_TURN, MOST_TAKEN = 3, 4095
-#: The most free devices of kubelets, and of claims: greater numbers count as these.
-MOST_IDLE = MOST_TAKEN // 2
 #: More nodes than a cluster has.
 _NODES = 2**22
 
@@ -140,6 +138,18 @@ BANDS = _table(
 )
 #: What one unit of a band weighs.
 LEAVES, AVOIDED, KEEPS, TURN, ZONES, TAKEN, OPENED, FULL, _ = (band.step for band in BANDS.values())
+#: What is added to the scores of policies, and of built-in ones, to get their part in a band.
+OFFSETS = {PolicyBand.PREFERRED: 0, PolicyBand.ROOM_TAKEN: -MOST, PolicyBand.FULL: 0}
+
+
+def score_range(band: PolicyBand | str) -> tuple[int, int]:
+    """Return the least and the highest score of a policy in a band."""
+    place = PolicyBand(band)
+    if place is PolicyBand.PREFERRED:
+        return 0, MOST
+    return BANDS[place].least - OFFSETS[place], BANDS[place].most - OFFSETS[place]
+
+
 #: What is added to a score so that no part of it is negative.
 _BIAS = -sum(band.least * band.step for band in BANDS.values())
 #: The devices of no more rows than this are compared, those that score best without them: each costs a search.

@@ -11,18 +11,15 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kaicore.policy import MOST, Facts, Flags, Ints, Point, PolicyBand, Work
+from kaicore.policy import Facts, Flags, Ints, Point, PolicyBand, Work
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_score import BANDS, NEVER, Band, with_part
+from kaicore.rules.engine.placement.node_score import BANDS, NEVER, OFFSETS, Band, score_range, with_part
 from kaicore.rules.engine.placement.pod_class import TENANT, PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
 from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.queues.tree import gpus_of
-
-#: What a policy's score of 0 is in the band that it replaces.
-_LEAST = {PolicyBand.ROOM_TAKEN: -MOST, PolicyBand.FULL: 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +91,7 @@ def _values(work: Work, names: Iterable[str]) -> tuple[object, ...]:
 
 
 class _Say:
-    """What several policies say together.
+    """The say of several policies together.
 
     Attributes:
         refusals: of each policy that filters.
@@ -116,7 +113,7 @@ class _Say:
         sums = {band: self._sum(band, rows) for band in dict.fromkeys(one.band for one in self.scores)}
         self.levels: Ints | None = sums.pop(PolicyBand.PREFERRED, None)
         self.replaced: list[tuple[Band, Ints]] = [
-            (BANDS[band.value], scores + _LEAST[band]) for band, scores in sorted(sums.items())
+            (BANDS[band.value], scores + OFFSETS[band]) for band, scores in sorted(sums.items())
         ]
 
     def _sum(self, band: PolicyBand, rows: int) -> Ints:
@@ -124,7 +121,8 @@ class _Say:
         for one in self.scores:
             if one.band is band:
                 total += one.scores
-        return np.minimum(total, MOST)
+        least, most = score_range(band)
+        return np.clip(total, least, most)
 
     def differs_from(self, other: "_Say") -> Flags:
         """Return by row whether another say, of the same policies, is another one about it."""
@@ -226,12 +224,12 @@ class ClassPolicies:
 
     @property
     def live(self) -> bool:
-        """Whether any of them is asked again after charges."""
+        """True if any of them is asked again after charges."""
         return bool(self._asked_again)
 
     @property
     def refusals(self) -> Sequence[RefusedNodes]:
-        """What each policy refuses that filters."""
+        """The nodes that each policy refuses that filters."""
         return self._say.refusals
 
     @property
@@ -298,6 +296,7 @@ def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
         preemptible=work.preemptible,
         requests=MappingProxyType(pod_class.requests),
         gpus=gpus_of(pod_class.requests) * WHOLE + parts,
+        shares_gpu=share is not None,
         labels=_declared(work.labels, setting.pod_labels),
         annotations=_declared(work.annotations, setting.pod_annotations),
     )

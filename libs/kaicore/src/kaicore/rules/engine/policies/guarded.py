@@ -14,6 +14,7 @@ from typing import TypeVar
 import numpy as np
 
 from kaicore.policy import MOST, Facts, Flags, Hold, Ints, Nodes, Point, Policy, Queue, Running, Waiting, Work
+from kaicore.rules.engine.placement.node_score import score_range
 from kaicore.rules.engine.policies.book import PolicyGuard, PolicyOverran
 from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.rules.events.payloads import PolicyLeftOut
@@ -77,8 +78,9 @@ class GuardedPolicy:
         answer = self._run(Point.SCORE, lambda: self.policy.score(nodes, work, self._declared(facts)))
         if type(answer) is not np.ndarray or answer.dtype.kind not in "iu" or answer.shape != (len(nodes),):
             raise self._wrong(Point.SCORE, f"expected {len(nodes)} integers, got {_said(answer)}")
-        if len(answer) and not 0 <= int(answer.min()) <= int(answer.max()) <= MOST:
-            raise self._wrong(Point.SCORE, f"expected 0 to {MOST}, got {answer.min()} to {answer.max()}")
+        least, most = score_range(self.policy.band)
+        if len(answer) and not least <= int(answer.min()) <= int(answer.max()) <= most:
+            raise self._wrong(Point.SCORE, f"expected {least} to {most}, got {answer.min()} to {answer.max()}")
         return answer.astype(np.int64)
 
     def order(self, groups: Sequence[tuple[Waiting, Queue]], facts: Facts) -> list[int]:

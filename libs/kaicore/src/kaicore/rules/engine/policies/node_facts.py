@@ -46,6 +46,35 @@ class _Lazy(Mapping[str, _Vector]):
         return sum(1 for _ in self._names())
 
 
+class NodesOfRows(Nodes):
+    """Some rows as the built-in policies see them, as they are charged now: the amounts only."""
+
+    def __init__(self, columns: NodeColumns, rows: Ints) -> None:
+        self._columns, self._rows = columns, rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def resources(self) -> tuple[str, ...]:
+        """See `Nodes.resources`; in no order."""
+        return tuple(self._columns.resources)
+
+    def allocatable(self, resource: str) -> Ints:
+        """See `Nodes.allocatable`; of a resource that is known."""
+        vector: Ints = self._columns.allocatable[self._rows, self._columns.resources[resource]]
+        return vector
+
+    def used(self, resource: str) -> Ints:
+        """See `Nodes.used`; of a resource that is known."""
+        vector: Ints = self._columns.used[self._rows, self._columns.resources[resource]]
+        return vector
+
+    def free(self, resource: str) -> Ints:
+        """See `Nodes.free`; of a resource that is known."""
+        return self.allocatable(resource) - self.used(resource)
+
+
 class NodeFacts:
     """The nodes of one cycle's shard, for all its policies.
 
