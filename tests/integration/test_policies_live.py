@@ -1,6 +1,7 @@
 """A policy on its way to deciding: in a shadow beside the scheduler, live for one queue, for all, and back; and one of
 each point, with inputs and past use, in a running scheduler that is then replayed."""
 
+import json
 from pathlib import Path
 
 import msgspec
@@ -13,6 +14,7 @@ from kaicore.analysis.trial.shadow import shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events import payloads
@@ -25,6 +27,7 @@ from tests.factory import node, pod
 from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, shadowing
+from tests.kai_commands import kai
 
 CLUSTER = "c"
 SPOT_LAST = load_policy(str(Path(__file__).parents[2] / "examples/policies/spot_last.py"))
@@ -164,3 +167,19 @@ async def test_policy_of_each_point_decides_by_recorded_inputs_and_replays(tmp_p
     report = await replay_log(log, CLUSTER, policies=book)
     assert report.differences == []
     assert report.decisions >= 3
+
+
+async def test_inputs_are_recorded_and_listed_by_command(
+    postgres_log: PostgresLog, cluster_name: str, database_url: str
+) -> None:
+    await Facts(postgres_log, cluster_name).add_nodes(1)
+    where = ("--database-url", database_url, "--cluster", cluster_name)
+    for given in (("price", "-3", "--node", "n0"), ("mode", "night"), ("gone", "1"), ("gone", "--remove")):
+        done = kai("policy", "input", *given, *where)
+        assert done.returncode == 0, done.stderr
+    rows = json.loads(kai("policy", "input", "-o", "json", *where).stdout)
+    assert [(row["name"], row["node"], row["value"], row["by"]) for row in rows] == [
+        ("mode", "", "night", "kai"),
+        ("price", "n0", -3, "kai"),
+    ]
+    assert "give a value, or --remove" in kai("policy", "input", "price", *where).stderr
