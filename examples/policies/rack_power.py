@@ -1,4 +1,4 @@
-"""The GPUs in use in a rack draw no more than the rack's power, which may be recorded: `kai policy input rack-watts`."""
+"""The GPUs in use in a rack draw no more than its power, of which `kai policy input rack-watts` records figures."""
 
 import numpy as np
 from kaicore.policy import Facts, Flags, NoArguments, Nodes, Policy, Work

@@ -36,7 +36,7 @@ from tests.factory import node, pod
 from tests.hierarchy import queue
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, shadowing
-from tests.kai_commands import spawned
+from tests.kai_commands import kai, spawned
 from tests.ports import free_port
 
 CLUSTER = "c"
@@ -255,3 +255,19 @@ async def test_hostile_policies_harm_nothing_in_the_service_and_a_replay_is_equa
     assert (report.cycles, report.differences) == (len(cycles), [])
     with pytest.raises(ConfigurationError, match=r"loops\.py:1: may not import socket"):
         read_shard_settings(write_hostile(tmp_path, head=SOCKET))
+
+
+async def test_inputs_are_recorded_and_listed_by_command(
+    postgres_log: PostgresLog, cluster_name: str, database_url: str
+) -> None:
+    await Facts(postgres_log, cluster_name).add_nodes(1)
+    where = ("--database-url", database_url, "--cluster", cluster_name)
+    for given in (("price", "-3", "--node", "n0"), ("mode", "night"), ("gone", "1"), ("gone", "--remove")):
+        done = kai("policy", "input", *given, *where)
+        assert done.returncode == 0, done.stderr
+    rows = json.loads(kai("policy", "input", "-o", "json", *where).stdout)
+    assert [(row["name"], row["node"], row["value"], row["by"]) for row in rows] == [
+        ("mode", "", "night", "kai"),
+        ("price", "n0", -3, "kai"),
+    ]
+    assert "give a value, or --remove" in kai("policy", "input", "price", *where).stderr

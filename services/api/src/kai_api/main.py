@@ -184,7 +184,7 @@ class ApiSettings(LogSettings, ProxySettings):
     )
     inputs_database_url: str | None = Field(
         None,
-        description="the log as the role kai_inputs, which records policy inputs; without it nobody records any here",
+        description="the log as kai_inputs, to record policy inputs",
     )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")

@@ -144,9 +144,7 @@ _COMMANDS = {
     "policy list = policies.listing:list_policies": (
         "List the bands of the score table with what fills each, and the policies of a shard with their arguments."
     ),
-    "policy input = policies.inputs:policy_input": (
-        "Record a fact from outside that policies look at, such as a price; without a name, list those that there are."
-    ),
+    "policy input = policies.inputs:policy_input": ("Record a fact from outside for policies, or list them."),
     "policy check = policies.check:check": (
         "Try a policy on generated clusters: right and equal answers, in any order of nodes, in time; exit 1 if not."
     ),

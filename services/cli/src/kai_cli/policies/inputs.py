@@ -33,7 +33,7 @@ def policy_input(
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
-    """Record a fact from outside that policies look at; without a name, list those that there are.
+    """Record a fact from outside for policies, or list them.
 
     Args:
         name: of the fact, as policies declare it.
