@@ -67,6 +67,14 @@ def test_a_service_that_does_not_answer_is_named_and_status_fails(
     assert statuses == {"postgres": "not ready", "nats": "not ready", "relay": "no answer"}
 
 
+def test_what_a_ready_service_warns_of_is_shown(directory: DataDirectory, capsys: pytest.CaptureFixture[str]) -> None:
+    warning = "policies: policy spot-last: TooSlow: score: took longer than 1 s"
+    with directory.lock(), ready_service(f"[+]log ok\n[!]{warning}\nready\n") as service:
+        directory.note_running(RunningStack(os.getpid(), services={"kai-scheduler": service}))
+        status(source=AnswerSource(data_dir=directory.root))
+    assert warning in capsys.readouterr().out
+
+
 def test_while_no_cluster_is_up_yet_not_all_is_ready(
     directory: DataDirectory, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -83,13 +91,14 @@ def test_while_no_cluster_is_up_yet_not_all_is_ready(
 
 
 @contextmanager
-def ready_service() -> Iterator[str]:
+def ready_service(report: str = "") -> Iterator[str]:
     """A service that says that it is ready, whatever it is asked."""
 
     class Ready(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             self.send_response(200)
             self.end_headers()
+            self.wfile.write(report.encode())
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
             pass

@@ -44,7 +44,7 @@ class ServiceStatus(Answer, frozen=True, kw_only=True):
     Attributes:
         status: ready, not ready, or no answer.
         lag: by cluster, how many events of the log it has not read yet.
-        details: what it waits for.
+        details: what it waits for, and what it warns of, such as policies that cycles leave out.
         share: which part of the work it has, where several share it; empty where it has all of it.
         promises: of a scheduler, how well reserved starts of its cluster were kept; empty where none was promised.
     """
@@ -170,9 +170,9 @@ def _service(name: str, address: str, heads: dict[str, int]) -> ServiceStatus:
         for match in _POSITION.finditer(metrics)
         if (cluster := match["cluster"] or name.removesuffix("-ingest")) in heads
     }
-    unmet = [line.removeprefix("[-]") for line in report.splitlines() if line.startswith("[-]")]
+    lines = report.splitlines()
+    details = "; ".join(line.removeprefix(mark) for mark in ("[-]", "[!]") for line in lines if line.startswith(mark))
     status = "ready" if code == 200 else "not ready"
-    details = "; ".join(unmet)
     return ServiceStatus(
         name=name,
         status=status,
@@ -238,7 +238,7 @@ def _print(status: StackStatus) -> None:
         (item.name, item.status, _lag(item), item.address.removeprefix("http://"), item.details or item.share)
         for item in status.services
     ]
-    print(table(("SERVICE", "STATUS", "LAG", "ADDRESS", "WAITS FOR"), rows))
+    print(table(("SERVICE", "STATUS", "LAG", "ADDRESS", "REMARKS"), rows))
     # Each scheduler has the figures of its whole cluster.
     promises = {item.name.partition("-scheduler")[0]: item.promises for item in status.services if item.promises}
     for name, text in sorted(promises.items()):

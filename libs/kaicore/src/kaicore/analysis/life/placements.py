@@ -231,17 +231,19 @@ def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScore
         mine, theirs = getattr(chosen, part), getattr(second, part)
         text = "" if mine == theirs else f"{words}: {_text(part, mine)} against {_text(part, theirs)}"
         if policies := filled.get(part):
-            by_policies = _by_policies(chosen, second, policies)
+            # What policies prefer is added up to a most.
+            by_policies = _by_policies(chosen, second, policies, most=MOST if part == "preference" else None)
             text = (text if part == "preference" else "") or by_policies
         if text:
             return f"{text} on {second.node}, the next of {able} nodes"
     return f"{able} nodes could take it, the best of them equal: the first by name was taken"
 
 
-def _by_policies(chosen: NodeScore, second: NodeScore, policies: Sequence[str]) -> str:
+def _by_policies(chosen: NodeScore, second: NodeScore, policies: Sequence[str], *, most: int | None) -> str:
     """Name the policies of one band by which a node is better than another one; empty where they do not decide."""
     mine, theirs = ([one.policies.get(name, 0) for name in policies] for one in (chosen, second))
-    if min(sum(mine), MOST) == min(sum(theirs), MOST):
+    sums = sum(mine), sum(theirs)
+    if sums[0] == sums[1] or (most is not None and min(sums) >= most):
         return ""
     pairs = zip(policies, mine, theirs, strict=True)
     said = [f"{name}: {own} against {other}" for name, own, other in pairs if own != other]
