@@ -86,7 +86,7 @@ class _Importing:
 
     @pytest.hookimpl
     def pytest_collectreport(self, report: pytest.CollectReport) -> None:
-        if report.failed:
+        if report.failed and report.nodeid not in {"", "."}:
             self.failed.append(str(Path(report.nodeid).absolute()))
 
     @pytest.hookimpl(tryfirst=True)
@@ -106,10 +106,10 @@ def _serve(control: int, listening: int, paths: Sequence[str]) -> None:
 
     # A shell that runs the tests in the background has them ignore it, and tests interrupt what they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    importing = _Importing()
+    importing, files = _Importing(), [path.partition("::")[0] for path in paths]
     for name in _UNFORKABLE:
         sys.modules[name] = None
-    pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", *paths], plugins=[importing])
+    pytest.main(["--collect-only", "--quiet", "-p", "no:cacheprovider", *files], plugins=[importing])
     # What could not be imported stays half imported: workers import it anew, and say what is wrong, if anything is.
     for name, module in list(sys.modules.items()):
         if name in _UNFORKABLE or (getattr(module, "__file__", None) or "").startswith(tuple(importing.failed)):

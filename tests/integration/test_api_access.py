@@ -397,7 +397,7 @@ async def test_policy_inputs_are_recorded_by_who_may_once_for_each_request(
     keys = {"feed": f"inputs:{cluster_name}", "reader": cluster_name, "other": "inputs:elsewhere"}
     made = {name: new_key() for name in keys}
     entries = [{"name": name, "hash": key_hash(made[name]), "scopes": [scope]} for name, scope in keys.items()]
-    file.write_text(yaml.safe_dump({"keys": entries}))
+    file.write_text(json.dumps({"keys": entries}))
     path = f"/v1/clusters/{cluster_name}/policy-inputs"
 
     async def post(api: Client, key: str, status: int, **asked: object) -> Any:

@@ -311,9 +311,9 @@ def test_policies_are_files_where_shards_name_them_and_where_their_code_is_neede
     for name, source in objects["ConfigMap", "kai-policies"]["data"].items():
         (tmp_path / name).write_text(source)
     settings = objects["ConfigMap", "kai-scheduler-red"]["data"]["scheduler.yaml"]
-    document = yaml.safe_load(settings.replace(mount, str(tmp_path)))
+    document = load_yaml(settings.replace(mount, str(tmp_path)))
     document["policies"].pop()
-    (tmp_path / "scheduler.yaml").write_text(yaml.safe_dump(document))
+    (tmp_path / "scheduler.yaml").write_text(json.dumps(document))
     config = read_shard_settings(tmp_path / "scheduler.yaml")
     assert [one.name for one in config.policies] == ["night"]
     assert book_of([str(tmp_path)]).known(config.policies) == config.policies

@@ -618,12 +618,13 @@ class FeasibleNodes:
                     able.append((row, state, score))
         if len(able) > 1:
             self.parts.prepare([(row, state) for row, state, _ in able])
-        for row, state, score in able:
+        for row, state, of_state in able:
             added = self.parts.of_row(row, state)
-            if added != _NO:
-                score += added - int(self._handicap[row])
-                added = score if policies is None else policies.of_row(row, score)
-            self._ranking.set(row, added)
+            if added == _NO:
+                self._ranking.set(row, _NO)
+                continue
+            score = of_state + added - int(self._handicap[row])
+            self._ranking.set(row, score if policies is None else policies.of_row(row, score))
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
