@@ -1,4 +1,4 @@
-"""Ten policies of an operator at once, none of them live: the CPU of a cycle with them, by that of the same cycle without, in turns."""
+"""Ten policies of an operator at once, none live: CPU of a cycle with them by that of the same without, in turns."""
 
 import time
 from collections.abc import Iterator, Sequence
