@@ -1,5 +1,6 @@
 """The Helm chart: what it renders is what deploy/k8s is, and Kubernetes 1.31 to 1.37 take it."""
 
+import json
 import shutil
 import subprocess
 from pathlib import Path
