@@ -115,7 +115,7 @@ def test_groups_are_listed_without_the_pods_of_their_own(cluster: Workloads) -> 
     assert (gang.minimum, gang.waiting, gang.running) == (3, 3, 0)
     assert gang.message
     asked = [entry for uid, entry in cluster.state.pods.items() if entry.group == gang.key]
-    assert gang.gpus == sum(map(gpus_asked, asked)) > 0, "in thousandths"
+    assert float(gang.gpus) * 1000 == sum(map(gpus_asked, asked)) > 0
     assert gang.created_at == time_text(min(entry.pod.created_at for entry in asked) * 1_000_000)
     assert not [row for row in rows if row.kind == "Pod"]
 

@@ -69,7 +69,7 @@ async def test_kai_mcp_speaks_over_standard_input_and_output_and_only_reads(log:
     program = StdioServerParameters(
         command=str(Path(sys.executable).with_name("kai")), args=["mcp", "--file", str(log)]
     )
-    async with Client(stdio_client(program)) as client:
+    async with Client(stdio_client(program, errlog=sys.__stderr__)) as client:
         tools = (await client.list_tools()).tools
         assert {one.name for one in tools} == set(TOOLS)
         assert all(one.annotations is not None and one.annotations.read_only_hint for one in tools)

@@ -105,4 +105,4 @@ def test_every_flag_is_spelled_one_way_in_every_command() -> None:
                 if not name.startswith("--"):
                     long = next(other for other in names if other.startswith("--"))
                     assert short.setdefault(name, long) == long
-            assert not {"--kubeconfig-file", "--kubeconf", "--config-file", "--format", "--out-format"} & set(names)
+            assert not {"--kubeconfig-file", "--kubeconf", "--config-file", "--out-format"} & set(names)

@@ -70,7 +70,8 @@ def test_kai_spells_its_flags_as_all_do() -> None:
     for command, switch, names in kai_flags():
         for name in names:
             assert re.fullmatch(r"-[a-z]|--[a-z]+(-[a-z]+)*", name), (command, name)
-            assert name not in ANOTHER_NAME, (command, name)
+            # The format of the files that an export writes is not that of what it prints.
+            assert name not in ANOTHER_NAME or (command, name) == ("kai export", "--format"), (command, name)
         for name in names:
             if switch and name.startswith("--") and not name.startswith("--no-"):
                 assert f"--no-{name[2:]}" in names, (command, name)

@@ -18,7 +18,13 @@ Way = tuple[str, str, int]
 POLICIES = [manifest for manifest in MANIFESTS if manifest["kind"] == "NetworkPolicy"]
 #: Settings that are addresses, and what is there. Those of `BESIDES` are off unless somebody sets them, and with them
 #: the value `networkPolicies.egress`.
-PEERS = {"database_url": "postgres", "nats_url": "nats", "kubeconfig": "kubernetes", "ingest_url": "kai-ingest"}
+PEERS = {
+    "database_url": "postgres",
+    "inputs_database_url": "postgres",
+    "nats_url": "nats",
+    "kubeconfig": "kubernetes",
+    "ingest_url": "kai-ingest",
+}
 BESIDES = {"otlp_endpoint": "projector", "seal_to": "relay"}
 PORTS = {"postgres": (5432,), "nats": (4222,), "kubernetes": (443, 6443), "names": (53,)}
 #: Who is let in besides the services, to what.

@@ -96,16 +96,24 @@ def test_demonstration_from_wheels_finds_its_manifests_fleets_and_definitions(in
 def test_extras_are_what_one_service_alone_needs_and_who_misses_one_is_told_its_name(tmp_path: Path) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = project["optional-dependencies"]
-    assert set(extras["all"]) == {*extras["gpu-reservation"], *extras["operator"], *extras["otel"]}
+    alone = ("gpu-reservation", "mcp", "operator", "otel", "parquet")
+    assert set(extras["all"]) == {name for extra in alone for name in extras[extra]}
     assert not set(extras["all"]) & set(project["dependencies"])
     without = (
-        "import sys; sys.modules.update(dict.fromkeys(('kopf', 'opentelemetry', 'opentelemetry.proto', 'pynvml')));"
+        "import sys; sys.modules.update(dict.fromkeys("
+        "('kopf', 'mcp', 'mcp.server.mcpserver', 'opentelemetry', 'opentelemetry.proto', 'pyarrow', 'pynvml')));"
     )
     for program, words, message in (
         (
             "kai_gpu_reservation.main",
             ("--pod-name", "a", "--pod-namespace", "b"),
             "nvidia-ml-py is not installed: pip install 'kai-ledger[gpu-reservation]'",
+        ),
+        ("kai_cli.main", ("mcp",), "mcp is not installed: pip install 'kai-ledger[mcp]'"),
+        (
+            "kai_cli.main",
+            ("export", "x", "--format=parquet"),
+            "pyarrow is not installed: pip install 'kai-ledger[parquet]'",
         ),
         ("kai_operator.main", (), "kopf is not installed: pip install 'kai-ledger[operator]'"),
         (

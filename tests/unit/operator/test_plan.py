@@ -112,7 +112,10 @@ def test_kais_fields_are_settings_of_the_scheduler_and_its_own_win(spec: Any, se
         ),
         ({"settings": {"repare": True}}, "spec.settings.repare: no such setting; did you mean 'repair'?: True"),
         ({"settings": {"repair": 1}}, "spec.settings.repair: Expected `bool`, got `int`: 1"),
-        ({"settings": {"policies": [{"path": "a.py"}]}}, "Object contains unknown field `path`"),
+        (
+            {"settings": {"policies": [{"path": "a.py"}]}},
+            "spec.settings.policies[0]: Object contains unknown field `path`: {'path': 'a.py'}",
+        ),
         (
             {"settings": {"fair_share": {"window_hours": 0}}},
             "spec.settings: fair share: window_hours: must be 1 to 672: 0",

@@ -26,7 +26,6 @@ from kaicore.analysis.ask.answers import (
     ZoneRow,
 )
 from kaicore.analysis.life.why_answers import SharedGpuAnswer
-from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import readable_amount
 from kaicore.rules.objects.gpu_sharing import GPU
 
@@ -247,7 +246,7 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
             return [(row.namespace, row.name, row.status, row.node, zones, row.queue, row.message)]
         case GroupRow():
             counts = map(str, (row.minimum, row.running, row.waiting, row.succeeded))
-            about = (str(row.priority), gpus_text(row.gpus), row.created_at.partition(".")[0])
+            about = (str(row.priority), row.gpus, row.created_at.partition(".")[0])
             return [(row.namespace, row.name, row.kind, row.queue, *about, *counts, row.message)]
         case NodeRow():
             counts = map(str, (len(row.zones), row.pods, row.rejections))

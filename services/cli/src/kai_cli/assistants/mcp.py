@@ -30,9 +30,9 @@ def mcp(*, http: str = "", source: SourceFlags | None = None) -> int:
             raise ConfigurationError("--http: needs an API, which knows the keys of callers; name one with --api-url")
         uvicorn.run(http_app(asked, host=host), host=host, port=int(port), log_level="warning")
     except ModuleNotFoundError as error:
-        if error.name != "mcp":
+        if not (error.name or "").startswith("mcp"):
             raise
-        raise ConfigurationError("assistants need the package mcp: install kai-ledger with its extra mcp") from error
+        raise ConfigurationError("mcp is not installed: pip install 'kai-ledger[mcp]'") from error
     return 0
 
 

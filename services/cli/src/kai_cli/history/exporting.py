@@ -86,9 +86,7 @@ async def _export_tables(directory: Path, until: Moment | None, source: LogSourc
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
-        raise ConfigurationError(
-            "tables need the package pyarrow: install kai-ledger with its extra parquet"
-        ) from error
+        raise ConfigurationError("pyarrow is not installed: pip install 'kai-ledger[parquet]'") from error
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
         wanted = await range_of(log, cluster, until=until)

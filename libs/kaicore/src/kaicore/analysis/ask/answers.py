@@ -278,7 +278,7 @@ class GroupRow(Answer, frozen=True, kw_only=True):
     Attributes:
         key: `<kind>/<namespace>/<name>`.
         minimum: how many pods must run at once; 0 where each starts for itself.
-        gpus: that its pods hold or ask for, in thousandths.
+        gpus: that its pods hold or ask for, as a decimal number.
         created_at: of its first pod; empty without any.
         waiting: pods without a node.
         running: pods that hold a node and are to stay.
@@ -300,7 +300,7 @@ class GroupRow(Answer, frozen=True, kw_only=True):
     leaving: int
     succeeded: int
     message: str
-    gpus: int = 0
+    gpus: str = "0"
     created_at: str = ""
 
 

@@ -416,7 +416,7 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> GroupR
         leaving=stages["leaving"],
         succeeded=stages["succeeded"],
         message=message or "",
-        gpus=sum(gpus_asked(entry) for entry in pods if entry.stage is not Stage.FINISHED),
+        gpus=gpus_text(sum(gpus_asked(entry) for entry in pods if entry.stage is not Stage.FINISHED)),
         created_at=time_text(min(entry.pod.created_at for entry in pods) * 1_000_000) if pods else "",
     )
 
