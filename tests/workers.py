@@ -1,9 +1,9 @@
 """The tests of `make test` that run beside each other: with pytest-xdist, each file by one worker, in the files' order.
 
 Whole stacks are two units: twelve processes and more each, with kubelets and timeouts of their own, so never more than
-two run at once, and the third worker has what is left of the machine for everything else. The two units come first,
-and the short files of `tests/unit` last, so that all workers end at about the same time. There are three workers on two
-cores: each collects all tests, which takes it 4 s of CPU, and one that waits for a stack leaves its core to another.
+two run at once, and the other workers have what is left of the machine for everything else. The two units come first,
+and the short files of `tests/unit` last, so that all workers end at about the same time. There are four workers on two
+cores: one that waits for a stack, a database or a watch leaves its core to another.
 """
 
 from collections.abc import Sequence

@@ -12,7 +12,7 @@ NONE = 2**62
 class RackPower(Policy):
     """Filter: racks in which one more pod of the class would draw too much."""
 
-    name, version, live = "rack-power", "2", True
+    name, version, live = "rack-power", "3", True
     reason = "the rack has no power left"
     node_labels, inputs = (RACK,), (WATTS,)
 
@@ -24,11 +24,11 @@ class RackPower(Policy):
 
     def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
         """Return which nodes may take one more pod; those without the label have no bound."""
-        racks, of_node = np.unique(nodes.labels(RACK), return_inverse=True)
+        racks, of_node = nodes.domains(RACK)
         used = np.bincount(of_node, weights=nodes.used(GPU), minlength=len(racks))
         draw = (used[of_node] + work.gpus / 1000) * self.arguments.watts_per_gpu
         # The least figure that is recorded for a node of a rack, else the one of the cluster, else the argument.
         least = np.full(len(racks), NONE)
         np.minimum.at(least, of_node, nodes.inputs(WATTS, NONE))
         watts = np.where(least < NONE, least, facts.input(WATTS, self.arguments.watts_per_rack))
-        return (draw <= watts[of_node]) | (nodes.labels(RACK) == "") | (work.gpus == 0)
+        return (draw <= watts[of_node]) | (racks == "")[of_node] | (work.gpus == 0)

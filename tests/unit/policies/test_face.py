@@ -18,7 +18,9 @@ def test_columns_missing_or_written_to_are_zero_or_refuse() -> None:
     assert NODES.allocatable("nvidia.com/gpu").tolist() == [0, 0]
     assert NODES.inputs("price", 5).tolist() == [7, 5]
     assert NODES.inputs("price", "?").tolist() == ["?", "unknown"]
-    for vector in (NODES.labels("zone"), NODES.used("cpu"), NODES.free("cpu"), NODES.inputs("price")):
+    racks, places = NODES.domains("zone")
+    assert (racks.tolist(), places.tolist()) == (["", "x"], [1, 0])
+    for vector in (racks, places, NODES.labels("zone"), NODES.used("cpu"), NODES.free("cpu"), NODES.inputs("price")):
         with pytest.raises(ValueError, match="read-only"):
             vector[0] = 0
 

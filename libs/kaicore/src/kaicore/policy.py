@@ -112,6 +112,7 @@ class Nodes:
         used: Mapping[str, Ints] | None = None,
         pods: Mapping[str, Ints] | None = None,
         inputs: Mapping[str, Mapping[str, Input]] | None = None,
+        made: dict[tuple[object, ...], Any] | None = None,
     ) -> None:
         """Args:
         names: of the nodes.
@@ -120,10 +121,12 @@ class Nodes:
         used: by resource, what is charged to each node.
         pods: by namespace, how many pods are charged to each node; None where the policy does not declare `tenants`.
         inputs: by name, the facts from outside by the node's name; those that the policy declares.
+        made: takes up what is worked out of labels and inputs, for the next question about the same nodes.
         """
         self.names = tuple(names)
         self._labels, self._allocatable, self._used = labels or {}, allocatable or {}, used or {}
         self._pods, self._inputs = pods, inputs or {}
+        self._made: dict[tuple[object, ...], Any] = {} if made is None else made
 
     def __len__(self) -> int:
         """Return how many nodes there are."""
@@ -143,6 +146,21 @@ class Nodes:
         if key not in self._labels:
             raise Undeclared(f"node label {key}: is not in node_labels")
         return _read_only(self._labels[key])
+
+    def domains(self, key: str) -> tuple[Texts, Ints]:
+        """Return the values that a label has, in order, and by node the place of its own among them.
+
+        The empty value stands for nodes without the label. It is worked out once in a cycle, as sums by rack need it.
+
+        Raises:
+            Undeclared: the label is not in `Policy.node_labels`.
+        """
+        labels, of = self.labels(key), ("domains", key)
+        if of not in self._made:
+            values, places = np.unique(labels, return_inverse=True)
+            self._made[of] = _read_only(values), _read_only(places)
+        values, places = self._made[of]
+        return values, places
 
     def allocatable(self, resource: str) -> Ints:
         """Return how much of a resource each node offers, 0 for a resource that no node has."""
@@ -179,8 +197,11 @@ class Nodes:
         if name not in self._inputs:
             raise Undeclared(f"input {name}: is not in inputs")
         of_nodes, kind = self._inputs[name], type(default)
-        values = [value if isinstance(value := of_nodes.get(node), kind) else default for node in self.names]
-        return _read_only(np.array(values, np.int64 if kind is int else np.str_))
+        if (of := ("inputs", name, kind, default)) not in self._made:
+            values = [value if isinstance(value := of_nodes.get(node), kind) else default for node in self.names]
+            self._made[of] = _read_only(np.array(values, np.int64 if kind is int else np.str_))
+        vector: npt.NDArray[Any] = self._made[of]
+        return vector
 
     def _amounts(self, amounts: Mapping[str, Ints], name: str) -> Ints:
         return _read_only(amounts[name] if name in amounts else np.zeros(len(self.names), np.int64))

@@ -1,7 +1,7 @@
 """The nodes as policies see them: columns of a cycle, made when they are asked for, which nothing can write to."""
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -100,6 +100,7 @@ class NodeFacts:
         names = columns.names
         self._names = tuple(names) if len(self.rows) == len(names) else tuple(names[row] for row in self.rows.tolist())
         self._labels: dict[str, Texts] = {}
+        self._made: dict[tuple[object, ...], Any] = {}
         self._allocatable = self._amounts(columns, columns.allocatable)
 
     def seen_by(self, policy: Policy, charged: NodeColumns, placed: Mapping[str, Ints], looked_at: set[str]) -> Nodes:
@@ -121,6 +122,7 @@ class NodeFacts:
             if policy.tenants
             else None,
             inputs={name: self._inputs.get(name, {}) for name in policy.inputs},
+            made=self._made,
         )
 
     def _label(self, key: str) -> Texts:
