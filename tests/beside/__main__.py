@@ -26,10 +26,10 @@ from tests.beside.programs import KAI, KOORDINATOR, VOLCANO, program, sources
 
 _GUIDES, _KUEUE, _HELM, _END_TO_END = "guides", "kueue", "helm", "end-to-end"
 #: Tests of the gate, which runs them on the simulated API server.
-_OF_THE_GATE = tuple(
+OF_THE_GATE = tuple(
     f"tests/e2e/test_{name}.py"
     for name in (
-        *("stack", "rights", "chart", "operator", "devices", "gpu_shares", "healing", "autoscaling"),
+        *("stack", "rights", "chart", "operator", "devices", "gpu_shares", "repair", "autoscaling"),
         "topology_of_a_fleet",
     )
 )
@@ -94,7 +94,7 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
                 os.environ["KAI_TEST_HELM"] = str(program("helm"))
             return _fails("KAI_TEST_LONG", "tests/e2e/test_helm.py")
         if name == _END_TO_END:
-            return _fails("KAI_TEST_LONG", *_OF_THE_GATE)
+            return _fails("KAI_TEST_LONG", *OF_THE_GATE)
         if name == _KUEUE:
             stack.enter_context(kueue(Path(os.environ["KAI_TEST_KUBECONFIG"]), place / "kueue"))
             return _fails("KAI_TEST_KUEUE", "tests/e2e/test_under_kueue.py", "tests/e2e/test_checks_of_kueue.py")

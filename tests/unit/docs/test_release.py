@@ -7,6 +7,8 @@ from pathlib import Path
 
 from kaicore.yaml_text import load_yaml
 
+from tests.beside.__main__ import OF_THE_GATE
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -30,3 +32,7 @@ def test_pre_commit_runs_the_tools_of_the_environment_and_fetches_none() -> None
     checked = (ROOT / "Makefile").read_text().partition("\ncheck:")[2].partition("\n\n")[0]
     tools = set(re.findall(r"\$\(BIN\)/([\w-]+)", checked)) - {"vulture"}
     assert tools <= {hook["entry"].split()[0].removeprefix(".venv/bin/") for hook in hooks}
+
+
+def test_tests_that_a_release_needs_on_a_real_control_plane_are_there() -> None:
+    assert [name for name in OF_THE_GATE if not (ROOT / name).is_file()] == []
