@@ -2,8 +2,8 @@
 
 Whole stacks are two units: twelve processes and more each, with kubelets and timeouts of their own, so never more than
 two run at once, and the other workers have what is left of the machine for everything else. The two units come first,
-and the short files of `tests/unit` last, so that all workers end at about the same time. There are four workers on two
-cores: one that waits for a stack, a database or a watch leaves its core to another.
+and the short files of `tests/unit` last, so that all workers end at about the same time. There are three workers on two
+cores (four take as long): one that waits for a stack, a database or a watch leaves its core to another.
 """
 
 from collections.abc import Sequence

@@ -289,7 +289,8 @@ def _facts_of(given: object) -> object:
     """Return what a policy was given as something that can be compared."""
     if not isinstance(given, Nodes):
         return given
-    parts = {name: value for name, value in vars(given).items() if name != "names"}
+    # The nodes themselves keep what they have worked out.
+    parts = {name: value for name, value in vars(given).items() if name not in ("names", "_made")}
     return given.names, {name: _plain(value) for name, value in parts.items()}
 
 
