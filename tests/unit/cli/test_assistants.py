@@ -39,7 +39,8 @@ def mistakes(question: Question, result: CallToolResult) -> list[str]:
 
 
 async def answers(log: Path, asked: list[Question]) -> list[CallToolResult]:
-    async with Client(server(Tools(AnswerSource(file=log)))) as client:
+    tools = Tools(AnswerSource(file=log))
+    async with tools.opened(), Client(server(tools)) as client:
         return [await client.call_tool(one.tool, one.arguments) for one in asked]
 
 
@@ -82,6 +83,10 @@ def test_arguments_that_cannot_be_served_are_refused(
     log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = caller(monkeypatch, capsys)
-    for arguments, problem in ((["--http=8090"], "is no HOST:PORT"), (["--http=127.0.0.1:0"], "needs an API")):
-        code, output = run("mcp", f"--file={log}", *arguments)
+    for arguments, problem in (
+        ([f"--file={log}", "--http=8090"], "is no HOST:PORT"),
+        ([f"--file={log}", "--http=127.0.0.1:0"], "needs an API"),
+        ([f"--data-dir={log.parent}/none"], "kai: no log: nothing runs in"),
+    ):
+        code, output = run("mcp", *arguments)
         assert (code, problem in output) == (2, True), output

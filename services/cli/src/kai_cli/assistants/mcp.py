@@ -40,7 +40,9 @@ async def _speak(source: AnswerSource) -> None:
     # A command line that serves no assistants does without the package.
     from kai_cli.assistants.tools import Tools, server  # noqa: PLC0415
 
-    await server(Tools(source)).run_stdio_async()
+    tools = Tools(source)
+    async with tools.opened():
+        await server(tools).run_stdio_async()
 
 
 def http_app(source: AnswerSource, *, host: str) -> Starlette:

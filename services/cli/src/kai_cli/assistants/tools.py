@@ -68,11 +68,13 @@ class Tools:
         self._kept: Answers | None = None
 
     @asynccontextmanager
-    async def opened(self, _: MCPServer[Any]) -> AsyncIterator[None]:
-        """Keep one connection, and the states that were folded, for all questions; callers with keys have their own."""
-        if self._callers:
-            yield
-            return
+    async def opened(self) -> AsyncIterator[None]:
+        """Keep one connection, and the states that were folded, for all questions.
+
+        Raises:
+            ConfigurationError: there is no log to ask.
+            ApiUnreachable: the API that was named does not answer.
+        """
         async with open_answers(self._source, once=False) as (self._kept, _clusters):
             yield
 
@@ -587,7 +589,6 @@ def server(tools: Tools) -> MCPServer[Any]:
             f"it rests and the command that prints it again: cite both. {_DATA}"
         ),
         log_level="WARNING",
-        lifespan=tools.opened,
     )
     for tool in (getattr(tools, name) for name in TOOLS):
         made.add_tool(tool, annotations=ToolAnnotations(read_only_hint=True, open_world_hint=False))
