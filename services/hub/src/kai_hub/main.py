@@ -14,8 +14,7 @@ import msgspec
 from fastapi import Depends, FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.hub_rows import dispatch_row
-from kaicore.analysis.trial.dispatching.hub_log import HubLog
-from kaicore.analysis.trial.dispatching.submitting import named_dispatch, submit_dispatch, withdraw_dispatch
+from kaicore.analysis.trial.dispatching.submitting import HubLog, named_dispatch, submit_dispatch, withdraw_dispatch
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.errors import ConfigurationError, Conflict, InvalidObject, KaiError, LogUnavailable, UnknownSubject
 from kaicore.rules.engine.policies.book import PolicyBook
@@ -29,8 +28,7 @@ from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Asgi, Later, with_health
-from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
-from kaicore.runtime.service.http_limits import HttpLimits
+from kaicore.runtime.service.http_limits import HttpLimits, add_error_handlers, error_response, only_known_parameters
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import FeedSettings, ProxySettings, TlsSettings

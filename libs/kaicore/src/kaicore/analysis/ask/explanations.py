@@ -12,10 +12,9 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, Why
-from kaicore.analysis.ask.counterfactuals.asked import Asked, NodeObstacles
-from kaicore.analysis.ask.counterfactuals.blockers import Blocker, blockers
+from kaicore.analysis.ask.counterfactuals.asked import Asked, NodeObstacles, details
 from kaicore.analysis.ask.counterfactuals.checking import Helpful, check
-from kaicore.analysis.ask.counterfactuals.reason_details import details
+from kaicore.analysis.ask.counterfactuals.room_amendments import Blocker, blockers
 from kaicore.analysis.ask.listing import (
     counts_by_stage,
     group_row,
@@ -58,8 +57,8 @@ from kaicore.rules.engine.explain.waiting_reasons import weight
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.events.reasons.queue import BoundReason
-from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 from kaicore.rules.groups.labels import POD_GROUPS
 from kaicore.rules.groups.membership import POD, display_key
 from kaicore.rules.model.group import Group, GroupSource, PodSet, TopologyConstraint

@@ -33,7 +33,8 @@ from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount, parse_
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import GPU, gpus_per_unit
 from kaicore.rules.state.views import ClusterView, FleetView, WorkView
-from kaicore.rules.topology.assignment import (
+from kaicore.rules.topology.book import TopologyBook, TopologyKey
+from kaicore.rules.topology.published import (
     AssignedDomain,
     Document,
     as_domains,
@@ -42,7 +43,6 @@ from kaicore.rules.topology.assignment import (
     sizes_to_show,
     slots,
 )
-from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.resolve import Resolved, resolve
 from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 from kaicore.spelling import did_you_mean

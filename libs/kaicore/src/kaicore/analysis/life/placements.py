@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life.cycle_observers import PlacementScores
+from kaicore.analysis.life.attempts import PlacementScores
 from kaicore.analysis.life.why_answers import GpuPartAnswer, NodeScore, PartHolder, PlacementAnswer, SharedGpuAnswer
 from kaicore.policy import MOST, PolicyBand
 from kaicore.rules.deciding.why import miss_notes, zones_text

@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life.attempts import CycleRecords, cycle_records
-from kaicore.analysis.life.cycle_observers import placement_scores
+from kaicore.analysis.life.attempts import CycleRecords, cycle_records, placement_scores
 from kaicore.analysis.life.placements import DecidedPlacement
 from kaicore.analysis.life.why_answers import EvictionAnswer, PodRejectionAnswer, TimelineStep
 from kaicore.analysis.replay.moments import appended_together

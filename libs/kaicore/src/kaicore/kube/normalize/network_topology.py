@@ -2,7 +2,7 @@
 
 from kaicore.errors import InvalidObject, InvalidPattern, Lost, unheard
 from kaicore.kube.normalize.fields import label_requirements
-from kaicore.kube.wire.network_topologies import (
+from kaicore.kube.wire.custom_resources import (
     ClusterNetworkTopologyObject,
     HyperNodeMemberSpec,
     HyperNodeObject,

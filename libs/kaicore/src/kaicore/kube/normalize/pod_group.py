@@ -3,7 +3,7 @@
 import json
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.kube.wire.groups import (
+from kaicore.kube.wire.custom_resources import (
     KaiPodGroup,
     KaiSubGroup,
     KaiTopologyConstraint,

@@ -9,7 +9,7 @@ from decimal import Decimal
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import amount
 from kaicore.kube.normalize.pod import normalize_toleration
-from kaicore.kube.wire.queues import (
+from kaicore.kube.wire.custom_resources import (
     ClusterQueueObject,
     CohortObject,
     FairSharing,

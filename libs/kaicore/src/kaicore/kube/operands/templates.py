@@ -11,9 +11,18 @@ from typing import Any
 import msgspec
 import yaml
 
-from kaicore.kube.operands.config_spec import ConfigSpec
-from kaicore.kube.operands.names import DIGEST, MANAGED_BY, OPERAND_KINDS, OPERATOR, SHARD, Object, owner_reference
-from kaicore.kube.operands.shard_spec import ReplicaMode, ShardSpec
+from kaicore.kube.operands.specs import (
+    DIGEST,
+    MANAGED_BY,
+    OPERAND_KINDS,
+    OPERATOR,
+    SHARD,
+    ConfigSpec,
+    Object,
+    ReplicaMode,
+    ShardSpec,
+    owner_reference,
+)
 from kaicore.yaml_text import load_yaml_all
 
 _POD_OWNERS = ("DaemonSet", "Deployment", "StatefulSet")

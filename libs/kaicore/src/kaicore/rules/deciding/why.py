@@ -27,7 +27,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, DEFAULT_QUEUE
-from kaicore.rules.numa.held import impossible_holding, most_held
+from kaicore.rules.numa.explain import impossible_holding, most_held
 from kaicore.rules.state.indexes.repairs import why_not
 from kaicore.rules.state.pods.agreement import Agreement, MissCause, compare
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage

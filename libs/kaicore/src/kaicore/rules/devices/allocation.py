@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kaicore.rules.devices.holdings import Holdings, consumed_capacity, has_left
-from kaicore.rules.devices.pools import DeviceId, Pool, PooledDevice, PoolId
+from kaicore.rules.devices.pools import DeviceId, Holdings, Pool, PooledDevice, PoolId, consumed_capacity, has_left
 from kaicore.rules.devices.selectors import SelectorFailed
 from kaicore.rules.model.device import (
     ALL,

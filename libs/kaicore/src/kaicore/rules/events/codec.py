@@ -13,8 +13,7 @@ import msgspec
 from kaicore.errors import CorruptLog, UnknownEvent
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event, NewEvent
-from kaicore.rules.events.payloads import Payload
-from kaicore.rules.events.payloads.base import payload_types
+from kaicore.rules.events.payloads import Payload, payload_types
 
 Document = dict[str, Any]
 Upcaster = Callable[[Document], Document]

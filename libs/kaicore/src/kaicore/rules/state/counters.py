@@ -7,7 +7,7 @@ import msgspec
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import GroupPending, Payload
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.pods.pod_entry import PodEntry
 

@@ -26,36 +26,32 @@ from kaicore.rules.events.payloads import (
     QueueObserved,
 )
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount
-from kaicore.rules.events.reasons.devices import (
-    DevicesTaken,
-    NoGpuToShare,
-    NoMatchingDevices,
-    NoPartOfGpu,
-    ResourceClaimNotReady,
-    ResourceClaimOutOfReach,
-)
-from kaicore.rules.events.reasons.eviction import NeverPreempts
 from kaicore.rules.events.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
+from kaicore.rules.events.reasons.making_room import NeverPreempts
 from kaicore.rules.events.reasons.node import (
+    DevicesTaken,
+    HostPortTaken,
     NodeAffinityMismatch,
     NodeFlavorMismatch,
     NodeNotReady,
     NodeSelectorMismatch,
     NodeUnschedulable,
-    UntoleratedTaint,
-)
-from kaicore.rules.events.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
-from kaicore.rules.events.reasons.pods_nearby import (
-    HostPortTaken,
+    NoGpuToShare,
+    NoMatchingDevices,
+    NoPartOfGpu,
     NoTopologyLabel,
     NoVolumeLeft,
     PodAffinity,
     PodAntiAffinity,
+    ResourceClaimNotReady,
+    ResourceClaimOutOfReach,
     TopologySpread,
+    UntoleratedTaint,
     VolumeInUse,
     VolumeNotReady,
     VolumeOutOfReach,
 )
+from kaicore.rules.events.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
 from kaicore.rules.events.reasons.queue import (
     BoundReason,
     NamespaceNotSelected,

@@ -26,14 +26,12 @@ from kaicore.rules.events.reasons.group import (
     PodGroupNotInWorkload,
     SubGroupNotFound,
     SubGroupNotNamed,
-    WaitsAfterFailedBinds,
-)
-from kaicore.rules.events.reasons.topology import (
     TopologyAmbiguous,
     TopologyHasNoRoom,
     TopologyLevelNotFound,
     TopologyNotFound,
     TopologyReason,
+    WaitsAfterFailedBinds,
 )
 from kaicore.rules.groups.membership import (
     KAI_GROUP_ANNOTATION,

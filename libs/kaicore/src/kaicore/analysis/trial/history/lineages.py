@@ -14,8 +14,7 @@ from heapq import heappop, heappush
 import numpy as np
 
 from kaicore.analysis.trial.history.pod_stories import PodStory, StoryEnd
-from kaicore.rules.deciding.forecast.lifetimes import Survival
-from kaicore.rules.deciding.forecast.runs import Run
+from kaicore.rules.deciding.forecast.runs import Run, Survival
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cluster_state import JOB_INDEX
 

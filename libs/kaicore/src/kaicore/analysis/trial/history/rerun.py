@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.trial.history.alternative import Changes
-from kaicore.analysis.trial.history.lineages import Lineage, LineageRun
-from kaicore.analysis.trial.history.pod_stories import PodStories
+from kaicore.analysis.trial.history.pod_stories import Lineage, LineageRun, PodStories
 from kaicore.analysis.trial.history.reading import Delays, Fact, History, Sampler
 from kaicore.analysis.trial.history.simulated_kubelets import SimulatedKubelets
 from kaicore.analysis.trial.simulation.kubelets import Kubelets

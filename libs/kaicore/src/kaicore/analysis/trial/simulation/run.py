@@ -59,7 +59,7 @@ from kaicore.rules.model.placement import (
     Provenance,
 )
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
+from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
 from kaicore.rules.objects.made import successor
 from kaicore.rules.objects.mappings import Object, derived_uid
 from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, seconds

@@ -14,7 +14,7 @@ from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.rules.deciding.forecast.start import StartForecast
-from kaicore.rules.state.indexes.run_times import Basis
+from kaicore.rules.state.indexes.past_runs import Basis
 
 
 class Prospect(StrEnum):

@@ -12,7 +12,7 @@ import msgspec
 
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.chain import continues
-from kaicore.ledger.log.files.layout import (
+from kaicore.ledger.log.files.writer import (
     END_SIZE,
     Footer,
     Place,

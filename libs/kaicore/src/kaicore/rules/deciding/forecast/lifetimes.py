@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kaicore.rules.deciding.forecast.runs import Run, RunHistory
-from kaicore.rules.state.indexes.run_times import LEAST_RUNS, Basis, RunKeys
+from kaicore.rules.state.indexes.past_runs import LEAST_RUNS, Basis, RunKeys
 
 #: Stands for the logarithm of zero, finite so that what comes after it can still be distinguished.
 _CERTAIN = -1e6

@@ -17,8 +17,7 @@ import numpy as np
 
 from kaicore.rules.deciding.cycle_input import limit_us
 from kaicore.rules.deciding.cycle_run import explained, input_to_explain
-from kaicore.rules.deciding.forecast.lifetimes import Lifetimes, PodRun
-from kaicore.rules.deciding.forecast.runs import RunHistory
+from kaicore.rules.deciding.forecast.runs import Lifetimes, PodRun, RunHistory
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -32,7 +31,7 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.state.indexes.run_times import LEAST_RUNS, Basis, RunKeys, run_keys
+from kaicore.rules.state.indexes.past_runs import LEAST_RUNS, Basis, RunKeys, run_keys
 from kaicore.rules.state.views import CycleView
 
 #: Ends within this, or within this part of the time that has passed, are looked at together.

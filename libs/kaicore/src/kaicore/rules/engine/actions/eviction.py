@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
-from kaicore.rules.engine.actions.action import CycleAction
-from kaicore.rules.engine.actions.group_order import GroupOrder
+from kaicore.rules.engine.actions.action import CycleAction, GroupOrder
 from kaicore.rules.engine.config import Action, PlacementStrategy
 from kaicore.rules.engine.cycle_input import moved_within_a_day
 from kaicore.rules.engine.decisions import EvictionReason
@@ -28,7 +27,7 @@ from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.events.reasons.eviction import (
+from kaicore.rules.events.reasons.making_room import (
     JobWouldFail,
     LosesTooMuchWork,
     MovedLately,

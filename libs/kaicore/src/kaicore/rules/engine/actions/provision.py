@@ -23,14 +23,14 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.provisioning import StandingRequest
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import ProvisioningPodSet, ProvisioningRequested, ProvisioningWithdrawn
-from kaicore.rules.events.reasons.eviction import PreemptionDelayNotElapsed
-from kaicore.rules.events.reasons.node import NotObservedYet
-from kaicore.rules.events.reasons.provisioning import (
+from kaicore.rules.events.reasons.making_room import (
+    PreemptionDelayNotElapsed,
     ProvisioningClassNotAllowed,
     ProvisioningImpossible,
     ProvisioningRetried,
     WaitsForProvisioning,
 )
+from kaicore.rules.events.reasons.node import NotObservedYet
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.provisioning import MOST_POD_SETS, NO_CLASS
 from kaicore.rules.model.replicas import split_shard

@@ -32,7 +32,7 @@ from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.events.reasons.devices import NoGpuToShare, NoPartOfGpu
+from kaicore.rules.events.reasons.group import FilteredByPolicy
 from kaicore.rules.events.reasons.node import (
     HistoryIncomplete,
     NodeAffinityMismatch,
@@ -40,11 +40,12 @@ from kaicore.rules.events.reasons.node import (
     NodeNotReady,
     NodeSelectorMismatch,
     NodeUnschedulable,
+    NoGpuToShare,
+    NoPartOfGpu,
     NotObservedYet,
     RejectedByKubelet,
     UntoleratedTaint,
 )
-from kaicore.rules.events.reasons.policy import FilteredByPolicy
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.node import Taint
 from kaicore.rules.numa.columns import Flags, Ints

@@ -20,7 +20,7 @@ from kaicore.rules.engine.constraints.pod_marks import (
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.events.reasons.pods_nearby import (
+from kaicore.rules.events.reasons.node import (
     AntiAffinityOfOthers,
     HostPortTaken,
     NoTopologyLabel,

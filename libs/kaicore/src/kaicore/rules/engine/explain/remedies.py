@@ -33,7 +33,8 @@ from kaicore.rules.engine.victims.ending_groups import EndingGroups
 from kaicore.rules.engine.work.gang_planner import class_refusal
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Step, Workload
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
+from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Amounts, Container, Pod
 from kaicore.rules.model.quantity import CPU, HUGEPAGES_PREFIX, is_bytes, is_hugepages, parse_amount
 from kaicore.rules.queues.tree import GPU, gpus_per_unit

@@ -24,7 +24,7 @@ class PodClass(msgspec.Struct, frozen=True):
         key: identifies the class; equal on every machine.
         requests: what a node must have free for one of its pods, `pods: 1` included.
         aligned: what kubelets align of it.
-        counted: what the counting rule looks at (`kaicore.rules.numa.counting`).
+        counted: what the counting rule looks at (`kaicore.rules.numa.screen`).
         gated: the pod's scheduling gates.
         unsupported: constraints that this version cannot honour.
         numa_policy: its own NUMA policy.

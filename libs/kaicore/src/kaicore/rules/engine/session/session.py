@@ -39,9 +39,8 @@ from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_o
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, RunningGroups
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.events.reasons.eviction import WaitsForVictims
+from kaicore.rules.events.reasons.making_room import WaitsForVictims, WouldDelay
 from kaicore.rules.events.reasons.node import NoNodes
-from kaicore.rules.events.reasons.promise import WouldDelay
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.numa.columns import Flags

@@ -10,7 +10,7 @@ from kaicore.rules.engine.topology.unit_trial import KeptCounts, UnitTrial
 from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
-from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
+from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.topology.placing.request import Refused
 from kaicore.rules.topology.placing.strategies import TopologyStrategy

@@ -20,7 +20,12 @@ from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.work.gang_planner import Steps, is_misunderstood, members_of
 from kaicore.rules.engine.work.workload import Workload
-from kaicore.rules.events.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
+from kaicore.rules.events.reasons.making_room import (
+    GroupsThatCannotRestart,
+    MovedLately,
+    Obstacle,
+    PodsWithoutController,
+)
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.queues.tree import thousandths_of_gpus, without_parts
 

@@ -13,7 +13,6 @@ from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Step, Workload
 from kaicore.rules.events.reasons.base import CodedReason
-from kaicore.rules.events.reasons.devices import ResourceClaimNotReady
 from kaicore.rules.events.reasons.group import (
     FlavorNotFound,
     GangGroupWaits,
@@ -23,7 +22,7 @@ from kaicore.rules.events.reasons.group import (
     Unsupported,
     WaitsAfterFailedBinds,
 )
-from kaicore.rules.events.reasons.pods_nearby import VolumeNotReady
+from kaicore.rules.events.reasons.node import ResourceClaimNotReady, VolumeNotReady
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import GPU_SHARE, Amounts

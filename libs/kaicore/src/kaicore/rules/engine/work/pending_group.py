@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.work.workload import Member, Step, Workload
-from kaicore.rules.events.reasons.policy import HeldByPolicy
+from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.events.reasons.reason import Reason
 
 #: More ranks than a queue has groups.

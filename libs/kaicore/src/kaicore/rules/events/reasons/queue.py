@@ -36,9 +36,7 @@ class QueueInvalid(CodedReason, frozen=True, kw_only=True):
     of_nodes: ClassVar[bool] = False
     problem: str = field(name="detail", default="")
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} cannot be used: {self.problem}"
+    says: ClassVar[str] = "queue {queue} cannot be used: {problem}"
 
 
 class QueueNotLeaf(CodedReason, frozen=True, kw_only=True):
@@ -50,9 +48,7 @@ class QueueNotLeaf(CodedReason, frozen=True, kw_only=True):
 
     of_nodes: ClassVar[bool] = False
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} has queues below it and takes no work itself"
+    says: ClassVar[str] = "queue {queue} has queues below it and takes no work itself"
 
 
 class QueueStopped(CodedReason, frozen=True, kw_only=True):
@@ -64,9 +60,7 @@ class QueueStopped(CodedReason, frozen=True, kw_only=True):
 
     of_nodes: ClassVar[bool] = False
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} is stopped"
+    says: ClassVar[str] = "queue {queue} is stopped"
 
 
 class NamespaceNotSelected(CodedReason, frozen=True, kw_only=True):
@@ -80,9 +74,7 @@ class NamespaceNotSelected(CodedReason, frozen=True, kw_only=True):
     of_nodes: ClassVar[bool] = False
     namespace: str = field(name="detail", default="")
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} is not for work of the namespace {self.namespace}"
+    says: ClassVar[str] = "queue {queue} is not for work of the namespace {namespace}"
 
 
 class QueueUnsupported(CodedReason, frozen=True, kw_only=True):
@@ -96,9 +88,7 @@ class QueueUnsupported(CodedReason, frozen=True, kw_only=True):
     of_nodes: ClassVar[bool] = False
     features: str = field(name="detail", default="")
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} has what kai-ledger does not support: {self.features}"
+    says: ClassVar[str] = "queue {queue} has what kai-ledger does not support: {features}"
 
 
 class ResourceNotCovered(CodedReason, frozen=True, kw_only=True):
@@ -112,9 +102,7 @@ class ResourceNotCovered(CodedReason, frozen=True, kw_only=True):
     of_nodes: ClassVar[bool] = False
     resource: str = ""
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} is not for work that asks for {self.resource}"
+    says: ClassVar[str] = "queue {queue} is not for work that asks for {resource}"
 
 
 class BoundReason(CodedReason, frozen=True, kw_only=True):
@@ -204,9 +192,7 @@ class VictimWithinShare(CodedReason, frozen=True, kw_only=True):
     """
 
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} uses no more than its fair share"
+    says: ClassVar[str] = "queue {queue} uses no more than its fair share"
 
 
 class QueueMayNotReclaim(CodedReason, frozen=True, kw_only=True):
@@ -217,9 +203,7 @@ class QueueMayNotReclaim(CodedReason, frozen=True, kw_only=True):
     """
 
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} takes nothing from other queues"
+    says: ClassVar[str] = "queue {queue} takes nothing from other queues"
 
 
 class QueueMayNotPreempt(CodedReason, frozen=True, kw_only=True):
@@ -230,6 +214,4 @@ class QueueMayNotPreempt(CodedReason, frozen=True, kw_only=True):
     """
 
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} allows no preemption among its own work"
+    says: ClassVar[str] = "queue {queue} allows no preemption among its own work"

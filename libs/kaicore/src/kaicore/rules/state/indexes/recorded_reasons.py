@@ -18,7 +18,7 @@ from kaicore.rules.events.payloads import (
     PodPlaced,
     ShadowDecided,
 )
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex

@@ -18,8 +18,7 @@ import msgspec
 
 from kaicore.rules.devices.allocation import MOST_DEVICES
 from kaicore.rules.devices.extended_requests import IMPLICIT_PREFIX, ExtendedRequests, extended_claim, extended_requests
-from kaicore.rules.devices.holdings import consumed_capacity
-from kaicore.rules.devices.pools import PooledDevice
+from kaicore.rules.devices.pools import PooledDevice, consumed_capacity
 from kaicore.rules.devices.selectors import SelectorFailed, selector_problem
 from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDemand, WantedClaim
 from kaicore.rules.engine.constraints.claims.supplies import DeviceSupply, GivenClaim, PodDevices

@@ -21,8 +21,7 @@ from kaicore.rules.topology.placing.candidates import (
     first_depth,
     reach,
 )
-from kaicore.rules.topology.placing.capacity import Layer, Scope, Wish, capacity, without_spares
-from kaicore.rules.topology.placing.descent import descend
+from kaicore.rules.topology.placing.descent import Layer, Scope, Wish, capacity, descend, without_spares
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
 from kaicore.rules.topology.placing.strategies import POLICIES, Policy, TopologyStrategy
 from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled, parted
