@@ -79,7 +79,6 @@ class FeedMetrics:
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY, clock: Callable[[], float] = time.time) -> None:
         """Args:
-        registry: where the metrics are registered.
         clock: seconds since the epoch.
         """
         self.clock = clock
@@ -184,7 +183,6 @@ class Retry:
     def __init__(self, *, first_s: float, most_s: float) -> None:
         """Args:
         first_s: seconds from the second failure to the next attempt; doubled with each failure.
-        most_s: up to this.
         """
         self._first_s = first_s
         self._most_s = most_s
@@ -252,10 +250,8 @@ class EventFeed:
         observer: FeedObserver | None = None,
     ) -> None:
         """Args:
-        log: the truth.
         bus: None to read from the log alone.
         after: position of the event before the first to read.
-        options: how to read.
         observer: is called with what the feed does.
         """
         self._log = log

@@ -321,8 +321,6 @@ def why_pod(
     """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
 
     Args:
-        namespace: the pod's.
-        name: the pod's.
         policies: the code of policies; a note names those of which it has none, where that matters.
     """
     if not evidence.uid:
@@ -412,8 +410,6 @@ def why_owner(
 
     Args:
         kind: without its API group, such as `Job`.
-        namespace: the object's.
-        name: the object's.
         policies: see `why_pod`.
     """
     groups = [

@@ -33,7 +33,6 @@ def hub_cluster_rows(state: HubState, *, now: int) -> list[HubClusterRow]:
     """Return the clusters of a hub.
 
     Args:
-        state: the hub's.
         now: microseconds since the epoch; of the same clock as the log's, or nearly.
     """
     rows = []

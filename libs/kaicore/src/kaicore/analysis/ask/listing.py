@@ -496,7 +496,6 @@ def known_names(state: ClusterView, kind: str, namespace: str) -> set[str]:
 
     Args:
         kind: Pod (`namespace/name`, of all namespaces), Node, a queue's, or that of a group or an owner.
-        namespace: of groups and owners.
     """
     match kind:
         case "Pod":

@@ -66,11 +66,6 @@ async def record_input(
 
     Args:
         log: as a role that may append such events.
-        cluster: its name.
-        asked: the fact.
-        known: the facts that there are.
-        by: who records it.
-        actor: who appends.
 
     Raises:
         InvalidObject: the fact cannot be, there are too many, or the request's name was used for another one.

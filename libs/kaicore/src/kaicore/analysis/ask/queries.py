@@ -225,7 +225,6 @@ class Inquiry:
         policies: PolicyBook = NO_POLICIES,
     ) -> None:
         """Args:
-        log: questions are about its clusters.
         once: no second question will come; see `PastStates`.
         progress: called with how far a state is folded for a question, and how far it will be, in positions.
         policies: the code of the shards' policies; answers name those of which it has none.

@@ -81,7 +81,6 @@ def read_slot(text: str, manifest: str, resources: Collection[str]) -> Slot | No
     Args:
         text: such as `gpu=8,cpu=16`.
         manifest: of a Pod, as JSON, instead.
-        resources: resources that nodes have.
 
     Raises:
         InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
@@ -151,7 +150,6 @@ def topology_assignments(
 
     Args:
         kind: of the group's object, with its API group or without.
-        version: of Kueue's API.
 
     Raises:
         InvalidObject: there is no such version.
@@ -262,10 +260,6 @@ def topologies(
     Args:
         columns: the nodes, with what is used of them.
         occupied: names of nodes that are not idle.
-        wanted: what is to be shown.
-        cluster: of the answer.
-        position: of the answer.
-        recorded_at: of the event there.
 
     Raises:
         InvalidObject: the question makes no sense.

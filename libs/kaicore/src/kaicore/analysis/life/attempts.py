@@ -88,10 +88,7 @@ async def cycle_records(log: EventLog, cluster: str, own: Sequence[Event], *, si
     """Read the cycles since an event, by the index of types, so that it takes no longer for a longer log.
 
     Args:
-        log: the cluster's.
-        own: the events of the pod.
         since: the one with which it began to wait.
-        upto: the last position that counts.
     """
     observed = ((event.position, decode_payload(event)) for event in own)
     classes = [
@@ -265,8 +262,6 @@ def tried_groups(
     Args:
         state: as it was at the cycle's input position; not changed.
         config: with which the cycle was decided.
-        cycle: its record.
-        policies: the code of policies.
 
     Raises:
         PolicyMismatch: there is no code of a policy.
@@ -361,9 +356,6 @@ def placement_scores(
     Args:
         state: as it was at the cycle's input position; not changed.
         config: with which the cycle was decided.
-        cycle: its record.
-        uid: the pod's.
-        policies: the code of policies.
 
     Raises:
         PolicyMismatch: there is no code of a policy.

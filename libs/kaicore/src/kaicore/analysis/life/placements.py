@@ -170,7 +170,6 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
 
     Args:
         entry: the pod as it is now; None for one that is gone.
-        placed: the decision.
     """
     decision, scores = placed.decision, placed.scores
     nodes = (

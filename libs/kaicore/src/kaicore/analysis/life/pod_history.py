@@ -203,10 +203,7 @@ async def pod_evidence(
     """Read what it takes to explain a pod.
 
     Args:
-        log: the cluster's.
         story: the events of the pod's name, in order.
-        upto: the last position that counts.
-        policies: the code of policies.
     """
     events = [event for event in story if event.stream.startswith("pod/")]
     if not events:

@@ -243,10 +243,8 @@ def gang_spans(
     A pod's way has a trace of its own, which its span here leads to.
 
     Args:
-        group: its key.
         members: the events of each of its pods, in order.
         minimum: how many of them make it run.
-        upto: the last position that counts.
     """
     ways = [(events, way) for events in members if events and (way := _running(events)) is not None]
     ways = sorted((one for one in ways if one[1].position <= upto), key=lambda one: one[1].position)

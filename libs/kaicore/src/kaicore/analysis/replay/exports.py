@@ -26,7 +26,6 @@ async def export_log(
 
     Args:
         path: of the file; one that is there is replaced once the new one is whole.
-        wanted: which events.
         progress: called with how far it is, and how far it will go, in positions.
 
     Raises:

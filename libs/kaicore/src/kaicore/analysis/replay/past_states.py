@@ -78,7 +78,6 @@ class KeptState:
         progress: Callable[[int, int], None] = lambda _, __: None,
     ) -> None:
         """Args:
-        log: that it follows.
         questions: about this and other clusters, to which `follow` gives way.
         progress: called with how far it is folded, and how far it will be, in positions.
         """

@@ -344,7 +344,6 @@ async def shadow_report(  # long: one line for each field of the report
     """Compare what a shadow decided with what the other scheduler did.
 
     Args:
-        log: to read.
         scheduler: the scheduler of the pods; may be left out where there is one shadow.
         since: the window's first moment; empty for the shadow's first record.
         until: its last; empty for the log's end.

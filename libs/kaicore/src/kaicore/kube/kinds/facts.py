@@ -128,7 +128,6 @@ class Facts:
         """Turn a change into the unit that records it; None when it is no news.
 
         Args:
-            change: as the reflector reported it.
             now: microseconds since the epoch.
             lost: is called with each part of the object that makes no sense and is left out.
 

@@ -74,7 +74,6 @@ def resized(containers: tuple[Container, ...], status: PodStatus, *, subject: st
 
     Args:
         containers: as the pod's spec has them.
-        status: the pod's.
         subject: the pod, for what is lost.
         lost: is called with amounts that are none.
     """

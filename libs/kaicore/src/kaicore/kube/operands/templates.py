@@ -41,8 +41,6 @@ def exporter_operands(
     """Return what the exporter consists of.
 
     Args:
-        owner: the Config.
-        spec: what it says.
         image: of containers for which the Config names none; empty for the template's.
     """
     exporter = spec.exporter
@@ -76,9 +74,6 @@ def scheduler_operands(
     """Return what the scheduler of a shard consists of.
 
     Args:
-        owner: the SchedulingShard.
-        shard: what it says.
-        spec: what the Config says.
         image: of containers for which the Config names none; empty for the template's.
     """
     templates = list(templates)

@@ -200,7 +200,6 @@ class GroupTopologies:
         """Args:
         resolver: of the topologies as they are; not to change meanwhile.
         queues: likewise.
-        nodes: names, by row.
         """
         self._resolver = resolver
         self._queues = queues
@@ -239,7 +238,6 @@ def cycle_input(  # long: one line for each field of the input
 
     Args:
         state: not changed, and not to be changed while the input is used.
-        config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         cycle: the cycle's id; empty where nothing is recorded.
         share: of the groups that the cycle is for; None for all of them.
@@ -419,8 +417,6 @@ def next_due(
     runtime ends.
 
     Args:
-        state: after the last cycle.
-        config: the shard's settings.
         now: microseconds since the epoch; what is due by then is not waited for.
         due: see `CycleResult.due` of the last cycle.
         given_up: uids of pods that no longer have room kept.

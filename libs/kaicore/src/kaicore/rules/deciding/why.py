@@ -312,7 +312,6 @@ def default_queue_text(state: QueuesView, labelled: str, namespace: str = "") ->
     """Say what the default queue that is no object is, and how work gets another one.
 
     Args:
-        state: of the cluster.
         labelled: the object with the label that names a queue.
         namespace: of the work; empty for any.
     """
@@ -437,7 +436,6 @@ class StateRemedies:
     def __init__(self, state: CycleView, config: EngineConfig, policies: PolicyBook = NO_POLICIES) -> None:
         """Args:
         state: not changed, and not to be changed while this is asked.
-        config: the shard's settings.
         policies: the code of policies; those of which it has none are not asked.
         """
         self.config = config

@@ -47,7 +47,6 @@ class ConstraintCheck:
 
         Args:
             request: its name, `request/alternative` where it is one of several.
-            parent: the name before the slash.
         """
         return not self._requests or request in self._requests or parent in self._requests
 
@@ -113,9 +112,6 @@ def allocate(
     """Return what claims get of a node's pools, or why they get nothing.
 
     Args:
-        claims: all of one pod.
-        pools: as the node sees them.
-        held: by other claims.
         node: its name, which claims of devices that are the node's own are tied to.
         zones: NUMA zones to which devices had better be close; none for no preference.
     """

@@ -115,7 +115,6 @@ def pools_of_node(
     """Return the pools with devices that can be used from a node, in the order in which they are tried.
 
     Args:
-        labels: the node's.
         slices: all that may be for the node.
         all_of_pool: returns every slice of a pool, those for other nodes too.
     """
@@ -214,7 +213,6 @@ def has_left(device: Device, consumed: Mapping[str, int], *held: Mapping[str, in
 
     Args:
         consumed: by the request, of each capacity.
-        held: by others.
     """
     return all(
         amount + sum(each.get(name, 0) for each in held) <= device.capacity[name].value

@@ -97,7 +97,6 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
 
     Args:
         position: its place among the cluster's events.
-        version: its place in its stream.
         recorded_at: microseconds since the epoch.
     """
     name = type(new.payload).__name__

@@ -59,7 +59,6 @@ def impossible_holding(placement: Placement, *, subject: str, most: Limits, zone
     Args:
         placement: the record. One that does not tell containers apart may count a device of several zones on each of
             them, so there only CPUs are summed over zones.
-        subject: the pod, for the error.
         most: of its containers (`most_held`).
         zones: of its node (`zone_limits`); zones and resources that are not in it are not looked at.
     """

@@ -40,7 +40,6 @@ def may_admit(columns: ZoneColumns, rows: Ints, request: AlignedRequest, *, reco
     """Tell for each row whether its kubelet may admit a pod; shape (rows,).
 
     Args:
-        columns: the zones of all nodes.
         rows: which nodes to ask, ascending.
         reconstruct: see `ZoneColumns.free`.
     """

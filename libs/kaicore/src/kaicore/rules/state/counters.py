@@ -111,7 +111,6 @@ class Counters(msgspec.Struct):
         Args:
             before: what was promised to the group; None for nothing.
             group: what a cycle records of it.
-            now: of the cycle.
         """
         promised = next((one for one in group.reasons if isinstance(one, RoomPromised)), None)
         given_up = next((one for one in group.reasons if isinstance(one, PromiseGivenUp)), None)

@@ -181,7 +181,6 @@ def hyper_node_conditions(
     """Return the conditions of each HyperNode.
 
     Args:
-        names: the HyperNodes'.
         problems: of all HyperNodes; while there are any, none is used.
         overlaps: HyperNodes by node that is in several, of which none is in another.
     """

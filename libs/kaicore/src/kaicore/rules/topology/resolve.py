@@ -52,7 +52,6 @@ def resolve(
     """Look up what the sets of a group name.
 
     Args:
-        sets: the group's.
         topologies: those that there are; the answer holds as long as its `revision`.
         group: `<kind> <namespace>/<name>`, for reasons.
         of_flavors: names of Kueue's topologies that the flavors of the group's queue name, in the queue's order.

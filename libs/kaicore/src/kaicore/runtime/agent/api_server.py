@@ -167,7 +167,6 @@ class PodApiServer:
 
     def __init__(self, *, user_agent: str, timeout_s: float = 30.0) -> None:
         """Args:
-        user_agent: how audit logs call us.
         timeout_s: how long an answer may take.
 
         Raises:

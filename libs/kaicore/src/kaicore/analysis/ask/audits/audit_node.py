@@ -189,7 +189,6 @@ async def audit_node(
     """Return everything that held a node in a part of a log.
 
     Args:
-        node: the node's name.
         state_at: returns the state at a position.
         gpu: index, UUID or device name of a GPU, as lists name it (`3`, `GPU 3`), or its group; only pods that held it,
             or may have, are kept. Empty for all pods.

@@ -91,7 +91,6 @@ async def audit_placements(
     """Compare predictions with observations.
 
     Args:
-        span: which part of it.
         state_at: returns the state at a position, which is then folded on.
         node: only of this one; empty for all.
 

@@ -121,8 +121,6 @@ class Asked:
         """Args:
         state: not changed, and not to be changed while this is asked.
         config: the shard's settings, without the policies that cannot be asked.
-        entry: the pod; it waits.
-        policies: the code of policies.
         """
         self.state = state
         self.config = config
@@ -247,7 +245,6 @@ class Asked:
         Args:
             kind: see `Amendment`; so is what follows.
             pairs: nodes as they are, each with what it is to become.
-            more: further fields.
         """
         return Amendment(
             kind,

@@ -142,7 +142,6 @@ def read_dispatch(
     Args:
         objects: in order of creation, with apiVersion and kind.
         clusters: that it may run in; none for any.
-        data: data sets that it reads.
 
     Raises:
         InvalidObject: an object makes no sense or has no name, there are no pods among them, or they are of several

@@ -61,11 +61,6 @@ def read_settings(texts: Sequence[str]) -> dict[str, object]:
 def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineConfig:
     """Return a configuration with settings changed; parts of parts are `numa_scoring.strategy`.
 
-    Args:
-        config: to begin with.
-        settings: values by key.
-        where: they stand, for errors.
-
     Raises:
         ConfigurationError: there is no such setting, or it cannot have the value.
     """
@@ -216,7 +211,6 @@ def patch_of(text: str, *, where: str, name: str) -> Patch:
 
     Args:
         text: YAML, of which JSON is a part.
-        where: it stands, for errors.
         name: that it has where it says none.
 
     Raises:
@@ -319,7 +313,6 @@ class Changes:
         """Args:
         patch: that was checked (`changes_of`).
         removed: names of the nodes that it removes.
-        new: the nodes that it adds.
         """
         self.patch = patch
         self.new = new
@@ -433,7 +426,6 @@ def changes_of(patch: Patch, history: History, profile: Profile) -> Changes:
     """Check a patch against a window, and find the nodes that it means.
 
     Args:
-        patch: to be checked.
         history: it may name nodes, queues and priority classes of this.
         profile: returns the objects of a profile's nodes.
 

@@ -160,7 +160,6 @@ async def compare_history(
     """Answer a question.
 
     Args:
-        log: to read.
         set_as: the settings of the baseline, which name the scheduler of its pods; None for those that were recorded.
         policies: the code of those that the window's settings and the alternatives name.
         progress: called with how much is done, and how much there is, in thousandths of a pass over the window.

@@ -62,7 +62,6 @@ class Sampler:
         """Args:
         state: folded on by the caller.
         begin: of the window, microseconds since the epoch.
-        end: of the window.
         """
         self.samples: list[Sample] = []
         self._state = state

@@ -210,10 +210,8 @@ def check_policy(
     """Try the properties of a policy on generated clusters.
 
     Args:
-        setting: of the policy.
         book: has its code, and the guard under which it runs.
         budget_s: seconds of CPU that one call may take on many nodes.
-        seed: of the clusters.
         clusters: how many; the first four are at the edge of what there is.
     """
     ((_, policy),) = book.policies([setting])

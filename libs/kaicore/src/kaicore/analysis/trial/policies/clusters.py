@@ -99,8 +99,6 @@ def drawn_clusters(policy: Policy, *, seed: int, count: int) -> Iterator[Drawn]:
 
     Args:
         policy: its declarations say which labels and inputs there are.
-        seed: of the random numbers.
-        count: how many.
     """
     edges = (("no nodes", 0), ("one node", 1), ("nodes without labels", 7), ("full nodes", 7))
     for number in range(count):
@@ -123,10 +121,6 @@ def draw(
 
     Args:
         policy: see `drawn_clusters`.
-        random: source of chance.
-        size: nodes.
-        what: it is, for people.
-        works: classes of pods.
         bare: without labels and inputs.
         full: with all charged.
     """

@@ -127,7 +127,6 @@ class Admission:
         gpu_sharing: bool = False,
     ) -> None:
         """Args:
-        scheduler_name: of pods that name none.
         gpu_sharing: virtual GPUs become shares, as by the admission webhook.
         """
         self._gpu_sharing = gpu_sharing

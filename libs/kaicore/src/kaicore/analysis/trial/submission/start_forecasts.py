@@ -109,7 +109,6 @@ async def measure_calibration(
     Args:
         log: which is only read.
         progress: called with how far it is, and how far it will go, in positions.
-        policies: the code of policies.
 
     Raises:
         EventsRetired: the events are gone, and no state was kept.
@@ -211,7 +210,6 @@ def waiting_starts(
         now: microseconds since the epoch.
         oldest: whether only the group of the longest waiting pod is meant.
         limits: how far is looked ahead.
-        policies: the code of policies.
 
     Raises:
         UnknownSubject: the cluster has no pods of it.
@@ -283,7 +281,6 @@ class StartForecasts:
         lasting: bool = False,
     ) -> None:
         """Args:
-        inquiry: it reads the states.
         calibration: returns how often a cluster's forecasts came true; by default what is kept with its log.
         clock: seconds since the epoch.
         lasting: whether more questions will come, so that it is worth while to read for them in between.

@@ -110,7 +110,6 @@ def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]
 
     Args:
         file: as `archive_month` writes it.
-        seals: of the clusters in it.
         before: by cluster, the hash of the event before its first one there.
 
     Raises:
@@ -338,7 +337,6 @@ async def with_retired(log: Sealed, directory: Path, scratch: Path) -> AsyncIter
     """Give a log together with the retired months that have their files in a directory.
 
     Args:
-        log: what is left.
         directory: where `kai retire --to` put them.
         scratch: where they are written as exported logs; emptied by the caller.
 

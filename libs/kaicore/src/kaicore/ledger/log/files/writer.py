@@ -174,8 +174,6 @@ class LogFileWriter:
         """Args:
         path: of the file; one that is there is replaced.
         after: the event before the first one.
-        first_hash: of the first event.
-        last: the last event.
         state: what a reader starts from; None where the first event is event 1.
         """
         self._path = path

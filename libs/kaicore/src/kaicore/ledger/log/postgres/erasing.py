@@ -84,7 +84,6 @@ async def erase(connection: _Connection, cluster: str, request: ErasureRequest, 
 
     Args:
         connection: in autocommit mode, of the log's owner.
-        request: what is to be erased.
         now: the log's clock, microseconds since the epoch.
 
     Raises:

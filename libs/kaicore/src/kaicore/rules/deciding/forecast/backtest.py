@@ -154,7 +154,6 @@ class Backtest:
         history: up to there; likewise.
         waits: the sample, in order of position.
         ended_at: recorded time of the log's last event, microseconds since the epoch.
-        policies: the code of policies.
         """
         self._policies = policies
         self._state, self._history, self._ended_at = state, history, ended_at

@@ -122,7 +122,6 @@ class Lifetimes:
         """Return when pods end.
 
         Args:
-            pods: that run.
             scenarios: how many; a prime number.
             seed: the same seed gives the same ends.
         """

@@ -105,9 +105,6 @@ class Scenario:
     def __init__(self, given: CycleInput, config: EngineConfig, *, lasting: Lasting, work: Allowance) -> None:
         """Args:
         given: what a cycle would decide on; put back by `run`.
-        config: the shard's settings.
-        lasting: of pods that start.
-        work: what this may cost.
         """
         self._given, self._config = given, config
         self._accounts_before = given.accounts.savepoint()
@@ -285,11 +282,8 @@ def forecast_starts(
 
     Args:
         state: not changed.
-        config: the shard's settings.
         history: of the same log, up to the state's position or before.
-        groups: their keys.
         now: microseconds since the epoch.
-        limits: how far is looked.
         policies: the code of policies; those of which it has none, or that fail, are not asked.
     """
 

@@ -32,7 +32,6 @@ class Allocate(CycleAction):
 
     def __init__(self, session: Session, evicting: Sequence[EvictionAction] = ()) -> None:
         """Args:
-        session: the cycle.
         evicting: the actions that come afterwards and make room for what does not fit, in their order.
         """
         super().__init__(session)

@@ -176,7 +176,6 @@ class PromiseStart(CycleAction):
         """Return what can be promised to the first groups that are owed it and do not fit.
 
         Args:
-            kept: what is promised before.
             most: to so many groups.
             above: only to groups of higher priority than this.
         """

@@ -58,8 +58,6 @@ class ShareFilter:
 
     def __init__(self, columns: NodeColumns, share: ShareFit, *, in_all: bool = False) -> None:
         """Args:
-        columns: the cycle's own copy.
-        share: of the class.
         in_all: whether it is about the GPUs that the nodes have in all, whatever pods hold of them.
         """
         self._columns = columns

@@ -155,7 +155,6 @@ class ConstraintEvaluator:
 
     def __init__(self, pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tolerated: Flags) -> None:
         """Args:
-        columns: the cycle's own copy.
         fitting: rows that meet its node selector and required node affinity.
         tolerated: rows with taints that it tolerates, or none.
         """

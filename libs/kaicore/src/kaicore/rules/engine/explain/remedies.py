@@ -181,7 +181,6 @@ class Remedies:
     def __init__(self, given: CycleInput, config: EngineConfig) -> None:
         """Args:
         given: what a cycle would decide on; room that is kept is on its accounts afterwards, and nothing else changed.
-        config: the shard's settings.
         """
         self._given = given
         self._config = config

@@ -233,7 +233,6 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
 
     Args:
         ranking: by row, `NEVER` for one that is not wanted.
-        score: of a row's devices.
         spread: whether the emptiest row is the best.
     """
     rows = np.flatnonzero(ranking != NEVER)

@@ -176,8 +176,6 @@ def with_work(base: PodClass, work: PolicyWork, *, tenants: bool) -> PodClass:
     """Return the class of those pods of a class of which policies know the same.
 
     Args:
-        base: the class.
-        work: what they know.
         tenants: whether any of them asks which namespaces have pods on a node.
     """
     key = f"{base.key}{_OF_WORK}{sha256(_encoder.encode(work)).hexdigest()[:8]}"

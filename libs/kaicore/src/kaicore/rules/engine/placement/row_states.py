@@ -64,7 +64,6 @@ class RowStates:
 
     def __init__(self, columns: NodeColumns, like: "RowStates | None" = None) -> None:
         """Args:
-        columns: the cycle's own copy.
         like: of columns that these are a copy of, as they are now; None where a cycle begins.
         """
         self._columns = columns
@@ -181,10 +180,8 @@ class RowStates:
         """Charge a pod to a row.
 
         Args:
-            row: the node.
             requests: what the pod takes of the node as a whole; never changed afterwards.
             charge: what it takes of its zones.
-            releasing: it terminates already.
 
         Returns:
             the charge as it came about: memory is drawn from what is free now.

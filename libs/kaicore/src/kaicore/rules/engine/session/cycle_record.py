@@ -54,8 +54,6 @@ class CycleRecord:
         gpu_namespace: str = "",
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
-        pods: looks up the cycle's pods.
         nodes: names of the nodes, by row.
         gpu_namespace: the namespace of pods that hold GPUs that are opened for sharing.
         """
@@ -86,8 +84,6 @@ class CycleRecord:
         """Record that pods are placed, and which nominations that clears.
 
         Args:
-            assignments: where the pods go.
-            cleared: the nominations.
             places: of each assignment in its group's topology.
             depends_on: number of the batch without which this does not hold; -1 if there is none.
         """
@@ -171,12 +167,7 @@ class CycleRecord:
         """Return the decision that a pod is evicted.
 
         Args:
-            member: the pod.
-            reason: of the action.
             failures_left: this and what follows means what it means in `EvictionDecided`.
-            preemptor: see there.
-            shrinks: see there.
-            fits_on: see there.
             choice: why the pod was chosen; None where pods are not chosen by cost.
             won: see `EvictionDecided.won_gpu_seconds`.
         """

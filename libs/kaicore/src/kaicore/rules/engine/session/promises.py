@@ -135,7 +135,6 @@ class Ends:
         """Return the amounts of a resource that the first ends leave free at most, by row.
 
         Args:
-            resource: its column.
             stop: so many ends come first.
             among: the ends that count; shape (ends,).
         """
@@ -283,8 +282,6 @@ class Promise:
         after: Sequence["Promise"] = (),
     ) -> None:
         """Args:
-        session: the cycle.
-        steps: what is to start.
         assignments: where its pods go; charged.
         placer: on the nodes as they are by then.
         ends: of the pods on the nodes.
@@ -347,7 +344,6 @@ class Promise:
 
         Args:
             steps: charged to no queue yet.
-            assignments: where their pods go now.
             suspended: reservations that they take up, which are charged to the nodes by then.
         """
         if not self.binds(steps):
@@ -465,7 +461,6 @@ class Outlook:
 
     def __init__(self, session: Session, ends: Ends, after: Sequence[Promise] = ()) -> None:
         """Args:
-        session: the cycle.
         ends: of pods that are seen to end.
         after: promises that were made before: what is promised now begins no sooner.
         """
@@ -651,10 +646,6 @@ class _Amounts:
 
     def __init__(self, session: Session, placer: Placer, ends: Ends, steps: Steps, ahead: Flags) -> None:
         """Args:
-        session: the cycle.
-        placer: on the nodes.
-        ends: of the pods on them.
-        steps: what asks.
         ahead: the ends of pods that are on the nodes yet; shape (ends,).
         """
         self._placer, self._ends, self._ahead = placer, ends, ahead

@@ -72,8 +72,6 @@ class CyclePlacers:
         observer: PlacingObserver | None,
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
-        config: the shard's settings.
         columns: the cycle's own copy of the nodes.
         pods: looks up the cycle's pods; those that wait were looked up already.
         observer: looks on; None for nobody.
@@ -133,11 +131,7 @@ class CyclePlacers:
             yield placer
 
     def defers(self, assignments: Sequence[Assignment]) -> bool:
-        """Tell whether pods are not to start on their rows before another replica has decided about what is free there.
-
-        Args:
-            assignments: where the pods would go.
-        """
+        """Tell whether pods are not to start on their rows before another replica has decided about the room there."""
         left = self._left_to_others(self._claims_before(assignment.member for assignment in assignments))
         return left is not None and any(left[assignment.row] for assignment in assignments)
 
@@ -321,7 +315,6 @@ class Session:
         """Decide that steps start.
 
         Args:
-            steps: what starts.
             assignments: where its pods go; charged to the nodes as they are now.
             suspended: reservations of these groups and of others, suspended on the nodes of both times.
         """
@@ -353,7 +346,6 @@ class Session:
         """Decide that victims are evicted and that their room is reserved.
 
         Args:
-            steps: what is to start.
             assignments: where its pods go; charged to the future's nodes.
             evictions: the victims; taken off the future's nodes.
             suspended: reservations of other groups, suspended on the nodes of both times.

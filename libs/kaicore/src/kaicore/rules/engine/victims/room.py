@@ -78,9 +78,7 @@ class Exchanges:
 
     def __init__(self, session: Session, candidates: Candidates, member: Member, *, won: int, most_pods: int) -> None:
         """Args:
-        session: the cycle.
         candidates: the pods that may be moved.
-        member: the waiting pod.
         won: what its start wins, in GPU-seconds.
         most_pods: how many pods may be moved.
         """
@@ -287,9 +285,6 @@ class RoomSearch:
         reserved: Sequence[Assignment],
     ) -> None:
         """Args:
-        session: the cycle.
-        rules: of the action.
-        steps: what is to start.
         candidates: the pods that may be evicted.
         reserved: reservations that stay, charged already.
         """

@@ -120,9 +120,6 @@ class GangPlanner:
         class_reasons: MutableMapping[str, tuple[Reason, ...]],
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
-        config: the shard's settings.
-        pods: looks up the cycle's pods.
         pending_groups: groups with waiting pods, by key.
         class_reasons: why pods wait, by class; reasons of classes that may not be placed at all are added.
         """

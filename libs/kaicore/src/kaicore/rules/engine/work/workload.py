@@ -323,7 +323,6 @@ class Workload:
         """Return the pods that are evicted with one of them: none of what stays is below its minimum.
 
         Args:
-            member: an active pod.
             counts: pods per leaf that count, less those that are to be evicted already.
         """
         if len(self.active) == 1:
@@ -426,10 +425,6 @@ class RunningGroups:
     """Those of one scheduler."""
 
     def __init__(self, running: Mapping[Kind, Mapping[str, Workload]], *, scheduler_name: str) -> None:
-        """Args:
-        running: groups by kind and key.
-        scheduler_name: the scheduler of the pods.
-        """
         self._kinds = [of_kind for kind, of_kind in sorted(running.items()) if of_kind and kind[0] == scheduler_name]
 
     @cached_property

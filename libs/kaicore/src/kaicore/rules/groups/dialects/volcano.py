@@ -211,7 +211,6 @@ def volcano_job_sets(
 
     Args:
         states: what its status tells of its tasks, by name.
-        subject: the object, for errors.
         field: where the spec stands in it.
 
     Raises:
@@ -420,7 +419,6 @@ def normalize_hyper_job(wire: HyperJobObject, lost: Lost = unheard, *, kind: str
 
     Args:
         lost: is called with what is left out.
-        kind: with its API group.
 
     Raises:
         InvalidObject: naming the field that says something impossible.
@@ -501,7 +499,6 @@ def _task_set(pod: Pod, sets: Sequence[PodSet], job: str = "") -> SetName:
     A pod tells its partition by its label. One without it tells its number, and partitions are of equal size.
 
     Args:
-        sets: the tree.
         job: name of the job's own set where the tree is of several jobs; empty otherwise.
     """
     others = f"{job}.{REST}" if job else REST

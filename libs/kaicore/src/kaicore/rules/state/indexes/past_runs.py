@@ -115,7 +115,6 @@ class RunTimes:
 
         Args:
             keys: what its run has in common with others.
-            owner: uid of its owner.
             ran_us: how long it ran, microseconds.
             at_us: when it ended, microseconds since the epoch.
         """
@@ -226,7 +225,6 @@ class GpuUse:
         Args:
             key: of the group, or of what owns a pod that is a group of its own.
             gpus: that the pod held, in thousandths.
-            ran_us: for how long it ran.
         """
         total = self._groups.pop(key, 0) + gpus * (max(ran_us, 0) // 1000)
         self._groups[key] = min(total, _MOST)

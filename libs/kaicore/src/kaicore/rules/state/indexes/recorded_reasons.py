@@ -81,11 +81,8 @@ class ShadowBook:
         """Take over what a shadow recorded, of the pods that are still there.
 
         Args:
-            decided: the record.
-            workloads: of the state.
             pods: uids of those that there are.
             classes: keys of those that there are.
-            position: of the record.
         """
         chosen: list[PodPlaced | PodNominated] = [*decided.placed, *decided.nominated]
         for one in chosen:

@@ -78,7 +78,6 @@ class DeviceSlices:
 
     def __init__(self, supply: DeviceSupply, *, changed: Callable[[ResourceSlice], None]) -> None:
         """Args:
-        supply: is called with every slice.
         changed: is called with slices once the supply has them as they are.
         """
         #: By name.

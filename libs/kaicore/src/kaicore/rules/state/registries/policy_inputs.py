@@ -88,10 +88,6 @@ class PolicyInputs:
 def check_input(given: PolicyInputRecorded, known: PolicyInputs) -> None:
     """Look whether a fact may be recorded.
 
-    Args:
-        given: the fact.
-        known: those that there are.
-
     Raises:
         InvalidObject: naming the field and what is wrong.
     """

@@ -217,7 +217,6 @@ class QueueRegistry:
 
         Args:
             queue: as a group names it; empty for one that names none.
-            namespace: the group's.
         """
         number = self.tree.find(queue, namespace=namespace) if self.flavors else None
         if number is None:
@@ -325,9 +324,6 @@ def queue_accounts(
     """Return the queues' accounts at a time, their shares included.
 
     Args:
-        registry: the state's.
-        columns: the state's nodes.
-        config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         recorded_at: when the state's last event was recorded.
     """
@@ -382,7 +378,6 @@ def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, 
     """Return how each queue stands, by name: of objects, and of the default queue that is none.
 
     Args:
-        accounts: of all queues.
         thousandths: GPUs in thousandths; otherwise whole ones, rounded up, as events and statuses have them.
     """
     tree, shares = accounts.tree, accounts.shares

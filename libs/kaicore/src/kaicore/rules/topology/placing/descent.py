@@ -69,7 +69,6 @@ def capacity(
     Args:
         counts: of each spot in the scope, how many pods it takes.
         layers: parts that stay together, from the widest to the narrowest.
-        scope: what is looked at.
         held: of each spot of the tree, how many pods of the set are there already; None for none.
     """
     at_depth: dict[int, list[Layer]] = {}
@@ -307,11 +306,7 @@ def descend(
     the fewest are used. Further down each part stays in its domain.
 
     Args:
-        within: what the domains take.
         wanted: how many pods, a multiple of the outermost part's size.
-        layers: which of them stay together.
-        scope: where.
-        policy: how domains are chosen.
         gaps: whether any place will do.
         gather: down to this depth the fewest domains are used, even where the policy evens out.
         pull: of each spot of the tree how many pods attract these; None for none.

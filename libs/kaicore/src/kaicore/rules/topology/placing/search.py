@@ -194,7 +194,6 @@ def search(
 
     Args:
         request: the set; its pods are put into the room if they all find a place, otherwise none is.
-        room: the nodes.
         strategy: how one of several domains with room is chosen.
     """
     ordered = tree.ordered
@@ -273,8 +272,6 @@ class _Search:
         """Yield each domain of a scope that takes a set, with its pods there; they are taken off when it goes on.
 
         Args:
-            scope: where.
-            closed: spots that take nothing.
             pull: pods of other sets that attract this one.
             shunned: domains that need not be tried.
         """

@@ -33,7 +33,6 @@ class DeviceRule:
     def __init__(self, wanted: Sequence[WantedClaim], columns: NodeColumns, *, among: Flags) -> None:
         """Args:
         wanted: at least one claim.
-        columns: the cycle's own copy.
         among: rows that are asked; the others are not for the class anyway.
         """
         self._wanted = tuple(wanted)

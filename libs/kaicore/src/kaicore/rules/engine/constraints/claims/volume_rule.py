@@ -33,7 +33,6 @@ class VolumeRule:
     def __init__(self, wanted: Sequence[WantedVolume], columns: NodeColumns) -> None:
         """Args:
         wanted: of one storage class, at least one.
-        columns: the cycle's own copy.
         """
         self._wanted = tuple(wanted)
         self._columns = columns

@@ -91,8 +91,6 @@ class NumaVerdicts:
         doubts: Doubts | None = None,
     ) -> None:
         """Args:
-        columns: the cycle's own copy.
-        config: the shard's settings.
         states: of the cycle's rows; without it, rows must not be charged as long as this is asked.
         doubts: about the rows; None where pods do not come to them now.
         """
