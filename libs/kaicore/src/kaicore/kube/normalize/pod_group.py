@@ -39,9 +39,6 @@ def normalize_kai_pod_group(wire: KaiPodGroup, lost: Lost = unheard) -> GroupSou
     """Reduce a `scheduling.run.ai` PodGroup.
 
     Its minimum is of pods or of sub-groups; with neither, all sub-groups must run, or one pod where there are none.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
     subject = _subject(KAI_POD_GROUP, wire)
@@ -105,19 +102,12 @@ def normalize_sigs_pod_group(wire: SigsPodGroup, lost: Lost = unheard) -> GroupS
     """Reduce a `scheduling.sigs.k8s.io` PodGroup, with Koordinator's annotations.
 
     As in Koordinator, an annotation with no valid value counts as absent.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     return _sigs(wire, SIGS_POD_GROUP, lost)
 
 
 def normalize_x_pod_group(wire: SigsPodGroup, lost: Lost = unheard) -> GroupSource:
-    """Reduce a `scheduling.x-k8s.io` PodGroup: the same under the scheduler-plugins' newer name.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a `scheduling.x-k8s.io` PodGroup: the same under the scheduler-plugins' newer name."""
     return _sigs(wire, X_POD_GROUP, lost)
 
 
@@ -152,9 +142,6 @@ def normalize_native_pod_group(wire: NativePodGroup, lost: Lost = unheard) -> Gr
 
     Its minimum may change while it runs. That is for pods that are yet to be placed: as in Kubernetes, what runs is not
     ended because it is less than the minimum.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     return group_source(
         wire,
@@ -172,9 +159,6 @@ def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSourc
     """Reduce a `scheduling.k8s.io` Workload: each of its pod groups, and each replica of one, is a group.
 
     From Kubernetes 1.36 on it has templates of PodGroups instead, which are objects of their own.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     subject = _subject(WORKLOAD, wire)
     templates: dict[str, GroupTemplate] = {}

@@ -34,7 +34,7 @@ from kaicore.rules.model.queue import (
     QueueShare,
     ResourceFlavor,
 )
-from kaicore.rules.objects.wire import LabelSelector, int32, seconds, subject_of
+from kaicore.rules.objects.wire import LabelSelector, int32, seconds
 from kaicore.rules.queues.tree import GPU
 
 KAI_QUEUE = "Queue.scheduling.run.ai"
@@ -57,11 +57,7 @@ _LOWER_PRIORITY = "LowerPriority"
 
 
 def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
-    """Reduce a `scheduling.run.ai` Queue; what its resources leave out is nothing, as in KAI, and so is what is none.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a `scheduling.run.ai` Queue; what its resources leave out, or have as none, is nothing, as in KAI."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("Queue", wire)
     given = spec.resources
@@ -96,11 +92,7 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
 
 
 def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Queue:
-    """Reduce a ClusterQueue: a leaf that may borrow from its cohort, or has just its own quotas without one.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a ClusterQueue: a leaf that may borrow from its cohort, or has just its own quotas without one."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("ClusterQueue", wire)
     cohort = spec.cohort_name or spec.cohort or ""
@@ -135,11 +127,7 @@ def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Q
 
 
 def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
-    """Reduce a Cohort: its quotas come on top of those of its members.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a Cohort: its quotas come on top of those of its members."""
     spec, metadata = wire.spec, wire.metadata
     parent = spec.parent_name or spec.parent or ""
     subject = named_subject("Cohort", wire)
@@ -183,11 +171,7 @@ def normalize_local_queue(wire: LocalQueueObject, _: Lost = unheard) -> Queue:
 
 
 def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> ResourceFlavor:
-    """Reduce a ResourceFlavor.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a ResourceFlavor."""
     named_subject("ResourceFlavor", wire)
     metadata, spec = wire.metadata, wire.spec
     return ResourceFlavor(
@@ -349,15 +333,9 @@ _STATUSES = ("True", "False", "Unknown")
 
 
 def normalize_provisioning_request(wire: ProvisioningRequestObject, lost: Lost = unheard) -> ProvisioningRequest:
-    """Reduce a ProvisioningRequest; a condition that makes no sense is left out.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a ProvisioningRequest; a condition that makes no sense is left out."""
     metadata = wire.metadata
-    subject = subject_of("ProvisioningRequest", metadata.namespace, metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    subject = named_subject("ProvisioningRequest", wire)
     conditions: dict[str, ProvisioningCondition] = {}
     for index, condition in enumerate(wire.status.conditions or ()):
         field = f"status.conditions[{index}]"

@@ -212,9 +212,6 @@ def volcano_job_sets(
     Args:
         states: what its status tells of its tasks, by name.
         field: where the spec stands in it.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     tasks: dict[str, tuple[PodSet, ...]] = {}
     for index, task in enumerate(spec.tasks or ()):
@@ -309,11 +306,7 @@ _PREEMPTABLE = {"true": True, "false": False}
 
 
 def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> GroupSource:
-    """Reduce a `scheduling.volcano.sh` PodGroup.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a `scheduling.volcano.sh` PodGroup."""
     spec = wire.spec
     subject = subject_of(VOLCANO_POD_GROUP, wire.metadata.namespace, wire.metadata.name)
     least = count(spec.min_member, 0, subject=subject, field="spec.minMember")
@@ -348,9 +341,6 @@ def normalize_volcano_job(wire: VolcanoJobObject, lost: Lost = unheard) -> Group
     """Reduce a `batch.volcano.sh` Job: its tasks, and how many pods of all and of each must start together.
 
     A job that ends as a whole when one pod is evicted, by its policies, is not evicted in part.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
     subject = subject_of(VOLCANO_JOB, wire.metadata.namespace, wire.metadata.name)
@@ -419,9 +409,6 @@ def normalize_hyper_job(wire: HyperJobObject, lost: Lost = unheard, *, kind: str
 
     Args:
         lost: is called with what is left out.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
     subject = subject_of(kind, wire.metadata.namespace, wire.metadata.name)
