@@ -61,6 +61,12 @@ class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return nodes
 
 
+class WorkReason(CodedReason, frozen=True, kw_only=True):
+    """A reason in the work itself, its group or its queue: no other node would change it."""
+
+    of_nodes: ClassVar[bool] = False
+
+
 class NodeReason(CodedReason, frozen=True, kw_only=True):
     """A reason why nodes are not for a pod, counted over nodes.
 

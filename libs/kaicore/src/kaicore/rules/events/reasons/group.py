@@ -4,12 +4,12 @@ from typing import ClassVar
 
 from msgspec import field
 
-from kaicore.rules.events.reasons.base import CodedReason, NodeReason, plural, time_text
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason, WorkReason, plural, time_text
 from kaicore.rules.model.pod import GPU_SHARE
 from kaicore.spelling import did_you_mean
 
 
-class SchedulingGated(CodedReason, frozen=True, kw_only=True):
+class SchedulingGated(WorkReason, frozen=True, kw_only=True):
     """The pod has scheduling gates.
 
     Attributes:
@@ -17,12 +17,11 @@ class SchedulingGated(CodedReason, frozen=True, kw_only=True):
     """
 
     lasting: ClassVar[bool] = True
-    of_nodes: ClassVar[bool] = False
     gates: str = field(name="detail")
     says: ClassVar[str] = "held back by scheduling gates: {gates}"
 
 
-class Unsupported(CodedReason, frozen=True, kw_only=True):
+class Unsupported(WorkReason, frozen=True, kw_only=True):
     """The pod or its group asks for what this version cannot honour.
 
     Attributes:
@@ -31,7 +30,6 @@ class Unsupported(CodedReason, frozen=True, kw_only=True):
     """
 
     lasting: ClassVar[bool] = True
-    of_nodes: ClassVar[bool] = False
     features: str = field(name="detail")
     group: str = ""
 
@@ -42,7 +40,7 @@ class Unsupported(CodedReason, frozen=True, kw_only=True):
         return f"asks for features that kai-ledger does not support: {self.features}{of_group}"
 
 
-class Malformed(CodedReason, frozen=True, kw_only=True):
+class Malformed(WorkReason, frozen=True, kw_only=True):
     """A constraint or an annotation of the pod is not valid.
 
     Attributes:
@@ -50,12 +48,11 @@ class Malformed(CodedReason, frozen=True, kw_only=True):
     """
 
     lasting: ClassVar[bool] = True
-    of_nodes: ClassVar[bool] = False
     problem: str = field(name="detail", default="")
     says: ClassVar[str] = "has an invalid request: {problem}"
 
 
-class FlavorNotFound(CodedReason, frozen=True, kw_only=True):
+class FlavorNotFound(WorkReason, frozen=True, kw_only=True):
     """The pod's queue names ResourceFlavors that do not exist.
 
     Attributes:
@@ -63,12 +60,11 @@ class FlavorNotFound(CodedReason, frozen=True, kw_only=True):
     """
 
     lasting: ClassVar[bool] = True
-    of_nodes: ClassVar[bool] = False
     flavors: str = field(name="detail")
     says: ClassVar[str] = "its queue names a flavor that does not exist: {flavors}"
 
 
-class GangIncomplete(CodedReason, frozen=True, kw_only=True):
+class GangIncomplete(WorkReason, frozen=True, kw_only=True):
     """Some pods that the group needs to start do not exist, or may not be placed yet.
 
     Attributes:
@@ -76,7 +72,6 @@ class GangIncomplete(CodedReason, frozen=True, kw_only=True):
         ready_pods: how many of them could be placed.
     """
 
-    of_nodes: ClassVar[bool] = False
     min_pods: int = field(name="need", default=0)
     ready_pods: int = field(name="free", default=0)
     says: ClassVar[str] = "the group needs {min_pods} pods to start, {ready_pods} of them are ready to be placed"
@@ -95,43 +90,40 @@ class GangDoesNotFit(CodedReason, frozen=True, kw_only=True):
     says: ClassVar[str] = "of the {pods} pods that must start together only {fitting_pods} fit"
 
 
-class GangGroupWaits(CodedReason, frozen=True, kw_only=True):
+class GangGroupWaits(WorkReason, frozen=True, kw_only=True):
     """Another group has to start together with it, and cannot.
 
     Attributes:
         other_group: its key.
     """
 
-    of_nodes: ClassVar[bool] = False
     other_group: str = field(name="detail")
     says: ClassVar[str] = "must start together with {other_group}"
 
 
-class WaitsAfterFailedBinds(CodedReason, frozen=True, kw_only=True):
+class WaitsAfterFailedBinds(WorkReason, frozen=True, kw_only=True):
     """Pods of the group are in back-off, for binding them failed.
 
     Attributes:
         pods: how many.
     """
 
-    of_nodes: ClassVar[bool] = False
     pods: int = field(name="need", default=0)
     says: ClassVar[str] = "{pods} of its pods wait after failed binds"
 
 
-class GroupNotFound(CodedReason, frozen=True, kw_only=True):
+class GroupNotFound(WorkReason, frozen=True, kw_only=True):
     """The pod names a group that does not exist.
 
     Attributes:
         group: `<kind> <namespace>/<name>` of the object.
     """
 
-    of_nodes: ClassVar[bool] = False
     group: str
     says: ClassVar[str] = "{group} does not exist"
 
 
-class PodGroupNotInWorkload(CodedReason, frozen=True, kw_only=True):
+class PodGroupNotInWorkload(WorkReason, frozen=True, kw_only=True):
     """The pod names a pod group that its Workload does not have.
 
     Attributes:
@@ -139,13 +131,12 @@ class PodGroupNotInWorkload(CodedReason, frozen=True, kw_only=True):
         pod_group: the name.
     """
 
-    of_nodes: ClassVar[bool] = False
     pod_group: str = field(name="detail", default="")
     group: str
     says: ClassVar[str] = "{group} has no pod group {pod_group}"
 
 
-class SubGroupNotFound(CodedReason, frozen=True, kw_only=True):
+class SubGroupNotFound(WorkReason, frozen=True, kw_only=True):
     """The pod names a sub-group that its group does not have.
 
     Attributes:
@@ -153,13 +144,12 @@ class SubGroupNotFound(CodedReason, frozen=True, kw_only=True):
         sub_groups: the name, and those that there are.
     """
 
-    of_nodes: ClassVar[bool] = False
     sub_groups: str = field(name="detail", default="")
     group: str
     says: ClassVar[str] = "{group} has no sub-group {sub_groups}"
 
 
-class SubGroupNotNamed(CodedReason, frozen=True, kw_only=True):
+class SubGroupNotNamed(WorkReason, frozen=True, kw_only=True):
     """The pod names none of the sub-groups of its group.
 
     Attributes:
@@ -167,20 +157,18 @@ class SubGroupNotNamed(CodedReason, frozen=True, kw_only=True):
         sub_groups: those that there are.
     """
 
-    of_nodes: ClassVar[bool] = False
     sub_groups: str = field(name="detail", default="")
     group: str
     says: ClassVar[str] = "it names none of the sub-groups of {group}: {sub_groups}"
 
 
-class OwnerNotFound(CodedReason, frozen=True, kw_only=True):
+class OwnerNotFound(WorkReason, frozen=True, kw_only=True):
     """The owner of the pod, which may put it in a group, is not known yet.
 
     Attributes:
         group: `<kind> <namespace>/<name>` of the owner.
     """
 
-    of_nodes: ClassVar[bool] = False
     group: str
     says: ClassVar[str] = "its owner {group} is not known"
 
@@ -236,7 +224,7 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         return f"tier-{self.level} {noun}" if self.level.isdecimal() else f"{self.level} {noun}"
 
 
-class TopologyReason(CodedReason, frozen=True, kw_only=True):
+class TopologyReason(WorkReason, frozen=True, kw_only=True):
     """A topology constraint of a group cannot be understood.
 
     Attributes:
@@ -246,7 +234,6 @@ class TopologyReason(CodedReason, frozen=True, kw_only=True):
     """
 
     lasting: ClassVar[bool] = True
-    of_nodes: ClassVar[bool] = False
     group: str
     pod_set: str = ""
     field: str = ""
@@ -362,7 +349,7 @@ class FilteredByPolicy(NodeReason, frozen=True, kw_only=True):
         return self._nodes(f"refused by policy {self.policy}{': ' * bool(self.why)}{self.why}")
 
 
-class HeldByPolicy(CodedReason, frozen=True, kw_only=True):
+class HeldByPolicy(WorkReason, frozen=True, kw_only=True):
     """A policy of the operator does not let the group start yet.
 
     Attributes:
@@ -371,7 +358,6 @@ class HeldByPolicy(CodedReason, frozen=True, kw_only=True):
         until_us: when it is asked again, microseconds since the epoch; 0 for with each cycle.
     """
 
-    of_nodes: ClassVar[bool] = False
     why: str = field(name="detail", default="")
     policy: str
     until_us: int = 0

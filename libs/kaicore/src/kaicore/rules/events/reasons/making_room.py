@@ -6,11 +6,11 @@ import msgspec
 from msgspec import field
 from msgspec.structs import replace
 
-from kaicore.rules.events.reasons.base import CodedReason, gpu_hours_text, plural, time_text
+from kaicore.rules.events.reasons.base import CodedReason, WorkReason, gpu_hours_text, plural, time_text
 from kaicore.rules.model.quantity import format_amount
 
 
-class WaitsForVictims(CodedReason, frozen=True, kw_only=True):
+class WaitsForVictims(WorkReason, frozen=True, kw_only=True):
     """Room is reserved for pods of the group; the pods that hold it are ending.
 
     Attributes:
@@ -19,7 +19,6 @@ class WaitsForVictims(CodedReason, frozen=True, kw_only=True):
         pods: for how many pods.
     """
 
-    of_nodes: ClassVar[bool] = False
     nodes: int = 0
     example: str = ""
     pods: int = field(name="need", default=0)
@@ -369,7 +368,7 @@ class PromiseGivenUp(CodedReason, frozen=True, kw_only=True):
         return f"room is no longer reserved for it: {self.cause}{until}"
 
 
-class WaitsForProvisioning(CodedReason, frozen=True, kw_only=True):
+class WaitsForProvisioning(WorkReason, frozen=True, kw_only=True):
     """A ProvisioningRequest was made for the group, and an autoscaler is at it.
 
     Another node would help, but not one that an autoscaler adds for each pod that is unschedulable: the group would get
@@ -384,7 +383,6 @@ class WaitsForProvisioning(CodedReason, frozen=True, kw_only=True):
         since: when it was decided, microseconds since the epoch.
     """
 
-    of_nodes: ClassVar[bool] = False
     request: str
     provisioning_class: str
     pods: int
@@ -400,7 +398,7 @@ class WaitsForProvisioning(CodedReason, frozen=True, kw_only=True):
         )
 
 
-class ProvisioningRetried(CodedReason, frozen=True, kw_only=True):
+class ProvisioningRetried(WorkReason, frozen=True, kw_only=True):
     """The group's ProvisioningRequest came to nothing, and another one will be made.
 
     Attributes:
@@ -411,7 +409,6 @@ class ProvisioningRetried(CodedReason, frozen=True, kw_only=True):
         retry_at: when the next one is made, microseconds since the epoch.
     """
 
-    of_nodes: ClassVar[bool] = False
     request: str
     attempt: int
     ended: str
@@ -442,7 +439,7 @@ class ProvisioningImpossible(CodedReason, frozen=True, kw_only=True):
         return f"no ProvisioningRequest can be made for it: {self.problem}{again}"
 
 
-class ProvisioningClassNotAllowed(CodedReason, frozen=True, kw_only=True):
+class ProvisioningClassNotAllowed(WorkReason, frozen=True, kw_only=True):
     """The group names a ProvisioningClass that the scheduler's settings do not have.
 
     Attributes:
@@ -450,7 +447,6 @@ class ProvisioningClassNotAllowed(CodedReason, frozen=True, kw_only=True):
         allowed: those that there are.
     """
 
-    of_nodes: ClassVar[bool] = False
     provisioning_class: str
     allowed: str = ""
 

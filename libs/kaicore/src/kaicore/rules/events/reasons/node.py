@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from msgspec import field
 
-from kaicore.rules.events.reasons.base import CodedReason, NodeReason, plural
+from kaicore.rules.events.reasons.base import CodedReason, NodeReason, WorkReason, plural
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import format_amount
 
@@ -144,7 +144,7 @@ class InsufficientResource(NodeReason, frozen=True, kw_only=True):
         return self._nodes(f"short of {self.resource}: {requested} needed, {free} free{more}")
 
 
-class ResourceClaimNotReady(CodedReason, frozen=True, kw_only=True):
+class ResourceClaimNotReady(WorkReason, frozen=True, kw_only=True):
     """Something has to happen to resource claims of the pod, or to their device classes, first.
 
     Attributes:
@@ -152,7 +152,6 @@ class ResourceClaimNotReady(CodedReason, frozen=True, kw_only=True):
     """
 
     lasting: ClassVar[bool] = True
-    of_nodes: ClassVar[bool] = False
     waits_for: str = field(name="detail")
     says: ClassVar[str] = "waits for its resource claims: {waits_for}"
 
@@ -334,7 +333,7 @@ class VolumeInUse(NodeReason, frozen=True, kw_only=True):
         return f"claim {self.claim} is ReadWriteOncePod and in use by another pod"
 
 
-class VolumeNotReady(CodedReason, frozen=True, kw_only=True):
+class VolumeNotReady(WorkReason, frozen=True, kw_only=True):
     """Something has to happen to claims of the pod first.
 
     Attributes:
@@ -342,6 +341,5 @@ class VolumeNotReady(CodedReason, frozen=True, kw_only=True):
     """
 
     lasting: ClassVar[bool] = True
-    of_nodes: ClassVar[bool] = False
     waits_for: str = field(name="detail")
     says: ClassVar[str] = "waits for its volumes: {waits_for}"

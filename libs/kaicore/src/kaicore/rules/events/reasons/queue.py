@@ -4,19 +4,18 @@ from typing import ClassVar
 
 from msgspec import field
 
-from kaicore.rules.events.reasons.base import CodedReason, named_amount
+from kaicore.rules.events.reasons.base import CodedReason, WorkReason, named_amount
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import format_amount
 
 
-class QueueDoesNotExist(CodedReason, frozen=True, kw_only=True):
+class QueueDoesNotExist(WorkReason, frozen=True, kw_only=True):
     """The queue that the work names does not exist.
 
     Attributes:
         queue: its name; empty in logs of engines up to 19, where work named none and there was no default.
     """
 
-    of_nodes: ClassVar[bool] = False
     queue: str = ""
 
     def __str__(self) -> str:
@@ -25,7 +24,7 @@ class QueueDoesNotExist(CodedReason, frozen=True, kw_only=True):
         return f"queue {self.queue} does not exist"
 
 
-class QueueInvalid(CodedReason, frozen=True, kw_only=True):
+class QueueInvalid(WorkReason, frozen=True, kw_only=True):
     """The queue cannot be used: its ancestors are missing or form a circle, or it points nowhere.
 
     Attributes:
@@ -33,37 +32,34 @@ class QueueInvalid(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     problem: str = field(name="detail", default="")
     queue: str = ""
     says: ClassVar[str] = "queue {queue} cannot be used: {problem}"
 
 
-class QueueNotLeaf(CodedReason, frozen=True, kw_only=True):
+class QueueNotLeaf(WorkReason, frozen=True, kw_only=True):
     """The queue has queues below it; only queues without take work.
 
     Attributes:
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     queue: str = ""
     says: ClassVar[str] = "queue {queue} has queues below it and takes no work itself"
 
 
-class QueueStopped(CodedReason, frozen=True, kw_only=True):
+class QueueStopped(WorkReason, frozen=True, kw_only=True):
     """The queue, or one above it, is stopped.
 
     Attributes:
         queue: which is stopped.
     """
 
-    of_nodes: ClassVar[bool] = False
     queue: str = ""
     says: ClassVar[str] = "queue {queue} is stopped"
 
 
-class NamespaceNotSelected(CodedReason, frozen=True, kw_only=True):
+class NamespaceNotSelected(WorkReason, frozen=True, kw_only=True):
     """The queue is not for work of the pod's namespace.
 
     Attributes:
@@ -71,13 +67,12 @@ class NamespaceNotSelected(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     namespace: str = field(name="detail", default="")
     queue: str = ""
     says: ClassVar[str] = "queue {queue} is not for work of the namespace {namespace}"
 
 
-class QueueUnsupported(CodedReason, frozen=True, kw_only=True):
+class QueueUnsupported(WorkReason, frozen=True, kw_only=True):
     """The queue has settings that this version cannot honour.
 
     Attributes:
@@ -85,13 +80,12 @@ class QueueUnsupported(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     features: str = field(name="detail", default="")
     queue: str = ""
     says: ClassVar[str] = "queue {queue} has what kai-ledger does not support: {features}"
 
 
-class ResourceNotCovered(CodedReason, frozen=True, kw_only=True):
+class ResourceNotCovered(WorkReason, frozen=True, kw_only=True):
     """The queue has no quota for a resource that the work asks for.
 
     Attributes:
@@ -99,13 +93,12 @@ class ResourceNotCovered(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     resource: str = ""
     queue: str = ""
     says: ClassVar[str] = "queue {queue} is not for work that asks for {resource}"
 
 
-class BoundReason(CodedReason, frozen=True, kw_only=True):
+class BoundReason(WorkReason, frozen=True, kw_only=True):
     """Work would put a queue over one of its bounds.
 
     Attributes:
@@ -116,7 +109,6 @@ class BoundReason(CodedReason, frozen=True, kw_only=True):
         unit: how many of the amounts make one of the resource: 1000 where parts of GPUs are counted.
     """
 
-    of_nodes: ClassVar[bool] = False
     resource: str = ""
     requested: int = field(name="need", default=0)
     left: int = field(name="free", default=0)
