@@ -16,7 +16,14 @@ from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDem
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.events.payloads import QueueFigures, QueuesReported
+from kaicore.rules.events.payloads import (
+    FlavorDeleted,
+    FlavorObserved,
+    QueueDeleted,
+    QueueFigures,
+    QueueObserved,
+    QueuesReported,
+)
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, expected_parts
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import Queue, ResourceFlavor
@@ -24,6 +31,8 @@ from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, divide
 from kaicore.rules.queues.tree import GPU, UNLIMITED, QueueTree, counted
 from kaicore.rules.queues.usage import UsageReader, UseHistory
+
+QueueFact = QueueObserved | QueueDeleted | FlavorObserved | FlavorDeleted
 
 
 class UsageKey(NamedTuple):
@@ -230,28 +239,23 @@ class QueueRegistry:
         self._trees.clear()
         self._demands.clear()
 
-    def queue_seen(self, queue: Queue) -> None:
-        """Take in a queue that is new or has changed."""
-        self.queues[queue.name] = queue
+    def take(self, payload: QueueFact) -> None:
+        """Take in a fact about a queue or a flavor; of the end of one that has a successor nothing."""
+        match payload:
+            case QueueObserved(queue):
+                self.queues[queue.name] = queue
+            case FlavorObserved(flavor):
+                self.flavors[flavor.name] = flavor
+            case QueueDeleted(uid=uid, name=name):
+                if name not in self.queues or self.queues[name].uid != uid:
+                    return
+                del self.queues[name]
+                self.reported.pop(name, None)
+            case FlavorDeleted(uid=uid, name=name):
+                if name not in self.flavors or self.flavors[name].uid != uid:
+                    return
+                del self.flavors[name]
         self._hierarchy_changed()
-
-    def queue_gone(self, name: str, uid: str) -> None:
-        """Take in that a queue is gone, unless another one of its name is there."""
-        if name in self.queues and self.queues[name].uid == uid:
-            del self.queues[name]
-            self.reported.pop(name, None)
-            self._hierarchy_changed()
-
-    def flavor_seen(self, flavor: ResourceFlavor) -> None:
-        """Take in a ResourceFlavor that is new or has changed."""
-        self.flavors[flavor.name] = flavor
-        self._hierarchy_changed()
-
-    def flavor_gone(self, name: str, uid: str) -> None:
-        """Take in that a ResourceFlavor is gone, unless another one of its name is there."""
-        if name in self.flavors and self.flavors[name].uid == uid:
-            del self.flavors[name]
-            self._hierarchy_changed()
 
     def report_recorded(self, report: QueuesReported) -> None:
         """Take over what a cycle reported of queues."""
