@@ -163,7 +163,6 @@ async def find_cursor(log: EventLog, cluster: str, position: int) -> Cursor | No
 
     Raises:
         EventsRetired: the event has left the log, and the one after it, too.
-        LogUnavailable: the log does not answer.
     """
     if position == 0:
         return Cursor()

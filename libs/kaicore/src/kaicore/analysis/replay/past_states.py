@@ -104,7 +104,6 @@ class KeptState:
         It goes on changing: the caller answers from it before the next `await`.
 
         Raises:
-            LogUnavailable: the log does not answer.
             EventsRetired: its first events have left it, and no snapshot stands for them.
             CorruptLog: the log contradicts itself.
             UnknownEvent: this program is too old for the log.
@@ -200,7 +199,6 @@ class PastStates:
             EventsRetired: its events are gone with a retired month, and no sound snapshot stands for them.
             CorruptLog: the log contradicts itself.
             UnknownEvent: this program is too old for the log.
-            LogUnavailable: the log does not answer.
         """
         check_position(self._cluster, position, await self._log.head(self._cluster))
         async with self._turn:

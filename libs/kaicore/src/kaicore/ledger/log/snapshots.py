@@ -80,9 +80,6 @@ async def newest(
         schema: as this program writes it. One of another schema is read only where the log alone does not suffice.
         read: makes of a snapshot what it holds; may raise whatever comes of bytes that are no snapshot.
         upto: the position that it must not be beyond; by default the log's end.
-
-    Raises:
-        LogUnavailable: the log does not answer.
     """
     end = (await log.head(cluster)).position if upto is None else upto
     snapshot = await log.load_snapshot(cluster, name=name, schema=schema)
@@ -141,7 +138,6 @@ async def restored_hub(log: EventLog) -> HubState:
 
     Raises:
         EventsRetired: there is none, and the log's first events are gone.
-        LogUnavailable: the log does not answer.
     """
     state = await newest(log, HUB, name=_NAME, schema=_SCHEMA, read=_read)
     if state is None and (position := await log.retired(HUB)):

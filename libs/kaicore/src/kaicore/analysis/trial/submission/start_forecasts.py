@@ -51,11 +51,7 @@ class RunHistories:
         self._kept: dict[str, RunHistory] = {}
 
     async def upto(self, cluster: str, position: int) -> RunHistory:
-        """Return what a log up to a position tells of runs; the next call for the cluster may go on with it.
-
-        Raises:
-            LogUnavailable: the log does not answer.
-        """
+        """Return what a log up to a position tells of runs; the next call for the cluster may go on with it."""
         kept = self._kept.get(cluster)
         history = kept if kept is not None and kept.position <= position else RunHistory()
         await self._read(cluster, history, position, MOST_EVENTS)
@@ -64,11 +60,7 @@ class RunHistories:
         return history
 
     async def soon(self, cluster: str, position: int) -> RunHistory:
-        """Return what `upto` does where little is to be read for it, else what the log's last events tell.
-
-        Raises:
-            LogUnavailable: the log does not answer.
-        """
+        """Return what `upto` does where little is to be read for it, else what the log's last events tell."""
         kept = self._kept.get(cluster)
         if kept is not None and 0 <= position - kept.position <= _SOON_EVENTS:
             return await self.upto(cluster, position)
@@ -77,11 +69,7 @@ class RunHistories:
         return history
 
     async def read_ahead(self, cluster: str) -> None:
-        """Read what a log tells of runs, unless that was read, so that questions need not.
-
-        Raises:
-            LogUnavailable: the log does not answer.
-        """
+        """Read what a log tells of runs, unless that was read, so that questions need not."""
         if cluster not in self._kept:
             history = RunHistory()
             await self._read(cluster, history, (await self._log.head(cluster)).position, MOST_EVENTS)
@@ -112,7 +100,6 @@ async def measure_calibration(
 
     Raises:
         EventsRetired: the events are gone, and no state was kept.
-        LogUnavailable: the log does not answer.
     """
     head = await log.head(cluster)
     after = max(0, head.position - MOST_EVENTS, await log.retired(cluster))
@@ -301,7 +288,6 @@ class StartForecasts:
             UnknownSubject: the cluster has no pods of it.
             UnknownMoment: there is no such moment.
             EventsRetired: its events are gone.
-            LogUnavailable: the log does not answer.
             TooManyQuestions: about this cluster wait already.
         """
         answer = await self.of_state(

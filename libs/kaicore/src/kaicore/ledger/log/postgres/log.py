@@ -626,7 +626,6 @@ class PostgresLog:
         Raises:
             ConfigurationError: the directory cannot be written, or the database role does not own the tables.
             CorruptLog: what was written is not what was sealed; the table stays.
-            LogUnavailable: the server does not answer.
         """
         async with self._connections.snapshot() as connection:
             files = await retired.archive_month(connection, month, seals, directory)
@@ -638,11 +637,7 @@ class PostgresLog:
         return await import_file(self._connections, file, progress=progress)
 
     async def erase(self, cluster: str, request: ErasureRequest) -> ErasureReport:
-        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`.
-
-        Raises:
-            LogUnavailable: the server does not answer.
-        """
+        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`."""
 
         async def erase(connection: Connection) -> ErasureReport:
             return await erasing.erase(connection, cluster, request, now=await self._now(connection))
