@@ -224,7 +224,6 @@ class ReservationSettings(NamedTuple):
     """Settings of reservation pods.
 
     Attributes:
-        image: of the program.
         service_account: by the rights of which the program annotates its own pod.
         runtime_class: that gives containers their GPUs; empty for the node's default.
     """

@@ -124,7 +124,6 @@ class Cursor:
     """The event that was read last; the default is before the first event.
 
     Attributes:
-        position: the event's.
         hash: the event's; None when it is unknown, because the event has left the log with an old month.
     """
 

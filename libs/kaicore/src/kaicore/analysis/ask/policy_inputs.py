@@ -24,7 +24,6 @@ class PolicyInputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """A request to record a fact.
 
     Attributes:
-        name: of the fact.
         node: that it is about; empty for the whole cluster.
         value: a number or a text; null takes the fact away.
         request: a name of the request, under which it may come again; empty for one that comes once.

@@ -69,7 +69,6 @@ class Proposal:
     """A cycle's result and the append that records it.
 
     Attributes:
-        cycle: the cycle's id.
         result: what was decided.
         units: the cycle itself first, then one for each of `result.batches`.
         expect: what the whole append is conditional on.

@@ -51,7 +51,6 @@ class Difference:
 
     Attributes:
         position: of the event that recorded the cycle or the decision.
-        cycle: the cycle's id.
         what: which of the cycle's properties, or which pod.
         recorded: what the log says.
         replayed: what came out this time.

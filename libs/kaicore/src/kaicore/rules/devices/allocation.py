@@ -161,7 +161,6 @@ class _Wish(NamedTuple):
         claim: number of its claim.
         number: its own in the claim.
         name: `request/alternative` where it has alternatives.
-        parent: the request's name.
     """
 
     claim: int

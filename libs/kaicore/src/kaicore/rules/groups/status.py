@@ -35,7 +35,6 @@ class PodState(NamedTuple):
 
     Attributes:
         pod_set: which it counts for.
-        phase: as Kubernetes has it.
         placed: whether it has a node, or one was decided for it.
     """
 

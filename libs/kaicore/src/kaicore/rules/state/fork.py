@@ -192,7 +192,6 @@ class CopiedState:
     """A copy of a state.
 
     Attributes:
-        state: the copy.
         now: recorded time of what is folded to it, microseconds since the epoch.
     """
 

@@ -104,7 +104,6 @@ class NodeObstacles:
     """An obstacle between a pod and a node.
 
     Attributes:
-        row: the node's.
         reasons: one for each filter that it fails, in the order of the filters.
     """
 

@@ -52,7 +52,6 @@ class PodStory(PodLife):
 
     Attributes:
         pod: as it was when it came, or when the window began; afterwards only what its owner may change of it.
-        group: key of its group.
         queue: the one that its group names, or `namespace/` and its namespace where it names none.
         gpus: that it asks for, with parts of GPUs that are shared (`capacity.gpus_asked`).
         placed_at: the time of the state on which that was decided.

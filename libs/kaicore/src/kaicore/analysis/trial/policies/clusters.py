@@ -26,7 +26,6 @@ class DrawnNodes:
     """Columns of nodes, from which `Nodes` are made: each time anew, so that no call sees what another did.
 
     Attributes:
-        names: of the nodes.
         labels: by key.
         allocatable: by resource.
         used: by resource.
@@ -83,7 +82,6 @@ class Drawn:
         work: classes of pods.
         groups: that wait, each with its queue.
         running: groups that may be victims.
-        facts: of the cycle.
     """
 
     what: str

@@ -45,7 +45,6 @@ class ErasureReport:
     """The erased events, or those that would be erased.
 
     Attributes:
-        uids: of the pods.
         pseudonym: what they are called from then on.
         positions: of the events from which something was erased.
         recorded: positions of the events that say so.

@@ -38,7 +38,6 @@ class Wait(msgspec.Struct):
     """A group that was left waiting.
 
     Attributes:
-        group: its key.
         position: of the event as of which its start is forecast.
         since: recorded time of that event, microseconds since the epoch.
         started_at: recorded time of the first decision that placed a pod of it; 0 as long as there is none.

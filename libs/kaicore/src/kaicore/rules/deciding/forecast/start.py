@@ -241,11 +241,7 @@ class StartForecast:
 
 @dataclass(frozen=True, slots=True)
 class NoForecast:
-    """The reason why a group has no forecast.
-
-    Attributes:
-        why: for people.
-    """
+    """The reason why a group has no forecast."""
 
     why: str
 

@@ -51,7 +51,6 @@ class RecentClass(msgspec.Struct, frozen=True):
     """A class of recent work.
 
     Attributes:
-        pod_class: the class.
         claimed: how many devices the claims of a pod ask for.
         weight: pod-seconds; only ratios matter.
     """

@@ -38,8 +38,6 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
     """The result of a charge on a row of one state; it keeps its arguments alive, which are looked up by identity.
 
     Attributes:
-        requests: an argument.
-        requested: an argument.
         charge: as it came about.
         state: the row's state afterwards.
         after: the row afterwards.

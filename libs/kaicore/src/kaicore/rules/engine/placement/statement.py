@@ -31,8 +31,6 @@ class PodCharge(msgspec.Struct, frozen=True, gc=False):
     """A pod on a node.
 
     Attributes:
-        uid: the pod.
-        row: the node.
         requests: what it takes of the node as a whole.
         charge: what it takes of its zones.
         releasing: it terminates already.

@@ -47,8 +47,6 @@ class End(NamedTuple):
     Attributes:
         at: microseconds since the epoch; for a pod without a limit assumed.
         group: key of the group with the queue that it counts for; empty where it counts for none.
-        member: the pod.
-        row: of its node.
         known: whether it ends by then by its limit, or leaves already.
         expected: whether runs like its own say so, where it has no limit.
         charge: what this cycle gave it; None for a pod that ran before.
@@ -258,7 +256,6 @@ class Promise:
     """The promise to a group in a cycle.
 
     Attributes:
-        pending_group: the group.
         assignments: where it is to start.
         starts_at: the earliest time at which it can, by declared limits and by runs of like pods, microseconds since
             the epoch; 0 where there is none that is yet to come.
@@ -266,7 +263,6 @@ class Promise:
         expected: of how many of them runs of like pods say the end.
         fits: whether nothing is waited for: it fits on the nodes without what leaves already.
         overridden: whether groups of higher priority started since it was worked out.
-        steps: what is to start.
         at: when the last of what it waits for ends, microseconds since the epoch, known or assumed.
     """
 

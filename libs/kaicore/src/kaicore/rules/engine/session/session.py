@@ -237,11 +237,8 @@ class Session:
 
     Attributes:
         cycle_input: what the cycle decides on.
-        config: the shard's settings.
-        accounts: the queues' accounts.
         budgets: how many pods PodDisruptionBudgets still let be evicted.
         failures: how many failures Jobs still bear.
-        pods: looks up pods.
         pending_groups: groups with waiting pods, by key.
         placers: on the nodes as they are now, some or all of them.
         nodes: the nodes now and in the future.

@@ -146,7 +146,6 @@ class HeldPod:
     """A pod of a group that has its place already.
 
     Attributes:
-        row: its node.
         rank: its place among the pods of its set; `NO_RANK` for none.
     """
 

@@ -341,7 +341,6 @@ class _Mark:
     """The state of a search, to restore it later.
 
     Attributes:
-        statement, accounts: savepoints.
         victim_sets: how many there are.
         exceeded: the limits that are in the way.
         groups: of which pods are taken.

@@ -16,8 +16,6 @@ class PendingGroup:
 
     Attributes:
         workload: the group with all its pods.
-        group: the group itself.
-        key: the group's key.
         priority: by which it comes before others: its own, and what it has gained by waiting (`PriorityAging`).
         waiting: pods that may still be placed, by leaf, oldest first.
         held_back: how many waiting pods may not be placed in this cycle.

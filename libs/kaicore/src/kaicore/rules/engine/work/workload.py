@@ -24,7 +24,6 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
     """Room that is reserved for a waiting pod until the pods on it are gone.
 
     Attributes:
-        node: where.
         placement: the zones that it is predicted to get there.
         charge: the same as figures.
         at: recorded time, microseconds since the epoch.
@@ -42,7 +41,6 @@ class Member(Protocol):
     """A pod of a group.
 
     Attributes:
-        group: key of the group.
         requests: what it takes of a node as a whole.
         node: where it is placed or bound; empty while it waits.
         zone_charge: what it is charged with on zones.

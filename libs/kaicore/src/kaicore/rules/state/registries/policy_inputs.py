@@ -22,7 +22,6 @@ class PolicyInput(msgspec.Struct, frozen=True):
     """A fact as it was recorded last.
 
     Attributes:
-        name: of the fact.
         node: that it is about; empty for the whole cluster.
         value: a number or a text.
         by: who recorded it.
