@@ -9,18 +9,7 @@ from decimal import Decimal
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import amount
 from kaicore.kube.normalize.pod import normalize_toleration
-from kaicore.kube.wire.custom_resources import (
-    ClusterQueueObject,
-    CohortObject,
-    FairSharing,
-    KaiQueue,
-    KaiQueueResource,
-    KueueResource,
-    KueueResourceGroup,
-    LocalQueueObject,
-    ProvisioningRequestObject,
-    ResourceFlavorObject,
-)
+from kaicore.kube.wire import custom_resources
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.provisioning import ProvisioningCondition, ProvisioningRequest
@@ -56,7 +45,7 @@ _ACTIVE = "Active"
 _LOWER_PRIORITY = "LowerPriority"
 
 
-def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
+def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -> Queue:
     """Reduce a `scheduling.run.ai` Queue; what its resources leave out, or have as none, is nothing, as in KAI."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("Queue", wire)
@@ -68,7 +57,7 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
         (GPU, given.gpu if given else None, 1),
     ):
         field = f"spec.resources.{name}"
-        own = resource or KaiQueueResource()
+        own = resource or custom_resources.KaiQueueResource()
         shares[name] = _kai_share(own, unit, subject=subject, field=field, lost=lost, parts=name == GPU)
     return Queue(
         name=metadata.name,
@@ -91,7 +80,7 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
     )
 
 
-def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Queue:
+def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Lost = unheard) -> Queue:
     """Reduce a ClusterQueue: a leaf that may borrow from its cohort, or has just its own quotas without one."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("ClusterQueue", wire)
@@ -126,7 +115,7 @@ def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Q
     )
 
 
-def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
+def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) -> Queue:
     """Reduce a Cohort: its quotas come on top of those of its members."""
     spec, metadata = wire.spec, wire.metadata
     parent = spec.parent_name or spec.parent or ""
@@ -148,7 +137,7 @@ def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
     )
 
 
-def normalize_local_queue(wire: LocalQueueObject, _: Lost = unheard) -> Queue:
+def normalize_local_queue(wire: custom_resources.LocalQueueObject, _: Lost = unheard) -> Queue:
     """Reduce a LocalQueue to what it is: another name for its ClusterQueue.
 
     Raises:
@@ -170,7 +159,7 @@ def normalize_local_queue(wire: LocalQueueObject, _: Lost = unheard) -> Queue:
     )
 
 
-def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> ResourceFlavor:
+def normalize_resource_flavor(wire: custom_resources.ResourceFlavorObject, _: Lost = unheard) -> ResourceFlavor:
     """Reduce a ResourceFlavor."""
     named_subject("ResourceFlavor", wire)
     metadata, spec = wire.metadata, wire.spec
@@ -199,7 +188,9 @@ def _runtime(text: str | None, *, subject: str, field: str, lost: Lost) -> int |
     return time
 
 
-def _kai_share(given: KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost, parts: bool) -> QueueShare:
+def _kai_share(
+    given: custom_resources.KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost, parts: bool
+) -> QueueShare:
     weight = given.over_quota_weight or 0
     if not 0 <= weight <= _MOST_WEIGHT:
         lost(InvalidObject(subject, f"{field}.overQuotaWeight", weight, f"is no weight of 0 to {_MOST_WEIGHT}"))
@@ -236,8 +227,8 @@ def _kai_bound(value: float | None, unit: int, *, subject: str, field: str, lost
 
 
 def _quotas(
-    groups: Iterable[KueueResourceGroup],
-    sharing: FairSharing | None,
+    groups: Iterable[custom_resources.KueueResourceGroup],
+    sharing: custom_resources.FairSharing | None,
     *,
     subject: str,
     borrows: bool,
@@ -277,7 +268,7 @@ def _quotas(
 
 
 def _flavor_bounds(
-    resource: KueueResource, *, subject: str, field: str, lost: Lost
+    resource: custom_resources.KueueResource, *, subject: str, field: str, lost: Lost
 ) -> tuple[int, int | None, int | None]:
     def bound(value: str | float | None, name: str) -> int | None:
         if value is None:
@@ -332,7 +323,9 @@ MOST_MESSAGE = 1000
 _STATUSES = ("True", "False", "Unknown")
 
 
-def normalize_provisioning_request(wire: ProvisioningRequestObject, lost: Lost = unheard) -> ProvisioningRequest:
+def normalize_provisioning_request(
+    wire: custom_resources.ProvisioningRequestObject, lost: Lost = unheard
+) -> ProvisioningRequest:
     """Reduce a ProvisioningRequest; a condition that makes no sense is left out."""
     metadata = wire.metadata
     subject = named_subject("ProvisioningRequest", wire)

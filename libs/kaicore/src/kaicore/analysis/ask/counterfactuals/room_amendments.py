@@ -16,28 +16,9 @@ from kaicore.rules.engine.explain.remedies import with_at_most
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.workload import Workload
-from kaicore.rules.events.payloads import (
-    GpuClosed,
-    NodeDeleted,
-    NodeObserved,
-    Payload,
-    PodDeleted,
-    PodDisruptionBudgetDeleted,
-    PodDisruptionBudgetObserved,
-    PodObserved,
-    TopologyDeleted,
-    TopologyObserved,
-)
+from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import making_room
 from kaicore.rules.events.reasons.base import CodedReason, named_amount, plural, time_text
-from kaicore.rules.events.reasons.making_room import (
-    FitsAfter,
-    FitsIf,
-    MovedLately,
-    PreemptionDelayNotElapsed,
-    ProtectedByDisruptionBudget,
-    UnderSeveralDisruptionBudgets,
-    WithinMinimumRuntime,
-)
 from kaicore.rules.events.reasons.node import RejectedByKubelet
 from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.node import HOSTNAME, Node
@@ -61,9 +42,9 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_reason(asked, reason)
     for reason in asked.remedy.reasons:
         match reason:
-            case FitsIf():
+            case making_room.FitsIf():
                 yield _smaller(asked, reason)
-            case FitsAfter():
+            case making_room.FitsAfter():
                 yield _after(asked, reason)
             case _:
                 pass
@@ -76,7 +57,7 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
 # Asking for less, and waiting.
 
 
-def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
+def _smaller(asked: Asked, reason: making_room.FitsIf) -> Amendment:
     pairs = []
     for one in asked.fellows:
         smaller = with_at_most(one.pod, reason.resource, reason.most)
@@ -89,8 +70,8 @@ def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
         "request-less",
         words,
         Effort.EDIT_WORK,
-        facts=[PodObserved(after) for _, after in pairs],
-        undo=[PodObserved(before) for before, _ in pairs],
+        facts=[payloads.PodObserved(after) for _, after in pairs],
+        undo=[payloads.PodObserved(before) for before, _ in pairs],
         resource=reason.resource,
         amount=reason.most,
         place=asked.pod.subject,
@@ -99,18 +80,18 @@ def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
 
 def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
-        case PreemptionDelayNotElapsed(until=until):
+        case making_room.PreemptionDelayNotElapsed(until=until):
             yield _waiting(asked, "wait: then it may have others evicted", until)
-        case WithinMinimumRuntime(until=until):
+        case making_room.WithinMinimumRuntime(until=until):
             words = f"wait: then the minimum runtime of {plural(reason.pods, 'pod')} begins to end"
             yield _waiting(asked, words, until)
-        case MovedLately(until=until):
+        case making_room.MovedLately(until=until):
             words = f"wait: then pods that were moved lately may be moved again, such as {reason.example_pod}"
             yield _waiting(asked, words, until)
-        case ProtectedByDisruptionBudget():
+        case making_room.ProtectedByDisruptionBudget():
             words = f"let PodDisruptionBudget {reason.budget} allow {plural(reason.pods, 'disruption')}"
             yield from _budgets(asked, [reason.budget], words, allowed=reason.pods)
-        case UnderSeveralDisruptionBudgets():
+        case making_room.UnderSeveralDisruptionBudgets():
             first, *others = reason.budgets.split(", ")
             words = f"delete PodDisruptionBudget {', '.join(others)}, so that only {first} protects these pods"
             yield from _budgets(asked, others, words, allowed=None)
@@ -125,13 +106,13 @@ def _waiting(asked: Asked, words: str, until: int) -> Amendment:
 def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | None) -> Iterator[Amendment]:
     """Yield that budgets allow so many disruptions; with None, that they are deleted."""
     budgets = [one for name in names if (one := asked.state.constraints.budgets.get(name)) is not None]
-    facts: list[Payload] = [
-        PodDisruptionBudgetDeleted(one.uid, one.namespace, one.name)
+    facts: list[payloads.Payload] = [
+        payloads.PodDisruptionBudgetDeleted(one.uid, one.namespace, one.name)
         if allowed is None
-        else PodDisruptionBudgetObserved(edited(one, disruptions_allowed=allowed))
+        else payloads.PodDisruptionBudgetObserved(edited(one, disruptions_allowed=allowed))
         for one in budgets
     ]
-    undo = [PodDisruptionBudgetObserved(one) for one in budgets]
+    undo = [payloads.PodDisruptionBudgetObserved(one) for one in budgets]
     if budgets:
         place = ", ".join(names)
         yield Amendment(
@@ -149,15 +130,15 @@ def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | N
 # The end of other work.
 
 
-def ends(state: ClusterState, pods: Iterable[Pod]) -> list[Payload]:
+def ends(state: ClusterState, pods: Iterable[Pod]) -> list[payloads.Payload]:
     """Return the facts that pods end, and that GPUs which only they share are closed."""
     gone = {one.uid: one for one in pods}
-    facts: list[Payload] = [PodDeleted(uid, one.namespace, one.name) for uid, one in gone.items()]
+    facts: list[payloads.Payload] = [payloads.PodDeleted(uid, one.namespace, one.name) for uid, one in gone.items()]
     for group in state.shared_gpus.left_by(gone.keys()):
         opened = group.opened
-        facts.append(GpuClosed(opened.node, opened.group, "Unused"))
+        facts.append(payloads.GpuClosed(opened.node, opened.group, "Unused"))
         if group.uid and not group.planned:
-            facts.append(PodDeleted(group.uid, opened.namespace, opened.name))
+            facts.append(payloads.PodDeleted(group.uid, opened.namespace, opened.name))
     return facts
 
 
@@ -170,7 +151,7 @@ def end_of(asked: Asked, entries: Sequence[PodEntry], words: str) -> Amendment:
     )
 
 
-def _after(asked: Asked, reason: FitsAfter) -> Amendment:
+def _after(asked: Asked, reason: making_room.FitsAfter) -> Amendment:
     state = asked.state
     if not reason.group:
         leaving = list(state.workload_index.leaving.values())
@@ -303,17 +284,17 @@ def _large_enough(asked: Asked) -> Node:
 def _added(asked: Asked, like: Node, count: int, words: str) -> Amendment:
     row = asked.state.columns.rows.get(like.name)
     topology = None if row is None else asked.state.columns.topologies[row]
-    facts: list[Payload] = []
-    undo: list[Payload] = []
+    facts: list[payloads.Payload] = []
+    undo: list[payloads.Payload] = []
     for number in range(count):
         name = f"{like.name}-made-{number}"
         labels = {**like.labels, HOSTNAME: name}
         node = edited(like, uid=name, name=name, labels=labels, ready=True, unschedulable=False)
-        facts.append(NodeObserved(node))
-        undo.append(NodeDeleted(name, name))
+        facts.append(payloads.NodeObserved(node))
+        undo.append(payloads.NodeDeleted(name, name))
         if topology is not None:
-            facts.append(TopologyObserved(edited(topology, node=name, uid=name)))
-            undo.insert(0, TopologyDeleted(name))
+            facts.append(payloads.TopologyObserved(edited(topology, node=name, uid=name)))
+            undo.insert(0, payloads.TopologyDeleted(name))
     return Amendment("add-nodes", words, Effort.ADD_NODES, facts=facts, undo=undo, amount=count, place=like.name)
 
 

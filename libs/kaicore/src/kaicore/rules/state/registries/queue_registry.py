@@ -16,14 +16,7 @@ from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDem
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.events.payloads import (
-    FlavorDeleted,
-    FlavorObserved,
-    QueueDeleted,
-    QueueFigures,
-    QueueObserved,
-    QueuesReported,
-)
+from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, expected_parts
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import Queue, ResourceFlavor
@@ -32,7 +25,7 @@ from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, divide
 from kaicore.rules.queues.tree import GPU, UNLIMITED, QueueTree, counted
 from kaicore.rules.queues.usage import UsageReader, UseHistory
 
-QueueFact = QueueObserved | QueueDeleted | FlavorObserved | FlavorDeleted
+QueueFact = payloads.QueueObserved | payloads.QueueDeleted | payloads.FlavorObserved | payloads.FlavorDeleted
 
 
 class UsageKey(NamedTuple):
@@ -139,7 +132,7 @@ class QueueRegistryRecord(msgspec.Struct):
     queues: list[Queue]
     flavors: list[ResourceFlavor]
     usages: list[UsageRecord]
-    reported: dict[str, QueueFigures]
+    reported: dict[str, payloads.QueueFigures]
     reported_at: int
     since: int
     forgotten_at: int
@@ -163,7 +156,7 @@ class QueueRegistry:
         self.queues: dict[str, Queue] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
         self.usages: dict[UsageKey, QueueUsage] = {}
-        self.reported: dict[str, QueueFigures] = {}
+        self.reported: dict[str, payloads.QueueFigures] = {}
         self.reported_at = 0
         self.since = 0
         self.revision = 0
@@ -242,22 +235,22 @@ class QueueRegistry:
     def take(self, payload: QueueFact) -> None:
         """Take in a fact about a queue or a flavor; of the end of one that has a successor nothing."""
         match payload:
-            case QueueObserved(queue):
+            case payloads.QueueObserved(queue):
                 self.queues[queue.name] = queue
-            case FlavorObserved(flavor):
+            case payloads.FlavorObserved(flavor):
                 self.flavors[flavor.name] = flavor
-            case QueueDeleted(uid=uid, name=name):
+            case payloads.QueueDeleted(uid=uid, name=name):
                 if name not in self.queues or self.queues[name].uid != uid:
                     return
                 del self.queues[name]
                 self.reported.pop(name, None)
-            case FlavorDeleted(uid=uid, name=name):
+            case payloads.FlavorDeleted(uid=uid, name=name):
                 if name not in self.flavors or self.flavors[name].uid != uid:
                     return
                 del self.flavors[name]
         self._hierarchy_changed()
 
-    def report_recorded(self, report: QueuesReported) -> None:
+    def report_recorded(self, report: payloads.QueuesReported) -> None:
         """Take over what a cycle reported of queues."""
         self.reported_at = report.now
         self.reported.update((item.queue, item) for item in report.queues if item.queue in self.queues)
@@ -378,7 +371,7 @@ def queue_accounts(
     return QueueAccounts.of(tree, shares, leaves, usage)
 
 
-def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, QueueFigures]:
+def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, payloads.QueueFigures]:
     """Return how each queue stands, by name: of objects, and of the default queue that is none.
 
     Args:
@@ -397,7 +390,7 @@ def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, 
             amounts = zip(names, map(count, range(len(names)), row), strict=True)
             return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount and resource}
 
-        by_name[queue.name] = QueueFigures(
+        by_name[queue.name] = payloads.QueueFigures(
             queue=queue.name,
             uid=queue.uid,
             requested=named(list(shares.requested[number])),
