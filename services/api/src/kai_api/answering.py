@@ -36,7 +36,7 @@ from kaicore.errors import (
     UnknownSubject,
 )
 from kaicore.runtime.access.scopes import View, current_view
-from kaicore.runtime.service.http_limits import error_response
+from kaicore.runtime.service.http_errors import error_response
 from kaicore.version import version
 
 #: Stands for what may not be named.

@@ -30,7 +30,7 @@ from kaicore.runtime.access.callers import HttpAccess, RequestRefused, check_sam
 from kaicore.runtime.access.scopes import answering, current_caller, current_view, looking
 from kaicore.runtime.access.sessions import COOKIE, LOGIN_S, SESSION_S, CallerIdentity
 from kaicore.runtime.service.health import Asgi
-from kaicore.runtime.service.http_limits import error_response
+from kaicore.runtime.service.http_errors import error_response
 
 from kai_api.answering import AnswerRouter
 

@@ -29,7 +29,8 @@ from kaicore.runtime.access.sessions import EndedTokens, Sessions, SharedEndedTo
 from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.health import Asgi, Later, with_health
-from kaicore.runtime.service.http_limits import HttpLimits, add_error_handlers, only_known_parameters
+from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
+from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import LogSettings, ProxySettings

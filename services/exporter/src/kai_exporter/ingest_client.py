@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import msgspec
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.runtime.agent.api_server import HttpClient, HttpFailure
+from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
 
 from kai_exporter.holdings import PodHoldings
 from kai_exporter.node_pods import Outgoing

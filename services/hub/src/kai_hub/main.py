@@ -28,7 +28,8 @@ from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Asgi, Later, with_health
-from kaicore.runtime.service.http_limits import HttpLimits, add_error_handlers, error_response, only_known_parameters
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
+from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import FeedSettings, ProxySettings, TlsSettings

@@ -23,7 +23,8 @@ from kaicore.runtime.access.node_tokens import EVERY_NODE, read_secret
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Asgi, Later, with_health
-from kaicore.runtime.service.http_limits import HttpLimits, add_error_handlers, error_response
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response
+from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.logs import Logger
 from kaicore.runtime.service.process import listen

@@ -36,7 +36,7 @@ from kaicore.rules.topology.paths import HyperNodePaths
 from kaicore.rules.topology.resolve import resolve
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import Asgi, with_health
-from kaicore.runtime.service.http_limits import add_error_handlers
+from kaicore.runtime.service.http_errors import add_error_handlers
 from msgspec.structs import replace
 from prometheus_client import Counter
 

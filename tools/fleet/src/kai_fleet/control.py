@@ -26,7 +26,7 @@ from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import JSONResponse, Response
 from kaicore.errors import ClusterError, KaiError
 from kaicore.kube.api.client import KubeClient
-from kaicore.runtime.service.http_limits import add_error_handlers, error_response
+from kaicore.runtime.service.http_errors import add_error_handlers, error_response
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 from starlette.routing import BaseRoute, Route

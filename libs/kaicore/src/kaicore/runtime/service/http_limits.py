@@ -3,73 +3,21 @@
 uvicorn's own protocol waits without limit for the end of a header and keeps all of it, so that one client without a
 token can block a service. Here a connection has a deadline for each step of a request, and a request has a maximum
 size. When there are too many connections, the one that has kept us waiting for longest is closed.
-
-Error answers of FastAPI applications in the form of all our servers, also from FastAPI itself or after a failure.
 """
 
 import asyncio
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-from fastapi import FastAPI, Request
-from fastapi.dependencies.models import Dependant
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import Response
 from prometheus_client import Counter
-from starlette.exceptions import HTTPException
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from kaicore.runtime.service.health import error_body
-from kaicore.spelling import did_you_mean
-
-
-def error_response(status: int, why: str, headers: Mapping[str, str] | None = None) -> Response:
-    """Return the answer that says what is wrong."""
-    return Response(error_body(why), status_code=status, headers=headers, media_type="application/json")
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Have an application answer every error with `{"error": …}`."""
-
-    async def refused(_: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        return error_response(error.status_code, str(error.detail), error.headers)
-
-    async def not_valid(_: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, _faults(error.errors()))
-
-    async def failed(_: Request, __: Exception) -> Response:
-        return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says how")
-
-    app.add_exception_handler(HTTPException, refused)
-    app.add_exception_handler(RequestValidationError, not_valid)
-    app.add_exception_handler(Exception, failed)
-
-
-async def only_known_parameters(request: Request) -> None:
-    """Refuse a query with parameters that the route does not have: a filter that is misspelled lets all through.
-
-    Raises:
-        HTTPException: 400, naming them and those that there are.
-    """
-    dependant: Dependant = request.scope["route"].dependant
-    parameters = {parameter.alias for parameter in dependant.query_params}
-    unknown = sorted(set(request.query_params) - parameters)
-    if unknown:
-        named = "; ".join(f"{name!r}{did_you_mean(name, parameters)}" for name in unknown)
-        there_are = ", ".join(sorted(parameters)) or "none"
-        raise HTTPException(HTTPStatus.BAD_REQUEST, f"unknown query parameter {named} (there are: {there_are})")
-
-
-def _faults(faults: Sequence[Mapping[str, Any]]) -> str:
-    return "; ".join(f"{fault['loc'][-1]}: {fault['msg']}" for fault in faults)
-
 
 _REFUSED = Counter("kai_http_refused", "Requests and connections refused before they were looked at", ["reason"])
 
