@@ -5,20 +5,7 @@ from collections import Counter
 from inspect import getdoc
 from types import ModuleType
 
-from kaicore.rules.events.reasons import (
-    devices,
-    eviction,
-    group,
-    node,
-    numa,
-    pods_nearby,
-    policy,
-    promise,
-    provisioning,
-    queue,
-    reason,
-    topology,
-)
+from kaicore.rules.events.reasons import group, making_room, node, numa, queue, reason
 from kaicore.rules.events.reasons.base import CodedReason
 from msgspec import structs
 
@@ -48,18 +35,11 @@ would make research/train-0 start (6 of 7 changes were tried, on a copy of the s
 """
 
 _PARTS: dict[ModuleType, str] = {
-    node: "Nodes and room",
-    pods_nearby: "Other pods and volumes",
-    devices: "Resource claims, devices and shares of a GPU",
+    node: "Nodes, room, other pods, volumes and devices",
     numa: "NUMA zones",
     group: "The pod and its group",
-    topology: "Network topologies",
     queue: "Queues",
-    eviction: "Eviction and moving",
-    promise: "Reserved starts",
-    policy: "Policies",
-    provisioning: "Nodes that an autoscaler makes",
-    reason: "What would make it schedulable",
+    making_room: "Room that is made or kept, and remedies",
 }
 
 

@@ -44,7 +44,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import codec
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads.base import payload_types
+from kaicore.rules.events.payloads import payload_types
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.state.cluster_state import ClusterState
@@ -164,7 +164,7 @@ def events() -> str:
     parts = sorted(name for name in by_name if name not in codec.event_types())
     written = [
         "# Events\n\nThe log records these events. An event is an envelope around a payload. The payload's name is the "
-        "event's type. The [payloads' source](../../libs/kaicore/src/kaicore/rules/events/payloads) describes each "
+        "event's type. The [payloads' source](../../libs/kaicore/src/kaicore/rules/events/payloads.py) describes each "
         "field. [How it works](../explanation/how-it-works.md) shows their order, [the log](../explanation/log.md) "
         "its promises.",
         "## The envelope\n\n" + _struct(Event),

@@ -21,7 +21,7 @@ from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.object_paths import ObjectPaths
-from kaicore.kube.operands.names import API_VERSION, OPERAND_KINDS
+from kaicore.kube.operands.specs import API_VERSION, OPERAND_KINDS
 from kaicore.yaml_text import load_yaml
 
 from scripts import chart

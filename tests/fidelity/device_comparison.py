@@ -8,8 +8,7 @@ import msgspec
 from kaicore.kube.normalize.device import read_allocation
 from kaicore.kube.wire.devices import AllocationWire
 from kaicore.rules.devices.allocation import ClaimToServe, allocate
-from kaicore.rules.devices.holdings import Holdings
-from kaicore.rules.devices.pools import PoolId, PoolSlice, pool_slice, pools_of_node
+from kaicore.rules.devices.pools import Holdings, PoolId, PoolSlice, pool_slice, pools_of_node
 from kaicore.rules.model.device import Allocation, DeviceClass, DeviceRequest
 
 from tests.devices import read_claim, read_class_document, read_slice

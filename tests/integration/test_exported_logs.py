@@ -12,9 +12,9 @@ import pytest
 from kaicore.analysis.replay.moments import Moment
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.files.layout import Bundle, Footer, Header, end_member, member
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.reader import LogFile
+from kaicore.ledger.log.files.writer import Bundle, Footer, Header, end_member, member
 from kaicore.ledger.log.postgres import PostgresLog, importing
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import encode_event

@@ -16,7 +16,7 @@ from kai_cli.sources.source import AnswerSource
 from kai_cli.trials.forecasts import calibration_command, start_command
 from kai_cli.trials.what_if_submit import submit_command
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.submission.calibrations import kept_calibration
+from kaicore.analysis.trial.submission.start_forecasts import kept_calibration
 from kaicore.errors import unheard
 from kaicore.kube.kinds.table import group_kind
 from kaicore.kube.normalize.pod import normalize_pod

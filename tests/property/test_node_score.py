@@ -12,7 +12,7 @@ from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import BANDS, NEVER, parts_of
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import QosClass
-from kaicore.rules.state.indexes.recent_work import LEAST_PODS
+from kaicore.rules.state.indexes.past_runs import LEAST_PODS
 
 from tests.examples import examples
 from tests.factory import amounts, pod

@@ -8,7 +8,7 @@ from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events.payloads import TopologyDefinitionObserved
-from kaicore.rules.events.reasons.promise import RoomPromised
+from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, with_at_most
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
+from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -9,7 +9,7 @@ from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.answers import SubmitAnswer
 from kaicore.analysis.trial.submission.submit import submit
 from kaicore.rules.deciding.forecast.runs import RunHistory
-from kaicore.rules.state.indexes.run_times import Basis
+from kaicore.rules.state.indexes.past_runs import Basis
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.examples import examples

@@ -3,8 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.rules.deciding.forecast.lifetimes import Survival, shares_of
-from kaicore.rules.deciding.forecast.runs import Run
+from kaicore.rules.deciding.forecast.runs import Run, Survival, shares_of
 
 from tests.examples import examples
 

@@ -1,6 +1,6 @@
 """Pods with resource claims that keep them waiting."""
 
-from kaicore.rules.events.reasons import devices as reasons
+from kaicore.rules.events.reasons import node as reasons
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.pod import Pod
 

@@ -2,7 +2,6 @@
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.events.reasons import devices
 from kaicore.rules.events.reasons import node as reasons
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.node import Taint
@@ -105,13 +104,13 @@ def no_room() -> tuple[Cluster, Pod]:
     return asking(cluster)
 
 
-@shows(devices.NoGpuToShare, "n1", "9 GPUs", config=SHARES)
+@shows(reasons.NoGpuToShare, "n1", "9 GPUs", config=SHARES)
 def too_many_gpus_to_share() -> tuple[Cluster, Pod]:
     cluster = one_node()
     return cluster, cluster.add_pod(pod("late", cpu=1, gpu_share=GpuShare(milli=100, devices=9)))
 
 
-@shows(devices.NoPartOfGpu, "n1", "0.5 of a GPU needed", "0.3", config=SHARES)
+@shows(reasons.NoPartOfGpu, "n1", "0.5 of a GPU needed", "0.3", config=SHARES)
 def no_part_left() -> tuple[Cluster, Pod]:
     cluster = one_node()
     cluster.add_pod(pod("whole", cpu=1, gpu=7))

@@ -1,7 +1,7 @@
 """Pods that are in the way where they are, and volumes."""
 
 from kaicore.rules.events import payloads
-from kaicore.rules.events.reasons import pods_nearby as reasons
+from kaicore.rules.events.reasons import node as reasons
 from kaicore.rules.model.pod import HostPort, Pod, PodRules
 
 from tests.factory import Cluster, pod

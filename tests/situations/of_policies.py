@@ -2,7 +2,7 @@
 
 from kaicore.policy import Facts, Flags, Hold, Nodes, Policy, Queue, Waiting, Work
 from kaicore.rules.engine.config import Backfill, EngineConfig
-from kaicore.rules.events.reasons import policy as reasons
+from kaicore.rules.events.reasons import group as reasons
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import Cluster, pod

@@ -2,7 +2,7 @@
 
 import msgspec
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
-from kaicore.rules.events.reasons import promise as reasons
+from kaicore.rules.events.reasons import making_room as reasons
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import Cluster, pod

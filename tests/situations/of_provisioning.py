@@ -1,6 +1,6 @@
 """Groups that wait for new nodes."""
 
-from kaicore.rules.events.reasons import provisioning as reasons
+from kaicore.rules.events.reasons import making_room as reasons
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.provisioning import FAILED, NOT_SERVED, PROVISIONING_CLASS_ANNOTATION
 

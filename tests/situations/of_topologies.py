@@ -1,8 +1,8 @@
 """Groups with a topology that is not there, or has no room."""
 
 from kaicore.rules.events import payloads
-from kaicore.rules.events.reasons import topology as reasons
-from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
+from kaicore.rules.events.reasons import group as reasons
+from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.node import (
     HYPER_NODE,

@@ -1,7 +1,7 @@
 """Pods that are not evicted or moved for a pod, and pods that it waits for."""
 
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.events.reasons import eviction as reasons
+from kaicore.rules.events.reasons import making_room as reasons
 from kaicore.rules.model.pod import Pod
 
 from tests.factory import Cluster, pod

@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 import uvloop
 from kai_apiserver.process import ApiServerProcess
-from kaicore.analysis.trial.dispatching.hub_log import HubLog
-from kaicore.analysis.trial.dispatching.submitting import read_dispatch
+from kaicore.analysis.trial.dispatching.submitting import HubLog, read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog

@@ -23,7 +23,7 @@ from kaicore.rules.events.payloads import (
     PodsLeftWaiting,
     WaitingPod,
 )
-from kaicore.rules.events.reasons.eviction import NeverPreempts
+from kaicore.rules.events.reasons.making_room import NeverPreempts
 from kaicore.rules.events.reasons.node import InsufficientResource
 from kaicore.rules.events.reasons.queue import OverLimit
 from kaicore.rules.events.reasons.reason import Reason

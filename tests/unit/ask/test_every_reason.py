@@ -4,15 +4,15 @@ help makes the pod start."""
 import typing
 
 import pytest
-from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked
+from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, details
 from kaicore.analysis.ask.counterfactuals.checking import Rehearsal, amendments, check
-from kaicore.analysis.ask.counterfactuals.reason_details import details
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.base import CodedReason
-from kaicore.rules.events.reasons.policy import FilteredByPolicy, HeldByPolicy
+from kaicore.rules.events.reasons.group import FilteredByPolicy, HeldByPolicy
+from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
 from kaicore.rules.events.reasons.queue import VictimWithinShare
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNOTATION
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.state.snapshot import encode_state

@@ -7,7 +7,7 @@ import pytest
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay import log_states as last_events
-from kaicore.analysis.replay.kept_state import KeptState, QuestionsFirst
+from kaicore.analysis.replay.past_states import KeptState, QuestionsFirst
 from kaicore.errors import ConfigurationError, CorruptLog, LogUnavailable
 from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.memory import MemoryLog

@@ -11,8 +11,8 @@ from kaicore.rules.engine.explain.waiting_reasons import (
 )
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending, PodsLeftWaiting
-from kaicore.rules.events.reasons.eviction import NeverPreempts, NoVictimsWouldHelp, WaitsForVictims
 from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete, SchedulingGated, WaitsAfterFailedBinds
+from kaicore.rules.events.reasons.making_room import NeverPreempts, NoVictimsWouldHelp, WaitsForVictims
 from kaicore.rules.events.reasons.node import InsufficientResource, NodeNotReady
 from kaicore.rules.events.reasons.queue import OverFairShare, OverLimit
 from kaicore.rules.events.reasons.reason import Reason

@@ -3,8 +3,8 @@
 from kai_cli.asking.why_page import why_text
 from kaicore.analysis.ask.answers import Why
 from kaicore.analysis.ask.listing import reason_answer
+from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
 from kaicore.rules.events.reasons.node import NodeTooSmall
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf
 
 GI = 2**30
 GPU = "nvidia.com/gpu"

@@ -8,8 +8,7 @@ from typing import Any
 
 import helm_python
 import pytest
-from kaicore.kube.operands.config_spec import ConfigSpec
-from kaicore.kube.operands.shard_spec import read_shard
+from kaicore.kube.operands.specs import ConfigSpec, read_shard
 from kaicore.kube.operands.templates import exporter_operands, read_templates, scheduler_operands
 from kaicore.runtime.shard_settings import book_of, read_shard_settings
 from kaicore.yaml_text import load_yaml

@@ -4,7 +4,7 @@ import pytest
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.reasons.devices import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
+from kaicore.rules.events.reasons.node import DevicesTaken, NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.model.device import AllocatedDevice, Allocation, PodClaim
 from kaicore.rules.model.pod import WorkloadRef
 from kaicore.rules.model.selector import Requirement

@@ -5,7 +5,7 @@ from kaicore.rules.devices.extended_requests import IMPLICIT_PREFIX, ExtendedReq
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.reasons.devices import DevicesTaken, ResourceClaimNotReady
+from kaicore.rules.events.reasons.node import DevicesTaken, ResourceClaimNotReady
 from kaicore.rules.model.pod import Container, ContainerKind
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, GiveUpReason
 from kaicore.rules.events import payloads
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised, WouldDelay
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace

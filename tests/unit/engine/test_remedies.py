@@ -6,7 +6,8 @@ import pytest
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import MOST_ENDS, remedies
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
+from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Owner, PodRules, PodTerm, QosClass

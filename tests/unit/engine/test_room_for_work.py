@@ -7,7 +7,7 @@ from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.model.pod import Pod, QosClass
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.state.indexes.recent_work import LEAST_PODS, RecentWork
+from kaicore.rules.state.indexes.past_runs import LEAST_PODS, RecentWork
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.devices import devices, exactly, from_template

@@ -6,12 +6,12 @@ from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.events.reasons import eviction, promise, topology
+from kaicore.rules.events.reasons import group, making_room
 
 from tests.situations.every import SITUATIONS
 
 #: One for each part that keeps more than the others: victims and moves, a promised start, a topology.
-KINDS = (eviction.NotWorthMoving, eviction.WaitsForVictims, promise.WouldDelay, topology.TopologyHasNoRoom)
+KINDS = (making_room.NotWorthMoving, making_room.WaitsForVictims, making_room.WouldDelay, group.TopologyHasNoRoom)
 
 
 def _held() -> int:

@@ -4,7 +4,7 @@ import pytest
 from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.events import payloads
-from kaicore.rules.events.reasons.promise import RoomPromised
+from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuShare
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Pod

@@ -4,7 +4,7 @@ import pytest
 from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Owner
-from kaicore.rules.state.indexes.run_times import Basis, name_pattern, run_keys
+from kaicore.rules.state.indexes.past_runs import Basis, name_pattern, run_keys
 
 from tests.factory import pod
 from tests.past_runs import SECOND, PastRuns

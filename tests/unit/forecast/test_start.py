@@ -7,7 +7,7 @@ import pytest
 from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.state.indexes.run_times import Basis
+from kaicore.rules.state.indexes.past_runs import Basis
 
 from tests.factory import GPU, amounts, pod
 from tests.groups import job

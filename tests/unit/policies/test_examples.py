@@ -9,7 +9,7 @@ from kaicore.policy import Facts, Hold, Queue, Running, Waiting
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events import payloads
-from kaicore.rules.events.reasons.policy import HeldByPolicy
+from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.runtime.policies import load_policy
 

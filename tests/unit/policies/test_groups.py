@@ -1,7 +1,7 @@
 """Policies of groups: their order in a queue, holds with a time, and the choice of victims."""
 
 from kaicore.policy import Facts, Hold, Policy, Queue, Running, Waiting
-from kaicore.rules.events.reasons.policy import HeldByPolicy
+from kaicore.rules.events.reasons.group import HeldByPolicy
 
 from tests.factory import pod
 from tests.policies import WithPolicies

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from kaicore.policy import Facts, Flags, Ints, Nodes, Policy, PolicyBand, Work
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyMismatch
-from kaicore.rules.events.reasons.policy import FilteredByPolicy
+from kaicore.rules.events.reasons.group import FilteredByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
 from tests.factory import pod

@@ -9,8 +9,8 @@ from kaicore.analysis.ask.listing import reason_answer
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
 
 #: The fields of a reason in the log, in their order, before each had a struct of its own.
 LOGGED = ("nodes", "example", "resource", "zone", "need", "free", "detail", "rejection", "queue", "until", "group")

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from kaicore.analysis.trial.history.patch import applied
+from kaicore.analysis.trial.history.alternative import applied
 from kaicore.errors import ConfigurationError
-from kaicore.kube.operands.shard_spec import read_shard
+from kaicore.kube.operands.specs import read_shard
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.runtime.shard_settings import read_shard_settings
 

@@ -2,8 +2,8 @@
 
 import pytest
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
-from kaicore.rules.events.reasons.promise import RoomPromised
-from kaicore.rules.state.indexes.run_times import Basis, RunTimes
+from kaicore.rules.events.reasons.making_room import RoomPromised
+from kaicore.rules.state.indexes.past_runs import Basis, RunTimes
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import pod

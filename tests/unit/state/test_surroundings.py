@@ -7,7 +7,7 @@ import pytest
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.reasons.pods_nearby import VolumeInUse, VolumeNotReady
+from kaicore.rules.events.reasons.node import VolumeInUse, VolumeNotReady
 from kaicore.rules.model.pod import ClaimUse, Namespace, PodDisruptionBudget, PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.state.cluster_state import ClusterState

@@ -9,7 +9,7 @@ from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.reasons.pods_nearby import VolumeOutOfReach
+from kaicore.rules.events.reasons.node import VolumeOutOfReach
 from kaicore.rules.model.pod import ClaimUse
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.cluster_state import ClusterState

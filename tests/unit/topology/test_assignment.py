@@ -2,8 +2,8 @@
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.topology import assignment
-from kaicore.rules.topology.assignment import AssignedDomain, as_domains, as_slices, domains_of
+from kaicore.rules.topology import published
+from kaicore.rules.topology.published import AssignedDomain, as_domains, as_slices, domains_of
 
 NAMES = st.text("ab-1", min_size=1, max_size=6)
 DOMAINS = st.dictionaries(st.tuples(NAMES, NAMES), st.integers(1, 5), min_size=1, max_size=12)
@@ -44,7 +44,7 @@ def test_a_value_that_all_domains_have_is_kept_once() -> None:
 
 
 def test_very_many_domains_are_in_several_slices() -> None:
-    domains = [AssignedDomain((f"n{number:06}",), 1) for number in range(assignment._MOST_DOMAINS + 1)]
+    domains = [AssignedDomain((f"n{number:06}",), 1) for number in range(published._MOST_DOMAINS + 1)]
     found = as_slices(["kubernetes.io/hostname"], domains)
     assert [part["domainCount"] for part in found["slices"]] == [100_000, 1]
     assert domains_of(found) == domains

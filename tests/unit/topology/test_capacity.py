@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.topology.assignment import segments, sizes_to_show, slots
+from kaicore.rules.topology.published import segments, sizes_to_show, slots
 
 AMOUNTS = st.lists(st.integers(-4, 40), min_size=3, max_size=3)
 

@@ -1,14 +1,14 @@
 """The topology names of groups' sets, looked up."""
 
 import pytest
-from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.events.reasons.topology import (
+from kaicore.rules.events.reasons.group import (
     TopologyAmbiguous,
     TopologyConstraintInvalid,
     TopologyInvalid,
     TopologyLevelNotFound,
     TopologyNotFound,
 )
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,

@@ -10,7 +10,7 @@ from kaicore.rules.model.node import (
     TopologyLevel,
 )
 from kaicore.rules.topology.paths import HyperNodePaths, LabelPaths
-from kaicore.rules.topology.statuses import detail_status, hyper_node_conditions, node_counts
+from kaicore.rules.topology.published import detail_status, hyper_node_conditions, node_counts
 from kaicore.rules.topology.tree import TopologyTree
 
 LAYERS = (

@@ -19,7 +19,7 @@ from kaicore.rules.hub.choosing import choose, over_bound, rescored, scored
 from kaicore.rules.hub.hub_state import HubState
 from kaicore.rules.model.gpu_share import GPU_MEMORY_LABEL, SHARED_GPU, GpuShare
 from kaicore.rules.state.fork import fork
-from kaicore.rules.state.indexes.run_times import Basis
+from kaicore.rules.state.indexes.past_runs import Basis
 
 from tests.factory import amounts, pod
 from tests.groups import job

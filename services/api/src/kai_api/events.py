@@ -7,8 +7,15 @@ from typing import Annotated, Literal
 import msgspec
 from fastapi import APIRouter, Header, HTTPException, Query, Request
 from fastapi.responses import Response, StreamingResponse
-from kaicore.analysis.life.event_answers import EventAnswer, EventPage, cloud_event, event_answer, event_body
-from kaicore.analysis.life.traces import TraceAnswer, pod_trace
+from kaicore.analysis.life.traces import (
+    EventAnswer,
+    EventPage,
+    TraceAnswer,
+    cloud_event,
+    event_answer,
+    event_body,
+    pod_trace,
+)
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter

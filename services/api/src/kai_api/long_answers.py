@@ -17,7 +17,7 @@ from typing import IO
 
 import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer
-from kaicore.analysis.trial.submission.calibrations import kept_calibration
+from kaicore.analysis.trial.submission.start_forecasts import kept_calibration
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import without_hub

@@ -9,7 +9,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.observation import content_digest, held
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import MIRROR_ANNOTATION, Pod
-from kaicore.rules.numa.held import Limits, most_held
+from kaicore.rules.numa.explain import Limits, most_held
 
 from kai_ingest.reports import ContainerReport, PodReport
 

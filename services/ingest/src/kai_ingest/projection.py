@@ -18,7 +18,7 @@ from kaicore.rules.events.quarantine import folding, is_passed_over
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.numa.held import impossible_holding, zone_limits
+from kaicore.rules.numa.explain import impossible_holding, zone_limits
 from kaicore.rules.state.pods.agreement import observation_charges
 
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, record_of

@@ -26,8 +26,8 @@ from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, BusUnavailable, ClusterError, ConfigurationError
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.operands.names import OPERAND_KINDS, OPERATOR
 from kaicore.kube.operands.plan import Given, plan
+from kaicore.kube.operands.specs import OPERAND_KINDS, OPERATOR
 from kaicore.kube.operands.templates import read_templates
 from kaicore.ledger.bus.leases import Entry, Lease, check_name, decode_record
 from kaicore.runtime.service import Service, ServiceContext

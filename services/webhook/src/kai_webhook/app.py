@@ -26,7 +26,7 @@ from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
 from kaicore.kube.normalize.share_dialects import gpu_share, translated
 from kaicore.kube.wire.objects import PodSpec
-from kaicore.rules.events.reasons.topology import TopologyConstraintInvalid
+from kaicore.rules.events.reasons.group import TopologyConstraintInvalid
 from kaicore.rules.model import node
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import HYPER_NODE, HyperNode

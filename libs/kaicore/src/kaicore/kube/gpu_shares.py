@@ -134,7 +134,6 @@ def sharing_patch(pod: Mapping[str, Any], distinction: str) -> list[Document]:
     A pod that has all of it stays as it is, so that it may be admitted twice.
 
     Args:
-        pod: as it is admitted.
         distinction: see `config_map_prefix`.
 
     Raises:
@@ -216,7 +215,6 @@ def group_labels_patch(labels: Mapping[str, str], parts: tuple[GpuPart, ...]) ->
 
     Args:
         labels: of the pod; groups of an earlier placement are taken off.
-        parts: the pod's.
     """
     before = (one for one in labels if one == GPU_GROUP_LABEL or one.startswith(GPU_GROUP_LABEL_PREFIX))
     return dict.fromkeys(before) | group_labels(parts)
@@ -226,7 +224,6 @@ class ReservationSettings(NamedTuple):
     """Settings of reservation pods.
 
     Attributes:
-        image: of the program.
         service_account: by the rights of which the program annotates its own pod.
         runtime_class: that gives containers their GPUs; empty for the node's default.
     """

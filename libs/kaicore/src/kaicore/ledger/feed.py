@@ -79,7 +79,6 @@ class FeedMetrics:
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY, clock: Callable[[], float] = time.time) -> None:
         """Args:
-        registry: where the metrics are registered.
         clock: seconds since the epoch.
         """
         self.clock = clock
@@ -125,7 +124,6 @@ class Cursor:
     """The event that was read last; the default is before the first event.
 
     Attributes:
-        position: the event's.
         hash: the event's; None when it is unknown, because the event has left the log with an old month.
     """
 
@@ -164,7 +162,6 @@ async def find_cursor(log: EventLog, cluster: str, position: int) -> Cursor | No
 
     Raises:
         EventsRetired: the event has left the log, and the one after it, too.
-        LogUnavailable: the log does not answer.
     """
     if position == 0:
         return Cursor()
@@ -184,7 +181,6 @@ class Retry:
     def __init__(self, *, first_s: float, most_s: float) -> None:
         """Args:
         first_s: seconds from the second failure to the next attempt; doubled with each failure.
-        most_s: up to this.
         """
         self._first_s = first_s
         self._most_s = most_s
@@ -252,10 +248,8 @@ class EventFeed:
         observer: FeedObserver | None = None,
     ) -> None:
         """Args:
-        log: the truth.
         bus: None to read from the log alone.
         after: position of the event before the first to read.
-        options: how to read.
         observer: is called with what the feed does.
         """
         self._log = log

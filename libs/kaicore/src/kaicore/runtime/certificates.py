@@ -44,10 +44,8 @@ def make_server_certificate(
 
     Args:
         alternatives: host names and addresses that the certificate is for.
-        authority_name: common name of the authority.
         server_name: common name of the server; at most 64 characters.
         now: the time at which it becomes valid, for clocks that are an hour behind too.
-        life: how long it is valid.
     """
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = _named(authority_name)

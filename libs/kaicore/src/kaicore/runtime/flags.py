@@ -61,7 +61,6 @@ def read_flags(settings: Mapping[str, Flag], program: str, arguments: list[str])
     """Return what flags say, by the names of settings.
 
     Args:
-        settings: what an agent has.
         program: how it was called, for `--help`.
         arguments: without the program's name.
 

@@ -118,7 +118,6 @@ class ForkServer:
         """Start `python -m MODULE ARGUMENT…` with an empty standard input; None for another command, or no server.
 
         Args:
-            command: program and arguments.
             stdout: where its standard output goes; None for where ours goes.
             stderr: likewise.
             inherit: descriptors that it gets besides, under the same numbers.
@@ -163,8 +162,6 @@ class ForkedProcess:
 
     def __init__(self, pid: int, pidfd: int, reports: socket.socket) -> None:
         """Args:
-        pid: its process id.
-        pidfd: a descriptor of it.
         reports: on which the server reports its exit code.
         """
         self.pid = pid

@@ -121,11 +121,6 @@ def load_source(source: str, *, guard: PolicyGuard | None = None) -> tuple[type[
 def load_policies(entries: Iterable[PolicyEntry], folder: Path, book: PolicyBook) -> tuple[PolicySetting, ...]:
     """Load the policies of a shard's settings, and enter them in a book; returns their settings, in order.
 
-    Args:
-        entries: of the settings.
-        folder: of the settings' file.
-        book: that they are entered in.
-
     Raises:
         ConfigurationError: naming the policy and what is wrong.
     """

@@ -21,7 +21,6 @@ def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> En
     """Read a shard's settings; the defaults without a file.
 
     Args:
-        path: of the file.
         book: that its policies are entered in.
 
     Raises:

@@ -147,10 +147,6 @@ class ProcessOutput:
     """One run's output, from its start to its end."""
 
     def __init__(self, file: RotatedFile, *, on_line: Callable[[bytes], None] | None = None) -> None:
-        """Args:
-        file: where it goes.
-        on_line: gets each line.
-        """
         self._file = file
         self._on_line = on_line
         self._last: deque[bytes] = deque(maxlen=_LAST_LINES)
@@ -227,7 +223,6 @@ def last_lines_of(file: Path, *, since: int, most: int = _LAST_LINES) -> str:
 
     Args:
         since: bytes that it had before; they do not count.
-        most: how many lines.
     """
     with file.open("rb") as log:
         log.seek(since)
@@ -257,11 +252,9 @@ class Child:
         """Start it. Its standard input is empty.
 
         Args:
-            command: program and arguments.
             environment: all of it; None for ours.
             stdout: where its standard output goes; None for where ours goes.
             stderr: likewise.
-            inherit: descriptors that it gets besides.
             start_new_session: whether a Ctrl-C on our terminal is not for it.
             forks: forks it, in a session of its own, if it can.
 
@@ -348,9 +341,7 @@ class Child:
         """Ask it to end, kill it if it does not, and wait until it is gone; return its exit code.
 
         Args:
-            number: the signal that asks it.
             patience_s: seconds that it has to end by itself.
-            killing: called before it is killed.
 
         Raises:
             TimeoutError: it does not even end when it is killed.

@@ -18,7 +18,7 @@ from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.reasons.base import CodedReason
-from kaicore.rules.events.reasons.eviction import PreemptionDelayNotElapsed
+from kaicore.rules.events.reasons.making_room import PreemptionDelayNotElapsed
 from kaicore.rules.events.reasons.queue import NonPreemptibleOverQuota, OverLimit, QueueDoesNotExist
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP, POD_GROUPS, VOLCANO_JOB
 from kaicore.rules.groups.membership import named_membership

@@ -25,7 +25,7 @@ from kaicore.rules.model.queue import queue_kind_of
 from kaicore.rules.queues.tree import GPU
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.paths import HyperNodePaths
-from kaicore.rules.topology.statuses import HyperNodeCondition, detail_status, hyper_node_conditions, node_counts
+from kaicore.rules.topology.published import HyperNodeCondition, detail_status, hyper_node_conditions, node_counts
 
 #: The events that matter here.
 EVENT_TYPES = ("QueueDeleted", "QueuesReported")

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.wire.queues import PROVISIONING_REQUESTS
+from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
 from kaicore.rules.events.payloads import (
     ProvisioningRequested,
     ProvisioningRequestRefused,

@@ -11,8 +11,8 @@ from kaicore.analysis.replay.exports import export_log
 from kaicore.analysis.replay.log_states import events_of, first_state
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
 from kaicore.errors import ConfigurationError
-from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile
+from kaicore.ledger.log.files.writer import Header
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import HUB, without_hub

@@ -12,8 +12,13 @@ from typing import Annotated
 import msgspec
 from cyclopts import Parameter
 from kaicore.analysis.ask.hub_rows import decision_text
-from kaicore.analysis.trial.dispatching.hub_log import HubLog, hub_of
-from kaicore.analysis.trial.dispatching.submitting import named_dispatch, submit_dispatch, withdraw_dispatch
+from kaicore.analysis.trial.dispatching.submitting import (
+    HubLog,
+    hub_of,
+    named_dispatch,
+    submit_dispatch,
+    withdraw_dispatch,
+)
 from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ConfigurationError
 from kaicore.rules.events.payloads import DispatchSubmitted

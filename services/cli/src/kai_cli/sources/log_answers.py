@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.replay.kept_state import KeptState
+from kaicore.analysis.replay.past_states import KeptState
 from kaicore.errors import KaiError
 from kaicore.ledger.log.snapshots import take_state
 

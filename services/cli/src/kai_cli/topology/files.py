@@ -9,8 +9,8 @@ import msgspec
 from kaicore.analysis.ask.topologies import comes_with_the_node, topologies
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.analysis.trial.simulation import Located
-from kaicore.analysis.trial.simulation.admission import admitted_node
 from kaicore.analysis.trial.simulation.manifest_text import Reading
+from kaicore.analysis.trial.simulation.resource_claims import admitted_node
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.kinds.table import topology_kind
 from kaicore.kube.normalize.node import normalize_node

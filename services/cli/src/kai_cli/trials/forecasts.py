@@ -117,7 +117,7 @@ async def _calibration_by_api(answers: Answers, cluster: str, *, renew: bool) ->
 async def _calibration_by_log(answers: Answers, cluster: str, *, renew: bool) -> CalibrationAnswer:
     # Folding needs the engine, NumPy and the database's driver.
     from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
-    from kaicore.analysis.trial.submission.calibrations import (  # noqa: PLC0415
+    from kaicore.analysis.trial.submission.start_forecasts import (  # noqa: PLC0415
         keep_calibration,
         kept_calibration,
         measure_calibration,

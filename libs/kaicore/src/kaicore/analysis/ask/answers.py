@@ -12,21 +12,7 @@ from typing import Annotated, Any
 import msgspec
 
 from kaicore.analysis.json_spelling import Answer
-from kaicore.analysis.life.why_answers import (
-    AttemptsAnswer,
-    BlockerAnswer,
-    DomainShortfall,
-    EvictionAnswer,
-    GpuPartAnswer,
-    NodeShortfall,
-    PlacementAnswer,
-    PodRejectionAnswer,
-    RemediesAnswer,
-    SharedGpuAnswer,
-    StoryAnswer,
-    SubGroupAnswer,
-    TimelineStep,
-)
+from kaicore.analysis.life import why_answers
 
 
 class HubClusterRow(Answer, frozen=True, kw_only=True):
@@ -269,7 +255,7 @@ class PodRow(Answer, frozen=True, kw_only=True, omit_defaults=True):
     scheduler: str
     created_at: str
     message: str
-    gpus: list[GpuPartAnswer] = msgspec.field(default_factory=list)
+    gpus: list[why_answers.GpuPartAnswer] = msgspec.field(default_factory=list)
 
 
 class GroupRow(Answer, frozen=True, kw_only=True):
@@ -378,7 +364,7 @@ class NodeRow(Answer, frozen=True, kw_only=True, omit_defaults=True):
     resources: list[NodeResource]
     zones: list[ZoneAnswer]
     kubelet: str
-    gpus: list[SharedGpuAnswer] = msgspec.field(default_factory=list)
+    gpus: list[why_answers.SharedGpuAnswer] = msgspec.field(default_factory=list)
 
 
 class ZoneAmounts(Answer, frozen=True, kw_only=True):
@@ -576,25 +562,25 @@ class Why(Answer, frozen=True, kw_only=True):
     uid: str
     verdict: str
     since: str = ""
-    attempts: AttemptsAnswer | None = None
+    attempts: why_answers.AttemptsAnswer | None = None
     reasons: list[ReasonAnswer] = msgspec.field(default_factory=list)
     reasons_position: int = 0
-    nodes: list[NodeShortfall] = msgspec.field(default_factory=list)
-    domains: list[DomainShortfall] = msgspec.field(default_factory=list)
+    nodes: list[why_answers.NodeShortfall] = msgspec.field(default_factory=list)
+    domains: list[why_answers.DomainShortfall] = msgspec.field(default_factory=list)
     queues: list[QueueRow] = msgspec.field(default_factory=list)
-    blockers: list[BlockerAnswer] = msgspec.field(default_factory=list)
+    blockers: list[why_answers.BlockerAnswer] = msgspec.field(default_factory=list)
     schedulable_if: list[ReasonAnswer] = msgspec.field(default_factory=list)
-    starts_if: RemediesAnswer | None = None
+    starts_if: why_answers.RemediesAnswer | None = None
     start: GroupStart | None = None
     calibration: CalibrationAnswer | None = None
     notes: list[str] = msgspec.field(default_factory=list)
-    placement: PlacementAnswer | None = None
-    evictions: list[EvictionAnswer] = msgspec.field(default_factory=list)
-    rejections: list[PodRejectionAnswer] = msgspec.field(default_factory=list)
-    timeline: list[TimelineStep] = msgspec.field(default_factory=list)
-    story: list[StoryAnswer] = msgspec.field(default_factory=list)
+    placement: why_answers.PlacementAnswer | None = None
+    evictions: list[why_answers.EvictionAnswer] = msgspec.field(default_factory=list)
+    rejections: list[why_answers.PodRejectionAnswer] = msgspec.field(default_factory=list)
+    timeline: list[why_answers.TimelineStep] = msgspec.field(default_factory=list)
+    story: list[why_answers.StoryAnswer] = msgspec.field(default_factory=list)
     pods: list[PodRow] = msgspec.field(default_factory=list)
-    sub_groups: list[SubGroupAnswer] = msgspec.field(default_factory=list)
+    sub_groups: list[why_answers.SubGroupAnswer] = msgspec.field(default_factory=list)
     group: GroupRow | None = None
     queue: QueueRow | None = None
     node: NodeRow | None = None

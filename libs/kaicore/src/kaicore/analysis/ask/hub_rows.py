@@ -14,26 +14,16 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Offer
+from kaicore.rules.hub import hub_state
 from kaicore.rules.hub.choosing import WAITS
 from kaicore.rules.hub.cluster_side import waiting_us
-from kaicore.rules.hub.hub_state import (
-    ENDED,
-    HELD,
-    HUB,
-    ClusterEntry,
-    DispatchEntry,
-    DispatchStage,
-    HubState,
-    dispatch_stream,
-)
 from kaicore.spelling import did_you_mean
 
 
-def hub_cluster_rows(state: HubState, *, now: int) -> list[HubClusterRow]:
+def hub_cluster_rows(state: hub_state.HubState, *, now: int) -> list[HubClusterRow]:
     """Return the clusters of a hub.
 
     Args:
-        state: the hub's.
         now: microseconds since the epoch; of the same clock as the log's, or nearly.
     """
     rows = []
@@ -56,7 +46,7 @@ def hub_cluster_rows(state: HubState, *, now: int) -> list[HubClusterRow]:
     return rows
 
 
-def cluster_state_text(entry: ClusterEntry, *, now: int) -> str:
+def cluster_state_text(entry: hub_state.ClusterEntry, *, now: int) -> str:
     """Return how a cluster is, for people: the hub itself counts by a clock that is never set."""
     if not entry.lease_us:
         return "NeverSeen"
@@ -65,16 +55,16 @@ def cluster_state_text(entry: ClusterEntry, *, now: int) -> str:
     return "Drained" if entry.drained else "Ready"
 
 
-def dispatch_rows(state: HubState, *, pending: bool = False) -> list[DispatchRow]:
+def dispatch_rows(state: hub_state.HubState, *, pending: bool = False) -> list[DispatchRow]:
     """Return dispatches, the oldest first; `pending` for those that have not started."""
     return [
         dispatch_row(entry)
         for entry in state.dispatches.values()
-        if not pending or (entry.stage not in ENDED and not entry.started)
+        if not pending or (entry.stage not in hub_state.ENDED and not entry.started)
     ]
 
 
-def dispatch_row(entry: DispatchEntry) -> DispatchRow:
+def dispatch_row(entry: hub_state.DispatchEntry) -> DispatchRow:
     """Return a dispatch."""
     return DispatchRow(
         name=entry.name,
@@ -90,35 +80,35 @@ def dispatch_row(entry: DispatchEntry) -> DispatchRow:
     )
 
 
-def verdict_text(entry: DispatchEntry) -> str:
+def verdict_text(entry: hub_state.DispatchEntry) -> str:
     """Return where a dispatch is and why, in a sentence."""
-    if entry.stage in HELD and entry.given is not None:
+    if entry.stage in hub_state.HELD and entry.given is not None:
         chosen = next(offer for offer in entry.given.offers if offer.cluster == entry.cluster)
-        verb = {DispatchStage.GIVEN: "waits in", DispatchStage.STARTED: "runs in"}.get(
+        verb = {hub_state.DispatchStage.GIVEN: "waits in", hub_state.DispatchStage.STARTED: "runs in"}.get(
             entry.stage, "is asked back from"
         )
         startable = sum(1 for offer in entry.given.offers if not offer.unfit and offer.capacity)
         return f"{verb} cluster {entry.cluster}: {chosen.score} points, the most of {startable} that could start it"
-    if entry.stage is DispatchStage.WAITING:
+    if entry.stage is hub_state.DispatchStage.WAITING:
         return f"waits at the hub: {_message(entry) or 'it was not tried yet'}"
     return f"{entry.stage.lower()}{': ' + _message(entry) if _message(entry) else ''}"
 
 
-def decision_text(entry: DispatchEntry) -> str:
+def decision_text(entry: hub_state.DispatchEntry) -> str:
     """Return what the hub decided about a dispatch, and why not otherwise; empty where it has not tried it yet."""
-    if entry.stage is DispatchStage.WAITING and entry.waits is None:
+    if entry.stage is hub_state.DispatchStage.WAITING and entry.waits is None:
         return ""
-    return "; ".join(filter(None, (verdict_text(entry), _passed_over(entry) if entry.stage in HELD else "")))
+    return "; ".join(filter(None, (verdict_text(entry), _passed_over(entry) if entry.stage in hub_state.HELD else "")))
 
 
-def _message(entry: DispatchEntry) -> str:
-    if entry.stage is DispatchStage.FINISHED:
+def _message(entry: hub_state.DispatchEntry) -> str:
+    if entry.stage is hub_state.DispatchStage.FINISHED:
         return entry.outcome
-    if entry.stage is DispatchStage.RECALLED:
+    if entry.stage is hub_state.DispatchStage.RECALLED:
         return entry.reason
-    if entry.stage in HELD:
+    if entry.stage in hub_state.HELD:
         return _passed_over(entry)
-    if entry.stage is not DispatchStage.WAITING or entry.waits is None:
+    if entry.stage is not hub_state.DispatchStage.WAITING or entry.waits is None:
         return ""
     if entry.waits.reason:
         return entry.waits.reason
@@ -131,7 +121,7 @@ def _prospect(offer: Offer) -> str:
     return ": ".join(filter(None, (prospect, offer.why)))
 
 
-def _passed_over(entry: DispatchEntry) -> str:
+def _passed_over(entry: hub_state.DispatchEntry) -> str:
     """Return why the other clusters did not get a dispatch that one has; empty where there is no other."""
     offers = entry.given.offers if entry.given is not None else ()
     scores = {offer.cluster: offer.score for offer in offers}
@@ -148,10 +138,10 @@ class HubInquiry:
     def __init__(self, log: EventLog) -> None:
         """Args: log: of the hub and of all clusters."""
         self._log = log
-        self._state: HubState | None = None
+        self._state: hub_state.HubState | None = None
         self._folding = asyncio.Lock()
 
-    async def state(self) -> HubState:
+    async def state(self) -> hub_state.HubState:
         """Return the hub's state at its log's end; it changes again, so answer from it before the next `await`."""
         async with self._folding:
             if self._state is None:
@@ -172,7 +162,7 @@ class HubInquiry:
         Raises:
             UnknownSubject: there is none of the name.
         """
-        events = await self._log.read(HUB, where=Filter(streams=(dispatch_stream(name),)))
+        events = await self._log.read(hub_state.HUB, where=Filter(streams=(hub_state.dispatch_stream(name),)))
         state = await self.state()
         entry = state.dispatches.get(name)
         if entry is None:
@@ -182,7 +172,7 @@ class HubInquiry:
             dispatch=dispatch_row(entry),
             position=state.position,
             verdict=verdict_text(entry),
-            correlation=dispatch_stream(name),
+            correlation=hub_state.dispatch_stream(name),
             offers=[OfferAnswer.copied(offer) for offer in (decision.offers if decision is not None else ())],
             weights=dict(entry.given.weights) if decision is entry.given and entry.given is not None else {},
             story=[

@@ -24,7 +24,6 @@ class PolicyInputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     """A request to record a fact.
 
     Attributes:
-        name: of the fact.
         node: that it is about; empty for the whole cluster.
         value: a number or a text; null takes the fact away.
         request: a name of the request, under which it may come again; empty for one that comes once.
@@ -66,11 +65,6 @@ async def record_input(
 
     Args:
         log: as a role that may append such events.
-        cluster: its name.
-        asked: the fact.
-        known: the facts that there are.
-        by: who records it.
-        actor: who appends.
 
     Raises:
         InvalidObject: the fact cannot be, there are too many, or the request's name was used for another one.

@@ -27,10 +27,9 @@ from kaicore.analysis.ask.answers import (
     Why,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.ask.audits.audit_evictions import audit_evictions
 from kaicore.analysis.ask.audits.audit_group import audit_group
 from kaicore.analysis.ask.audits.audit_node import audit_node
-from kaicore.analysis.ask.audits.audit_placements import audit_placements
+from kaicore.analysis.ask.audits.audit_placements import audit_evictions, audit_placements
 from kaicore.analysis.ask.audits.spans import span_of
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.ask.hub_rows import HubInquiry
@@ -38,12 +37,11 @@ from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, su
 from kaicore.analysis.ask.topologies import topologies_of, topology_assignments
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life.cycle_observers import TriedGroup, tried_groups
+from kaicore.analysis.life.attempts import TriedGroup, tried_groups
 from kaicore.analysis.life.pod_history import PodEvidence, pod_evidence, recorded_config
-from kaicore.analysis.replay.kept_state import KeptState, QuestionsFirst
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import end_of_append, parse_moment, position_of
-from kaicore.analysis.replay.past_states import PastStates
+from kaicore.analysis.replay.past_states import KeptState, PastStates, QuestionsFirst
 from kaicore.errors import InvalidObject, KaiError, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import ENGINE_VERSION
@@ -227,7 +225,6 @@ class Inquiry:
         policies: PolicyBook = NO_POLICIES,
     ) -> None:
         """Args:
-        log: questions are about its clusters.
         once: no second question will come; see `PastStates`.
         progress: called with how far a state is folded for a question, and how far it will be, in positions.
         policies: the code of the shards' policies; answers name those of which it has none.

@@ -33,7 +33,8 @@ from kaicore.rules.model.quantity import CPU, MEMORY, PODS, exact_amount, parse_
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.tree import GPU, gpus_per_unit
 from kaicore.rules.state.views import ClusterView, FleetView, WorkView
-from kaicore.rules.topology.assignment import (
+from kaicore.rules.topology.book import TopologyBook, TopologyKey
+from kaicore.rules.topology.published import (
     AssignedDomain,
     Document,
     as_domains,
@@ -42,7 +43,6 @@ from kaicore.rules.topology.assignment import (
     sizes_to_show,
     slots,
 )
-from kaicore.rules.topology.book import TopologyBook, TopologyKey
 from kaicore.rules.topology.resolve import Resolved, resolve
 from kaicore.rules.topology.tree import TopologyColumns, TopologyTree
 from kaicore.spelling import did_you_mean
@@ -81,7 +81,6 @@ def read_slot(text: str, manifest: str, resources: Collection[str]) -> Slot | No
     Args:
         text: such as `gpu=8,cpu=16`.
         manifest: of a Pod, as JSON, instead.
-        resources: resources that nodes have.
 
     Raises:
         InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
@@ -151,7 +150,6 @@ def topology_assignments(
 
     Args:
         kind: of the group's object, with its API group or without.
-        version: of Kueue's API.
 
     Raises:
         InvalidObject: there is no such version.
@@ -262,10 +260,6 @@ def topologies(
     Args:
         columns: the nodes, with what is used of them.
         occupied: names of nodes that are not idle.
-        wanted: what is to be shown.
-        cluster: of the answer.
-        position: of the answer.
-        recorded_at: of the event there.
 
     Raises:
         InvalidObject: the question makes no sense.

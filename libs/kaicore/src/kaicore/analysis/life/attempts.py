@@ -1,21 +1,35 @@
-"""The cycles in which a pod was tried, and how its waiting reasons changed, from the records of cycles."""
+"""The cycles in which a pod was tried, and how its waiting reasons changed, from the records of cycles.
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+Observers of a recorded cycle that is run again: the order of its groups, and the ranking of nodes.
+"""
 
-from kaicore.analysis.json_spelling import time_text
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.life.why_answers import AttemptChange, AttemptsAnswer
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.policy import Point, PolicyBand
+from kaicore.rules.deciding.cycle_run import run_on
+from kaicore.rules.deciding.share import Share
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.node_score import RowScore
 from kaicore.rules.engine.placement.pod_class import base_key, class_identity, pod_class
+from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import ClassPending, CycleCompleted, GroupPending, PodObserved
-from kaicore.rules.events.reasons import devices, group, pods_nearby
+from kaicore.rules.events.reasons import group, node
 from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.membership import display_key
 from kaicore.rules.state.pods.pod_entry import PodEntry
-from kaicore.rules.state.views import WorkView
+from kaicore.rules.state.views import CycleView, WorkView
 
 #: Cycles that are looked at one by one, the last ones; and of the beginning, to know how each shard counted then.
 _ENOUGH, _FIRST = 200, 20
@@ -36,8 +50,8 @@ _HELD_BACK = (
     group.SubGroupNotFound,
     group.SubGroupNotNamed,
     group.OwnerNotFound,
-    pods_nearby.VolumeNotReady,
-    devices.ResourceClaimNotReady,
+    node.VolumeNotReady,
+    node.ResourceClaimNotReady,
 )
 
 
@@ -74,10 +88,7 @@ async def cycle_records(log: EventLog, cluster: str, own: Sequence[Event], *, si
     """Read the cycles since an event, by the index of types, so that it takes no longer for a longer log.
 
     Args:
-        log: the cluster's.
-        own: the events of the pod.
         since: the one with which it began to wait.
-        upto: the last position that counts.
     """
     observed = ((event.position, decode_payload(event)) for event in own)
     classes = [
@@ -203,3 +214,166 @@ def _count(records: CycleRecords, last: CycleCompleted | None) -> int:
 def _number(cycle: CycleCompleted) -> int:
     """Return the number of a cycle in its shard: `default/12` is the twelfth."""
     return int(cycle.cycle.rpartition("/")[2])
+
+
+class TriedGroup(Answer, frozen=True, kw_only=True):
+    """A group that an action of a cycle took up.
+
+    Attributes:
+        action: which, such as `allocate` or `preempt`.
+        group: `<kind> <namespace>/<name>`.
+        queue: that pays for it.
+        waiting: how many of its pods waited before the cycle.
+        placed: how many of them the cycle placed, by all its actions; `nominated` likewise those that it kept room for.
+    """
+
+    action: str
+    group: str
+    queue: str
+    waiting: int
+    placed: int
+    nominated: int
+
+
+@dataclass(slots=True)
+class _Onlooker:
+    """Notes which groups are taken up."""
+
+    action: str = ""
+    taken: list[tuple[str, str]] = field(default_factory=list)
+
+    def begins(self, action: str) -> None:
+        self.action = action
+
+    def takes_up(self, group: str) -> None:
+        # A decision that goes on step by step appears once in a row.
+        if not self.taken or self.taken[-1] != (self.action, group):
+            self.taken.append((self.action, group))
+
+    def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
+        """Nothing of that is shown."""
+
+
+def tried_groups(
+    state: CycleView, config: EngineConfig, cycle: CycleCompleted, policies: PolicyBook = NO_POLICIES
+) -> list[TriedGroup]:
+    """Return the groups that a cycle took up, in its order.
+
+    Args:
+        state: as it was at the cycle's input position; not changed.
+        config: with which the cycle was decided.
+
+    Raises:
+        PolicyMismatch: there is no code of a policy.
+    """
+    onlooker = _Onlooker()
+    run = run_on(
+        state,
+        config,
+        now=cycle.now,
+        cycle=cycle.cycle,
+        observer=onlooker,
+        policies=policies,
+        policies_left_out=cycle.policies_left_out,
+    )
+    given, result = run.given, run.result
+    waiting = {key: len(workload.waiting) for key, workload in given.workloads.items()}
+    queues = {key: given.accounts.queue_of(workload.group) for key, workload in given.workloads.items()}
+    placed = Counter(state.pods[one.uid].group for one in result.placements)
+    nominated = Counter(state.pods[one.uid].group for one in result.nominations)
+    return [
+        TriedGroup(
+            action=action,
+            group=display_key(key),
+            queue=queues.get(key, ""),
+            waiting=waiting.get(key, 0),
+            placed=placed[key],
+            nominated=nominated[key],
+        )
+        for action, key in onlooker.taken
+    ]
+
+
+#: Nodes that are shown of those that could have taken the pod.
+_MOST_RANKED = 5
+
+
+@dataclass(slots=True)
+class PlacementScores:
+    """The cycle's knowledge when it put a pod on a node.
+
+    Attributes:
+        ranked: nodes that could have taken the pod, by name, the best first; the chosen one is among them.
+        ruled_out: why the others could not.
+        able: how many could.
+        doubtful: nodes that ranked before the chosen one and admit the pod, but not whatever is not known of them yet.
+        bands: of the policies that score nodes, by name, in the order of the settings.
+    """
+
+    ranked: list[tuple[str, RowScore]] = field(default_factory=list)
+    ruled_out: tuple[Reason, ...] = ()
+    able: int = 0
+    doubtful: tuple[str, ...] = ()
+    bands: Mapping[str, PolicyBand] = field(default_factory=dict)
+
+
+class _ScoreOnlooker:
+    """Keeps what was known when a pod was put on a node for the last time."""
+
+    def __init__(self, uid: str, node: str, names: list[str]) -> None:
+        self.scores: PlacementScores | None = None
+        self._uid = uid
+        self._node = node
+        self._names = names
+
+    def begins(self, action: str) -> None:
+        """It does not matter by which action."""
+
+    def takes_up(self, group: str) -> None:
+        """Nor in which order."""
+
+    def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
+        if member.pod.uid != self._uid or self._names[row] != self._node:
+            return
+        rows = feasible.ranked_rows().tolist()
+        shown = rows[:_MOST_RANKED] if row in rows[:_MOST_RANKED] else [*rows[: _MOST_RANKED - 1], row]
+        ranked = [(self._names[one], feasible.row_score(one)) for one in shown]
+        doubtful = tuple(self._names[one] for one in feasible.doubtful_before(row))
+        self.scores = PlacementScores(ranked, feasible.reasons(), len(rows), doubtful)
+
+
+def placement_scores(
+    state: CycleView,
+    config: EngineConfig,
+    cycle: CycleCompleted,
+    *,
+    uid: str,
+    node: str,
+    policies: PolicyBook = NO_POLICIES,
+) -> PlacementScores | None:
+    """Run a recorded cycle again and tell what it knew when it placed a pod; None where it does not place it so.
+
+    Args:
+        state: as it was at the cycle's input position; not changed.
+        config: with which the cycle was decided.
+
+    Raises:
+        PolicyMismatch: there is no code of a policy.
+    """
+    onlooker = _ScoreOnlooker(uid, node, list(state.columns.names))
+    share = Share(state, cycle.cycle.rpartition("/")[0], config)
+    result = run_on(
+        state,
+        config,
+        now=cycle.now,
+        cycle=cycle.cycle,
+        share=share,
+        observer=onlooker,
+        policies=policies,
+        policies_left_out=cycle.policies_left_out,
+    ).result
+    placed = any(one.uid == uid and one.node == node for one in result.placements)
+    if onlooker.scores is None or not placed:
+        return None
+    scoring = [one for one in policies.policies(config.policies) if Point.SCORE in one[1].points()]
+    return replace(onlooker.scores, bands={setting.name: PolicyBand(policy.band) for setting, policy in scoring})

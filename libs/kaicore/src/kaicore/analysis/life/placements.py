@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life.cycle_observers import PlacementScores
+from kaicore.analysis.life.attempts import PlacementScores
 from kaicore.analysis.life.why_answers import GpuPartAnswer, NodeScore, PartHolder, PlacementAnswer, SharedGpuAnswer
 from kaicore.policy import MOST, PolicyBand
 from kaicore.rules.deciding.why import miss_notes, zones_text
@@ -170,7 +170,6 @@ def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPl
 
     Args:
         entry: the pod as it is now; None for one that is gone.
-        placed: the decision.
     """
     decision, scores = placed.decision, placed.scores
     nodes = (

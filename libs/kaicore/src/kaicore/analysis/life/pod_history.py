@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life.attempts import CycleRecords, cycle_records
-from kaicore.analysis.life.cycle_observers import placement_scores
+from kaicore.analysis.life.attempts import CycleRecords, cycle_records, placement_scores
 from kaicore.analysis.life.placements import DecidedPlacement
 from kaicore.analysis.life.why_answers import EvictionAnswer, PodRejectionAnswer, TimelineStep
 from kaicore.analysis.replay.moments import appended_together
@@ -204,10 +203,7 @@ async def pod_evidence(
     """Read what it takes to explain a pod.
 
     Args:
-        log: the cluster's.
         story: the events of the pod's name, in order.
-        upto: the last position that counts.
-        policies: the code of policies.
     """
     events = [event for event in story if event.stream.startswith("pod/")]
     if not events:

@@ -8,9 +8,8 @@ from kaicore.analysis.replay.log_states import pages_of
 from kaicore.analysis.replay.moments import Range, state_at
 from kaicore.errors import ConfigurationError, CorruptLog, EventsRetired
 from kaicore.ledger.log.chain import GENESIS
-from kaicore.ledger.log.files.layout import Header
 from kaicore.ledger.log.files.reader import LogFile
-from kaicore.ledger.log.files.writer import LogFileWriter
+from kaicore.ledger.log.files.writer import Header, LogFileWriter
 from kaicore.ledger.log.port import EventLog, Head, Snapshot
 from kaicore.ledger.log.seals.audit import Auditable
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, read_state
@@ -27,7 +26,6 @@ async def export_log(
 
     Args:
         path: of the file; one that is there is replaced once the new one is whole.
-        wanted: which events.
         progress: called with how far it is, and how far it will go, in positions.
 
     Raises:

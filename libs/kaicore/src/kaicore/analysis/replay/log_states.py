@@ -30,11 +30,9 @@ async def last_events(
     """Return the last events that a filter lets through, in order: so many at least, or all that there are.
 
     Args:
-        log: the cluster's.
         where: what is meant; it must be read along an index, as types and streams are.
         after: nothing before this position is looked at, and not the event there either.
         upto: the last position that is looked at.
-        enough: how many events are enough.
 
     Returns:
         The events, and the position after which they are; that is `after` where there are no more.
@@ -138,7 +136,6 @@ async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> C
     """Return the newest state that was saved, by itself or on the trail, else the empty one.
 
     Args:
-        log: where they are kept.
         upto: the position that it must not be beyond; by default the log's end.
 
     Raises:

@@ -130,7 +130,6 @@ async def position_of(log: EventLog, cluster: str, moment: Moment) -> int:
     Raises:
         UnknownMoment: it is before the log's first event, or beyond its end.
         EventsRetired: it is a time in a month that was retired.
-        LogUnavailable: the log does not answer.
     """
     head = await log.head(cluster)
     if moment.position is not None:

@@ -51,7 +51,6 @@ class KubeClient:
         connections: most requests at once, watches among them; others wait.
         timeout_s: how long a request may take in all; watches aside.
         watch_grace_s: how long a watch may be silent after the time at which the server was to end it.
-        user_agent: how audit logs call us.
         """
         self._source = source
         self._connections = connections
@@ -110,7 +109,6 @@ class KubeClient:
         kind that has no objects. A connection that is dead is noticed by TCP keepalive.
 
         Args:
-            resource_version: after which changes are wanted.
             timeout_s: after which the server is to end the watch.
         """
         params = {

@@ -31,7 +31,6 @@ class ObjectPaths:
 
         Raises:
             InvalidObject: the API server does not serve its kind.
-            ClusterUnavailable: the server does not answer.
         """
         api_version, kind = manifest["apiVersion"], manifest["kind"]
         metadata = manifest["metadata"]
@@ -53,7 +52,6 @@ class ObjectPaths:
 
         Raises:
             InvalidObject: the API server does not serve it.
-            ClusterUnavailable: the server does not answer.
         """
         api_version = manifest["apiVersion"]
         if api_version in self._learned:

@@ -68,12 +68,8 @@ class Reflector(Generic[ObjectT]):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        client: to ask.
-        resource: what to follow.
         take: gets changes in order, also an empty list at the end of a list.
-        observer: is called with what happens.
         known_uids: see `ReflectorCore`.
-        options: how to follow.
         jitter: random numbers of 0 to 1.
         """
         self._client = client

@@ -139,7 +139,6 @@ class ReflectorCore(Generic[ObjectT]):
         backoff: Backoff | None = None,
     ) -> None:
         """Args:
-        resource: what to follow.
         known_uids: uids of the objects that are believed to be there, from an earlier life.
         backoff: how long to leave a server alone that fails.
         """

@@ -38,7 +38,6 @@ class KnownFact(NamedTuple):
     """The last fact about an object that is there.
 
     Attributes:
-        uid: the object's.
         digest: over what is material.
         rejected: a pod with a recorded refusal by a kubelet.
         node: on which a pod that has not ended is; empty if there is none.
@@ -128,7 +127,6 @@ class Facts:
         """Turn a change into the unit that records it; None when it is no news.
 
         Args:
-            change: as the reflector reported it.
             now: microseconds since the epoch.
             lost: is called with each part of the object that makes no sense and is left out.
 

@@ -55,21 +55,19 @@ from kaicore.kube.normalize.storage import (
     normalize_storage_class,
     normalize_volume,
 )
-from kaicore.kube.wire import groups
-from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
-from kaicore.kube.wire.network_topologies import (
-    ClusterNetworkTopologyObject,
-    HyperNodeObject,
-    LabelTopologyObject,
-)
-from kaicore.kube.wire.queues import (
+from kaicore.kube.wire import custom_resources
+from kaicore.kube.wire.custom_resources import (
     PROVISIONING_REQUESTS,
+    ClusterNetworkTopologyObject,
     ClusterQueueObject,
     CohortObject,
+    HyperNodeObject,
     KaiQueue,
+    LabelTopologyObject,
     LocalQueueObject,
     ResourceFlavorObject,
 )
+from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
 from kaicore.kube.wire.resources import (
     BUDGETS,
     CLAIMS,
@@ -157,28 +155,28 @@ _KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 #: Every such kind.
 GROUP_KINDS: tuple[Kind[Any], ...] = (
-    _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), groups.KaiPodGroup, normalize_kai_pod_group),
-    _group_kind(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), groups.SigsPodGroup, normalize_sigs_pod_group),
-    _group_kind(X_POD_GROUP, "podgroups", ("v1alpha1",), groups.SigsPodGroup, normalize_x_pod_group),
+    _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), custom_resources.KaiPodGroup, normalize_kai_pod_group),
+    _group_kind(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_sigs_pod_group),
+    _group_kind(X_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_x_pod_group),
     _group_kind(
         NATIVE_POD_GROUP,
         "podgroups",
         ("v1beta1", "v1alpha3", "v1alpha2"),
-        groups.NativePodGroup,
+        custom_resources.NativePodGroup,
         normalize_native_pod_group,
     ),
     _group_kind(
         WORKLOAD,
         "workloads",
         ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
-        groups.WorkloadObject,
+        custom_resources.WorkloadObject,
         normalize_workload,
     ),
     _group_kind(
         KUEUE_WORKLOAD,
         "workloads",
         _KUEUE_VERSIONS,
-        groups.KueueWorkloadObject,
+        custom_resources.KueueWorkloadObject,
         normalize_kueue_workload,
     ),
     *(

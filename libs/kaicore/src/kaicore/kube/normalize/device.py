@@ -54,11 +54,7 @@ _MODES = (EXACT_COUNT, ALL)
 
 
 def normalize_resource_claim(wire: ResourceClaimObject, lost: Lost = unheard) -> ResourceClaim:
-    """Reduce a ResourceClaim.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a ResourceClaim."""
     metadata, spec, status = wire.metadata, wire.spec.devices, wire.status
     subject = named_subject("ResourceClaim", wire)
     requests = list(spec.requests or ())
@@ -259,11 +255,7 @@ def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
 
 
 def normalize_device_class(wire: DeviceClassObject, _: Lost = unheard) -> DeviceClass:
-    """Reduce a DeviceClass.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a DeviceClass."""
     metadata, spec = wire.metadata, wire.spec
     named_subject("DeviceClass", wire)
     return DeviceClass(

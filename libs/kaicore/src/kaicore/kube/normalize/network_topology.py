@@ -2,13 +2,7 @@
 
 from kaicore.errors import InvalidObject, InvalidPattern, Lost, unheard
 from kaicore.kube.normalize.fields import label_requirements
-from kaicore.kube.wire.network_topologies import (
-    ClusterNetworkTopologyObject,
-    HyperNodeMemberSpec,
-    HyperNodeObject,
-    LabelTopologyObject,
-    TopologyLayer,
-)
+from kaicore.kube.wire import custom_resources
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import (
     CLUSTER_LAYER,
@@ -30,7 +24,7 @@ MOST_LEVELS = 16
 _TIERS = range(2**31)
 
 
-def normalize_kai_topology(wire: LabelTopologyObject, lost: Lost = unheard) -> TopologyDefinition:
+def normalize_kai_topology(wire: custom_resources.LabelTopologyObject, lost: Lost = unheard) -> TopologyDefinition:
     """Reduce a `kai.scheduler` Topology.
 
     Raises:
@@ -39,7 +33,7 @@ def normalize_kai_topology(wire: LabelTopologyObject, lost: Lost = unheard) -> T
     return _label_topology(KAI_TOPOLOGY, wire, lost)
 
 
-def normalize_kueue_topology(wire: LabelTopologyObject, lost: Lost = unheard) -> TopologyDefinition:
+def normalize_kueue_topology(wire: custom_resources.LabelTopologyObject, lost: Lost = unheard) -> TopologyDefinition:
     """Reduce a `kueue.x-k8s.io` Topology; its levels are the same in every version.
 
     Raises:
@@ -48,7 +42,7 @@ def normalize_kueue_topology(wire: LabelTopologyObject, lost: Lost = unheard) ->
     return _label_topology(KUEUE_TOPOLOGY, wire, lost)
 
 
-def _label_topology(kind: str, wire: LabelTopologyObject, lost: Lost) -> TopologyDefinition:
+def _label_topology(kind: str, wire: custom_resources.LabelTopologyObject, lost: Lost) -> TopologyDefinition:
     """Reduce a Topology with labels as levels.
 
     Raises:
@@ -80,7 +74,9 @@ def _label_topology(kind: str, wire: LabelTopologyObject, lost: Lost) -> Topolog
     return TopologyDefinition(kind, metadata.name, metadata.uid, metadata.resource_version, tuple(levels))
 
 
-def normalize_cluster_network_topology(wire: ClusterNetworkTopologyObject, lost: Lost = unheard) -> TopologyDefinition:
+def normalize_cluster_network_topology(
+    wire: custom_resources.ClusterNetworkTopologyObject, lost: Lost = unheard
+) -> TopologyDefinition:
     """Reduce a ClusterNetworkTopology: the layers from NodeTopologyLayer up, as their parents say.
 
     Raises:
@@ -89,7 +85,7 @@ def normalize_cluster_network_topology(wire: ClusterNetworkTopologyObject, lost:
     """
     subject = named_subject("ClusterNetworkTopology", wire)
     field = "spec.networkTopologySpec"
-    layers: dict[str, tuple[int, TopologyLayer]] = {}
+    layers: dict[str, tuple[int, custom_resources.TopologyLayer]] = {}
     for index, layer in enumerate(wire.spec.network_topology_spec or ()):
         if layer.topology_layer in layers:
             raise InvalidObject(subject, f"{field}[{index}].topologyLayer", layer.topology_layer, "is there twice")
@@ -123,7 +119,7 @@ def normalize_cluster_network_topology(wire: ClusterNetworkTopologyObject, lost:
     )
 
 
-def normalize_hyper_node(wire: HyperNodeObject, lost: Lost = unheard) -> HyperNode:
+def normalize_hyper_node(wire: custom_resources.HyperNodeObject, lost: Lost = unheard) -> HyperNode:
     """Reduce a HyperNode; a member that makes no sense is left out.
 
     Raises:
@@ -146,7 +142,7 @@ def normalize_hyper_node(wire: HyperNodeObject, lost: Lost = unheard) -> HyperNo
     return HyperNode(metadata.name, metadata.uid, metadata.resource_version, tier, spec.tier_name or "", tuple(members))
 
 
-def _member(member: HyperNodeMemberSpec, *, subject: str, field: str) -> HyperNodeMember:
+def _member(member: custom_resources.HyperNodeMemberSpec, *, subject: str, field: str) -> HyperNodeMember:
     """Reduce a member of a HyperNode.
 
     Raises:

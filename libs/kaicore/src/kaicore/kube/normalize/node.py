@@ -29,23 +29,17 @@ from kaicore.kube.wire.objects import (
     TopologyZone,
     ZoneCost,
 )
-from kaicore.kube.wire.resources import PartT, decode_part
+from kaicore.kube.wire.resources import PartT, decode_part, named_subject
 from kaicore.rules.model.node import Node, NodeTopology, Taint, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.pod import PriorityClass
 from kaicore.rules.model.quantity import is_hugepages
-from kaicore.rules.objects.wire import int32, subject_of
+from kaicore.rules.objects.wire import int32
 
 
 def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
-    """Reduce a Node to what scheduling needs; it has nothing of a resource without a usable amount.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a Node to what scheduling needs; it has nothing of a resource without a usable amount."""
     metadata, spec, status = wire.metadata, wire.spec, wire.status
-    subject = subject_of("Node", "", metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    subject = named_subject("Node", wire)
     return Node(
         uid=metadata.uid,
         name=metadata.name,
@@ -66,15 +60,9 @@ def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
 
 
 def normalize_priority_class(wire: PriorityClassObject, lost: Lost = unheard) -> PriorityClass:
-    """Reduce a PriorityClass to what scheduling needs.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a PriorityClass to what scheduling needs."""
     metadata = wire.metadata
-    subject = subject_of("PriorityClass", "", metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    subject = named_subject("PriorityClass", wire)
     return PriorityClass(
         uid=metadata.uid,
         name=metadata.name,
@@ -132,15 +120,9 @@ _EnumT = TypeVar("_EnumT", bound=StrEnum)
 
 
 def normalize_topology(wire: TopologyObject, lost: Lost = unheard) -> NodeTopology:
-    """Reduce a NodeResourceTopology to what scheduling needs; its name is its node's.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a NodeResourceTopology to what scheduling needs; its name is its node's."""
     metadata = wire.metadata
-    subject = subject_of("NodeResourceTopology", "", metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    subject = named_subject("NodeResourceTopology", wire)
     given = _parts(wire.attributes, Attribute, subject=subject, field="attributes", lost=lost)
     # Of attributes of one name the first counts.
     attributes = {attribute.name: attribute.value for _, attribute in reversed(list(given))}

@@ -40,6 +40,7 @@ from kaicore.kube.wire.objects import (
     TopologySpreadConstraint,
     Volume,
 )
+from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.model.device import PodClaim
 from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
@@ -74,7 +75,6 @@ def resized(containers: tuple[Container, ...], status: PodStatus, *, subject: st
 
     Args:
         containers: as the pod's spec has them.
-        status: the pod's.
         subject: the pod, for what is lost.
         lost: is called with amounts that are none.
     """
@@ -124,11 +124,7 @@ _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
 def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
-    """Return what a pod asks for beyond amounts and required node labels; None for nothing.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Return what a pod asks for beyond amounts and required node labels; None for nothing."""
     spec = wire.spec
     if not (spec.affinity or spec.topology_spread_constraints) and not _ports_at_all(wire):
         return None
@@ -154,11 +150,7 @@ def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
 
 
 def required_nodes(affinity: Affinity | None, *, subject: str) -> tuple[tuple[Requirement, ...], ...]:
-    """Return the terms of which a node has to meet any; none where every node will do.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Return the terms of which a node has to meet any; none where every node will do."""
     nodes = affinity.node_affinity if affinity is not None else None
     if nodes is None or nodes.required is None:
         return ()
@@ -336,11 +328,7 @@ class Constraints(NamedTuple):
 
 
 def read_constraints(wire: PodObject) -> Constraints:
-    """Return a pod's constraints.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Return a pod's constraints."""
     subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
     return Constraints(required_nodes(wire.spec.affinity, subject=subject), pod_rules(wire, subject=subject))
 
@@ -350,14 +338,9 @@ def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one li
 
     An amount that is none makes the pod malformed, and it waits; where it runs already it counts as all else that it
     requests. One that is too large to be believed counts as the most that is.
-
-    Raises:
-        InvalidObject: it has no name.
     """
     metadata, spec, status = wire.metadata, wire.spec, wire.status
-    subject = subject_of("Pod", metadata.namespace, metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    subject = named_subject("Pod", wire)
     annotations = metadata.annotations or {}
     constraints, share = Constraints(), None
     malformed: list[InvalidObject] = []

@@ -3,18 +3,7 @@
 import json
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.kube.wire.groups import (
-    KaiPodGroup,
-    KaiSubGroup,
-    KaiTopologyConstraint,
-    KueueWorkloadObject,
-    NativeConstraints,
-    NativePodGroup,
-    NativePodGroupSpec,
-    NativePolicy,
-    SigsPodGroup,
-    WorkloadObject,
-)
+from kaicore.kube.wire import custom_resources
 from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, said_count
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.labels import (
@@ -35,13 +24,10 @@ _FOR_EVER = -1
 _PREEMPTABLE = {"true": True, "false": False}
 
 
-def normalize_kai_pod_group(wire: KaiPodGroup, lost: Lost = unheard) -> GroupSource:
+def normalize_kai_pod_group(wire: custom_resources.KaiPodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.run.ai` PodGroup.
 
     Its minimum is of pods or of sub-groups; with neither, all sub-groups must run, or one pod where there are none.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
     subject = _subject(KAI_POD_GROUP, wire)
@@ -87,7 +73,7 @@ def normalize_kai_pod_group(wire: KaiPodGroup, lost: Lost = unheard) -> GroupSou
     )
 
 
-def _kai_sub_group(wire: KaiSubGroup, *, inner: bool, subject: str, field: str) -> PodSet:
+def _kai_sub_group(wire: custom_resources.KaiSubGroup, *, inner: bool, subject: str, field: str) -> PodSet:
     if wire.min_member is not None and wire.min_sub_group is not None:
         raise InvalidObject(subject, f"{field}.minSubGroup", wire.min_sub_group, "excludes minMember")
     if wire.min_sub_group is not None and not inner:
@@ -101,27 +87,20 @@ def _kai_sub_group(wire: KaiSubGroup, *, inner: bool, subject: str, field: str) 
     )
 
 
-def normalize_sigs_pod_group(wire: SigsPodGroup, lost: Lost = unheard) -> GroupSource:
+def normalize_sigs_pod_group(wire: custom_resources.SigsPodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.sigs.k8s.io` PodGroup, with Koordinator's annotations.
 
     As in Koordinator, an annotation with no valid value counts as absent.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     return _sigs(wire, SIGS_POD_GROUP, lost)
 
 
-def normalize_x_pod_group(wire: SigsPodGroup, lost: Lost = unheard) -> GroupSource:
-    """Reduce a `scheduling.x-k8s.io` PodGroup: the same under the scheduler-plugins' newer name.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+def normalize_x_pod_group(wire: custom_resources.SigsPodGroup, lost: Lost = unheard) -> GroupSource:
+    """Reduce a `scheduling.x-k8s.io` PodGroup: the same under the scheduler-plugins' newer name."""
     return _sigs(wire, X_POD_GROUP, lost)
 
 
-def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
+def _sigs(wire: custom_resources.SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     subject = _subject(kind, wire)
     annotations = wire.metadata.annotations or {}
     least = count(wire.spec.min_member, 0, subject=subject, field="spec.minMember")
@@ -147,14 +126,11 @@ def _sigs(wire: SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
     )
 
 
-def normalize_native_pod_group(wire: NativePodGroup, lost: Lost = unheard) -> GroupSource:
+def normalize_native_pod_group(wire: custom_resources.NativePodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` PodGroup.
 
     Its minimum may change while it runs. That is for pods that are yet to be placed: as in Kubernetes, what runs is not
     ended because it is less than the minimum.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     return group_source(
         wire,
@@ -168,13 +144,10 @@ def normalize_native_pod_group(wire: NativePodGroup, lost: Lost = unheard) -> Gr
     )
 
 
-def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSource:
+def normalize_workload(wire: custom_resources.WorkloadObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.k8s.io` Workload: each of its pod groups, and each replica of one, is a group.
 
     From Kubernetes 1.36 on it has templates of PodGroups instead, which are objects of their own.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     subject = _subject(WORKLOAD, wire)
     templates: dict[str, GroupTemplate] = {}
@@ -193,7 +166,7 @@ def normalize_workload(wire: WorkloadObject, lost: Lost = unheard) -> GroupSourc
     return group_source(wire, WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER)
 
 
-def normalize_kueue_workload(wire: KueueWorkloadObject, lost: Lost = unheard) -> GroupSource:
+def normalize_kueue_workload(wire: custom_resources.KueueWorkloadObject, lost: Lost = unheard) -> GroupSource:
     """Reduce a `kueue.x-k8s.io` Workload to what it stands for and how long that may still run.
 
     Kueue counts from the admission, and takes off what ran before an eviction. Source: Kueue, KEP 3125.
@@ -203,14 +176,16 @@ def normalize_kueue_workload(wire: KueueWorkloadObject, lost: Lost = unheard) ->
     return group_source(wire, KUEUE_WORKLOAD, (GroupTemplate(),), lost=lost, active_deadline_s=left)
 
 
-def _native_root(spec: NativePodGroupSpec, *, subject: str, field: str) -> PodSet:
+def _native_root(spec: custom_resources.NativePodGroupSpec, *, subject: str, field: str) -> PodSet:
     return PodSet(
         min_pods=_min_count(spec.scheduling_policy, subject=subject, field=f"{field}.schedulingPolicy"),
         topology=_native_topology(spec.scheduling_constraints, field=f"{field}.schedulingConstraints.topology"),
     )
 
 
-def _native_topology(constraints: NativeConstraints | None, *, field: str) -> TopologyConstraint | None:
+def _native_topology(
+    constraints: custom_resources.NativeConstraints | None, *, field: str
+) -> TopologyConstraint | None:
     """Return the labels of nodes of which all pods must share a value (KEP-5732), None where there are none.
 
     Of a key and all others each is required; the API server lets one be given.
@@ -223,7 +198,7 @@ def _native_topology(constraints: NativeConstraints | None, *, field: str) -> To
     return TopologyConstraint(required=keys[0], required_also=tuple(keys[1:]), field=field)
 
 
-def _min_count(policy: NativePolicy, *, subject: str, field: str) -> int:
+def _min_count(policy: custom_resources.NativePolicy, *, subject: str, field: str) -> int:
     if policy.gang is None:
         return 0
     return count(policy.gang.min_count, 1, subject=subject, field=f"{field}.gang.minCount")
@@ -233,7 +208,7 @@ def _optional_count(value: int | None, *, subject: str, field: str) -> int | Non
     return None if value is None else count(value, 0, subject=subject, field=field)
 
 
-def _kai_topology(given: KaiTopologyConstraint | None, *, field: str) -> TopologyConstraint | None:
+def _kai_topology(given: custom_resources.KaiTopologyConstraint | None, *, field: str) -> TopologyConstraint | None:
     if given is None:
         return None
     constraint = TopologyConstraint(

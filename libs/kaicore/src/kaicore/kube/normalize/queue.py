@@ -9,18 +9,7 @@ from decimal import Decimal
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import amount
 from kaicore.kube.normalize.pod import normalize_toleration
-from kaicore.kube.wire.queues import (
-    ClusterQueueObject,
-    CohortObject,
-    FairSharing,
-    KaiQueue,
-    KaiQueueResource,
-    KueueResource,
-    KueueResourceGroup,
-    LocalQueueObject,
-    ProvisioningRequestObject,
-    ResourceFlavorObject,
-)
+from kaicore.kube.wire import custom_resources
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.provisioning import ProvisioningCondition, ProvisioningRequest
@@ -34,7 +23,7 @@ from kaicore.rules.model.queue import (
     QueueShare,
     ResourceFlavor,
 )
-from kaicore.rules.objects.wire import LabelSelector, int32, seconds, subject_of
+from kaicore.rules.objects.wire import LabelSelector, int32, seconds
 from kaicore.rules.queues.tree import GPU
 
 KAI_QUEUE = "Queue.scheduling.run.ai"
@@ -56,12 +45,8 @@ _ACTIVE = "Active"
 _LOWER_PRIORITY = "LowerPriority"
 
 
-def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
-    """Reduce a `scheduling.run.ai` Queue; what its resources leave out is nothing, as in KAI, and so is what is none.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -> Queue:
+    """Reduce a `scheduling.run.ai` Queue; what its resources leave out, or have as none, is nothing, as in KAI."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("Queue", wire)
     given = spec.resources
@@ -72,7 +57,7 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
         (GPU, given.gpu if given else None, 1),
     ):
         field = f"spec.resources.{name}"
-        own = resource or KaiQueueResource()
+        own = resource or custom_resources.KaiQueueResource()
         shares[name] = _kai_share(own, unit, subject=subject, field=field, lost=lost, parts=name == GPU)
     return Queue(
         name=metadata.name,
@@ -95,12 +80,8 @@ def normalize_kai_queue(wire: KaiQueue, lost: Lost = unheard) -> Queue:
     )
 
 
-def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Queue:
-    """Reduce a ClusterQueue: a leaf that may borrow from its cohort, or has just its own quotas without one.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Lost = unheard) -> Queue:
+    """Reduce a ClusterQueue: a leaf that may borrow from its cohort, or has just its own quotas without one."""
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("ClusterQueue", wire)
     cohort = spec.cohort_name or spec.cohort or ""
@@ -134,12 +115,8 @@ def normalize_cluster_queue(wire: ClusterQueueObject, lost: Lost = unheard) -> Q
     )
 
 
-def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
-    """Reduce a Cohort: its quotas come on top of those of its members.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) -> Queue:
+    """Reduce a Cohort: its quotas come on top of those of its members."""
     spec, metadata = wire.spec, wire.metadata
     parent = spec.parent_name or spec.parent or ""
     subject = named_subject("Cohort", wire)
@@ -160,7 +137,7 @@ def normalize_cohort(wire: CohortObject, lost: Lost = unheard) -> Queue:
     )
 
 
-def normalize_local_queue(wire: LocalQueueObject, _: Lost = unheard) -> Queue:
+def normalize_local_queue(wire: custom_resources.LocalQueueObject, _: Lost = unheard) -> Queue:
     """Reduce a LocalQueue to what it is: another name for its ClusterQueue.
 
     Raises:
@@ -182,12 +159,8 @@ def normalize_local_queue(wire: LocalQueueObject, _: Lost = unheard) -> Queue:
     )
 
 
-def normalize_resource_flavor(wire: ResourceFlavorObject, _: Lost = unheard) -> ResourceFlavor:
-    """Reduce a ResourceFlavor.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+def normalize_resource_flavor(wire: custom_resources.ResourceFlavorObject, _: Lost = unheard) -> ResourceFlavor:
+    """Reduce a ResourceFlavor."""
     named_subject("ResourceFlavor", wire)
     metadata, spec = wire.metadata, wire.spec
     return ResourceFlavor(
@@ -215,7 +188,9 @@ def _runtime(text: str | None, *, subject: str, field: str, lost: Lost) -> int |
     return time
 
 
-def _kai_share(given: KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost, parts: bool) -> QueueShare:
+def _kai_share(
+    given: custom_resources.KaiQueueResource, unit: int, *, subject: str, field: str, lost: Lost, parts: bool
+) -> QueueShare:
     weight = given.over_quota_weight or 0
     if not 0 <= weight <= _MOST_WEIGHT:
         lost(InvalidObject(subject, f"{field}.overQuotaWeight", weight, f"is no weight of 0 to {_MOST_WEIGHT}"))
@@ -252,8 +227,8 @@ def _kai_bound(value: float | None, unit: int, *, subject: str, field: str, lost
 
 
 def _quotas(
-    groups: Iterable[KueueResourceGroup],
-    sharing: FairSharing | None,
+    groups: Iterable[custom_resources.KueueResourceGroup],
+    sharing: custom_resources.FairSharing | None,
     *,
     subject: str,
     borrows: bool,
@@ -293,7 +268,7 @@ def _quotas(
 
 
 def _flavor_bounds(
-    resource: KueueResource, *, subject: str, field: str, lost: Lost
+    resource: custom_resources.KueueResource, *, subject: str, field: str, lost: Lost
 ) -> tuple[int, int | None, int | None]:
     def bound(value: str | float | None, name: str) -> int | None:
         if value is None:
@@ -348,16 +323,12 @@ MOST_MESSAGE = 1000
 _STATUSES = ("True", "False", "Unknown")
 
 
-def normalize_provisioning_request(wire: ProvisioningRequestObject, lost: Lost = unheard) -> ProvisioningRequest:
-    """Reduce a ProvisioningRequest; a condition that makes no sense is left out.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+def normalize_provisioning_request(
+    wire: custom_resources.ProvisioningRequestObject, lost: Lost = unheard
+) -> ProvisioningRequest:
+    """Reduce a ProvisioningRequest; a condition that makes no sense is left out."""
     metadata = wire.metadata
-    subject = subject_of("ProvisioningRequest", metadata.namespace, metadata.name)
-    if not metadata.name:
-        raise InvalidObject(subject, "metadata.name", metadata.name, "is empty")
+    subject = named_subject("ProvisioningRequest", wire)
     conditions: dict[str, ProvisioningCondition] = {}
     for index, condition in enumerate(wire.status.conditions or ()):
         field = f"status.conditions[{index}]"

@@ -124,11 +124,6 @@ class AskedResources:
     """The resources of one container, as it asks for them."""
 
     def __init__(self, amounts: Mapping[str, str | int], *, subject: str, field: str) -> None:
-        """Args:
-        amounts: quantities by resource.
-        subject: the pod, for errors.
-        field: where they are, for errors.
-        """
         self._amounts = amounts
         self._subject = subject
         self._field = field

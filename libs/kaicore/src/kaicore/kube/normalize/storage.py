@@ -39,11 +39,7 @@ ZONE_LABELS = (
 
 
 def normalize_claim(wire: ClaimObject, lost: Lost = unheard) -> PersistentVolumeClaim:
-    """Reduce a PersistentVolumeClaim to what scheduling needs.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a PersistentVolumeClaim to what scheduling needs."""
     metadata, spec = wire.metadata, wire.spec
     subject = named_subject("PersistentVolumeClaim", wire)
     annotations = metadata.annotations or {}
@@ -68,11 +64,7 @@ def normalize_claim(wire: ClaimObject, lost: Lost = unheard) -> PersistentVolume
 
 
 def normalize_volume(wire: VolumeObject, lost: Lost = unheard) -> PersistentVolume:
-    """Reduce a PersistentVolume to what scheduling needs.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a PersistentVolume to what scheduling needs."""
     metadata, spec = wire.metadata, wire.spec
     subject = named_subject("PersistentVolume", wire)
     required = spec.node_affinity.required if spec.node_affinity is not None else None
@@ -99,11 +91,7 @@ def normalize_volume(wire: VolumeObject, lost: Lost = unheard) -> PersistentVolu
 
 
 def normalize_storage_class(wire: StorageClassObject, _: Lost = unheard) -> StorageClass:
-    """Reduce a StorageClass to what scheduling needs.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a StorageClass to what scheduling needs."""
     metadata = wire.metadata
     named_subject("StorageClass", wire)
     return StorageClass(
@@ -123,11 +111,7 @@ def normalize_storage_class(wire: StorageClassObject, _: Lost = unheard) -> Stor
 
 
 def normalize_namespace(wire: NamespaceObject, lost: Lost = unheard) -> Namespace:
-    """Reduce a Namespace to its labels, and to what its pods tolerate.
-
-    Raises:
-        InvalidObject: it has no name.
-    """
+    """Reduce a Namespace to its labels, and to what its pods tolerate."""
     metadata = wire.metadata
     subject = named_subject("Namespace", wire)
     text, tolerations = (metadata.annotations or {}).get(DEFAULT_TOLERATIONS), list[PodToleration]()
@@ -142,11 +126,7 @@ def normalize_namespace(wire: NamespaceObject, lost: Lost = unheard) -> Namespac
 
 
 def normalize_budget(wire: BudgetObject, lost: Lost = unheard) -> PodDisruptionBudget:
-    """Reduce a PodDisruptionBudget to what evictions need.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a PodDisruptionBudget to what evictions need."""
     metadata, spec, status = wire.metadata, wire.spec, wire.status
     subject = named_subject("PodDisruptionBudget", wire)
     return PodDisruptionBudget(

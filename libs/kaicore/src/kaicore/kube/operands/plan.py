@@ -9,19 +9,23 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kaicore.errors import InvalidQuantity
-from kaicore.kube.operands.config_spec import ConfigSpec, is_ours, read_config
-from kaicore.kube.operands.names import (
+from kaicore.kube.operands.specs import (
     CONFIG_NAME,
     MANAGED_BY,
     OPERAND_KINDS,
     OPERATOR,
+    ConfigSpec,
     Key,
     Object,
+    ShardSpec,
     controller_uid,
+    enables_numa,
+    is_ours,
     key_of,
+    read_config,
+    read_shard,
     title_of,
 )
-from kaicore.kube.operands.shard_spec import ShardSpec, enables_numa, read_shard
 from kaicore.kube.operands.templates import exporter_operands, scheduler_operands
 from kaicore.rules.model.quantity import CPU, parse_amount
 

@@ -11,9 +11,18 @@ from typing import Any
 import msgspec
 import yaml
 
-from kaicore.kube.operands.config_spec import ConfigSpec
-from kaicore.kube.operands.names import DIGEST, MANAGED_BY, OPERAND_KINDS, OPERATOR, SHARD, Object, owner_reference
-from kaicore.kube.operands.shard_spec import ReplicaMode, ShardSpec
+from kaicore.kube.operands.specs import (
+    DIGEST,
+    MANAGED_BY,
+    OPERAND_KINDS,
+    OPERATOR,
+    SHARD,
+    ConfigSpec,
+    Object,
+    ReplicaMode,
+    ShardSpec,
+    owner_reference,
+)
 from kaicore.yaml_text import load_yaml_all
 
 _POD_OWNERS = ("DaemonSet", "Deployment", "StatefulSet")
@@ -32,8 +41,6 @@ def exporter_operands(
     """Return what the exporter consists of.
 
     Args:
-        owner: the Config.
-        spec: what it says.
         image: of containers for which the Config names none; empty for the template's.
     """
     exporter = spec.exporter
@@ -67,9 +74,6 @@ def scheduler_operands(
     """Return what the scheduler of a shard consists of.
 
     Args:
-        owner: the SchedulingShard.
-        shard: what it says.
-        spec: what the Config says.
         image: of containers for which the Config names none; empty for the template's.
     """
     templates = list(templates)

@@ -95,7 +95,6 @@ def check_fields(wire: dict[str, Any], type_name: str, *, subject: str) -> Field
 
     Args:
         type_name: such as `V1Pod`.
-        subject: the object, for errors.
     """
     check = _Check(subject)
     check.look(wire, type_name, ())

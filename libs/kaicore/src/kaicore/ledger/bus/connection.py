@@ -270,11 +270,7 @@ class Connection:
                 answer.exception()
 
     async def send(self, message: Outgoing, *, reply: str = "") -> None:
-        """Send a message; that it left says nothing of its arrival.
-
-        Raises:
-            BusUnavailable: not connected.
-        """
+        """Send a message; that it left says nothing of its arrival."""
         client, _ = self._current()
         with _translated():
             await _send(client, [message], reply=reply)
@@ -284,9 +280,6 @@ class Connection:
 
         Args:
             on_message: a coroutine function, called with one message after the other; must not raise.
-
-        Raises:
-            BusUnavailable: not connected.
         """
         client, lost = self._current()
         with _translated():

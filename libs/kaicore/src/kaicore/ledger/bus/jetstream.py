@@ -181,11 +181,7 @@ class PullSubscription:
 
     @classmethod
     async def open(cls, connection: Connection, *, stream: str, consumer: str) -> Self:
-        """Open an inbox to pull from a consumer.
-
-        Raises:
-            BusUnavailable: not connected.
-        """
+        """Open an inbox to pull from a consumer."""
         subscription = cls(connection, stream=stream, consumer=consumer)
         subscription._inbox = await connection.open_inbox(subscription._on_message)
         subscription._inbox.when_lost(lambda: subscription._end("the connection is lost"))

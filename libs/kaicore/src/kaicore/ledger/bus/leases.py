@@ -195,7 +195,6 @@ class Lease:
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
-        store: where leases are kept.
         owner: tells this process from all others, also from its own former runs.
         duration_s: how long it counts without being renewed; in whole milliseconds.
         about: what else is to be shown of the holder.
@@ -296,7 +295,6 @@ class Members:
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
-        store: where members announce themselves.
         role: what they share, such as `scheduler/default`.
         member: tells this process from all others, also from its own former runs; no `/`.
         ttl_s: how long a member counts as live without renewing its record.

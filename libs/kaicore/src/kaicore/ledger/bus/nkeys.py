@@ -60,7 +60,6 @@ class NatsClient(Client):
 
     def __init__(self, key: Nkey | None, *, tls: bool = False) -> None:
         """Args:
-        key: who we are.
         tls: whether servers must prove who they are.
         """
         super().__init__()

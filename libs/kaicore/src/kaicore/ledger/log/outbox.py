@@ -54,8 +54,6 @@ class Outbox:
         retry_s: float = 1.0,
     ) -> None:
         """Args:
-        log: to append to.
-        observer: is called with what happens.
         expect: stream versions that must hold for anything to be appended; the units name none of their own.
         batch: units per append at most.
         limit: units that may wait before `put` does, give or take one call's.

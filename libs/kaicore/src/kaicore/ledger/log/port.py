@@ -59,7 +59,10 @@ class Filter:
 
 
 class EventLog(Protocol):
-    """An append-only log of events, one gapless sequence per cluster."""
+    """An append-only log of events, one gapless sequence per cluster.
+
+    A method raises LogUnavailable where the log does not answer, and so does whatever asks it.
+    """
 
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None

@@ -57,7 +57,6 @@ def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> N
 
     Args:
         why: `digest`, `unreadable` or `ahead`.
-        error: what reading it raised.
     """
 
     DISCARDED.labels(snapshot.name, why).inc()
@@ -78,13 +77,9 @@ async def newest(
     """Return what the newest sound snapshot holds; None where there is none, and the log is to be read instead.
 
     Args:
-        log: where it is kept.
         schema: as this program writes it. One of another schema is read only where the log alone does not suffice.
         read: makes of a snapshot what it holds; may raise whatever comes of bytes that are no snapshot.
         upto: the position that it must not be beyond; by default the log's end.
-
-    Raises:
-        LogUnavailable: the log does not answer.
     """
     end = (await log.head(cluster)).position if upto is None else upto
     snapshot = await log.load_snapshot(cluster, name=name, schema=schema)
@@ -143,7 +138,6 @@ async def restored_hub(log: EventLog) -> HubState:
 
     Raises:
         EventsRetired: there is none, and the log's first events are gone.
-        LogUnavailable: the log does not answer.
     """
     state = await newest(log, HUB, name=_NAME, schema=_SCHEMA, read=_read)
     if state is None and (position := await log.retired(HUB)):

@@ -25,7 +25,7 @@ from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import (
     JOB,
@@ -44,8 +44,8 @@ from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.charges.early_release import LAG_US
+from kaicore.rules.state.indexes.past_runs import run_keys
 from kaicore.rules.state.indexes.repairs import why_not
-from kaicore.rules.state.indexes.run_times import run_keys
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, ready_amounts
 from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
@@ -200,7 +200,6 @@ class GroupTopologies:
         """Args:
         resolver: of the topologies as they are; not to change meanwhile.
         queues: likewise.
-        nodes: names, by row.
         """
         self._resolver = resolver
         self._queues = queues
@@ -239,7 +238,6 @@ def cycle_input(  # long: one line for each field of the input
 
     Args:
         state: not changed, and not to be changed while the input is used.
-        config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         cycle: the cycle's id; empty where nothing is recorded.
         share: of the groups that the cycle is for; None for all of them.
@@ -419,8 +417,6 @@ def next_due(
     runtime ends.
 
     Args:
-        state: after the last cycle.
-        config: the shard's settings.
         now: microseconds since the epoch; what is due by then is not waited for.
         due: see `CycleResult.due` of the last cycle.
         given_up: uids of pods that no longer have room kept.

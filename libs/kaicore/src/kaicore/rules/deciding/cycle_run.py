@@ -108,7 +108,6 @@ def run_on(
 
     Args:
         state: not changed.
-        config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         cycle: the cycle's id; empty where nothing is recorded.
         share: of the groups in this cycle; None for all of them.
@@ -212,7 +211,6 @@ def explained(
     """Ask something with the policies that can be asked; return the answer, and the names of the other policies.
 
     Args:
-        config: the shard's settings.
         policies: the code; a policy is left out of which it has none.
         ask: is given the settings with the policies that can be asked, and asked again without one that fails.
     """

@@ -69,7 +69,6 @@ class Proposal:
     """A cycle's result and the append that records it.
 
     Attributes:
-        cycle: the cycle's id.
         result: what was decided.
         units: the cycle itself first, then one for each of `result.batches`.
         expect: what the whole append is conditional on.
@@ -104,10 +103,8 @@ def decide(
 
     Args:
         state: folded up to the position that the cycle is then recorded to be decided on; not changed.
-        config: the shard's settings.
         shard: the shard's name, with that of a replica behind it where there are several.
         now: the cycle's clock, microseconds since the epoch.
-        actor: who appends.
         policies: see `run_on`.
         policies_left_out: see `run_on`; only in a replay.
 
@@ -306,9 +303,6 @@ def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: in
     """Return what a cycle reports; None when it is too soon, or nothing has changed.
 
     Args:
-        state: the cycle's input.
-        config: the shard's settings.
-        shard: the shard of the cycle.
         now: the cycle's clock, microseconds since the epoch.
     """
     registry = state.queue_registry
@@ -327,9 +321,6 @@ def waiting_reports(
     """Return what a cycle records of the pods that it leaves waiting.
 
     Args:
-        state: the cycle's input.
-        config: the shard's settings.
-        shard: the shard of the cycle.
         share: of the groups, those that the cycle was about.
         placed: uids of the pods that the cycle places.
     """

@@ -19,7 +19,6 @@ def classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[[
 
     Args:
         state: not to be changed while the function is used.
-        config: the shard's settings.
     """
     if not config.policies_place:
         return state.class_of

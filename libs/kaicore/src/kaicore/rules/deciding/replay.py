@@ -51,7 +51,6 @@ class Difference:
 
     Attributes:
         position: of the event that recorded the cycle or the decision.
-        cycle: the cycle's id.
         what: which of the cycle's properties, or which pod.
         recorded: what the log says.
         replayed: what came out this time.
@@ -153,19 +152,13 @@ class ShadowReplay:
         self._replayed: dict[int, ShadowDecided | None] = {}
 
     def enter(self, position: int, recorded: ShadowDecided) -> None:
-        """Have a recorded cycle run again.
-
-        Args:
-            position: of the record.
-            recorded: what it says.
-        """
+        """Have a recorded cycle run again."""
         self._due.setdefault(recorded.input_position, []).append((position, recorded))
 
     def run_due(self, state: CycleView, settings: Callable[[int, str, str], EngineConfig]) -> None:
         """Run the cycles that were decided on a state.
 
         Args:
-            state: as the replay has it.
             settings: returns the configuration of a cycle, by the position of its record, its id and the digest.
         """
         for position, recorded in self._due.pop(state.position, ()):
@@ -176,7 +169,6 @@ class ShadowReplay:
         """Compare a record with what came out this time, if its cycle was run again.
 
         Args:
-            event: the record.
             report: is called with the cycle and its differences.
         """
         recorded = decode_payload(event)

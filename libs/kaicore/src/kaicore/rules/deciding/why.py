@@ -27,7 +27,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import PODS, format_amount
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, DEFAULT_QUEUE
-from kaicore.rules.numa.held import impossible_holding, most_held
+from kaicore.rules.numa.explain import impossible_holding, most_held
 from kaicore.rules.state.indexes.repairs import why_not
 from kaicore.rules.state.pods.agreement import Agreement, MissCause, compare
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
@@ -312,7 +312,6 @@ def default_queue_text(state: QueuesView, labelled: str, namespace: str = "") ->
     """Say what the default queue that is no object is, and how work gets another one.
 
     Args:
-        state: of the cluster.
         labelled: the object with the label that names a queue.
         namespace: of the work; empty for any.
     """
@@ -437,7 +436,6 @@ class StateRemedies:
     def __init__(self, state: CycleView, config: EngineConfig, policies: PolicyBook = NO_POLICIES) -> None:
         """Args:
         state: not changed, and not to be changed while this is asked.
-        config: the shard's settings.
         policies: the code of policies; those of which it has none are not asked.
         """
         self.config = config

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from kaicore.rules.devices.holdings import Holdings, consumed_capacity, has_left
-from kaicore.rules.devices.pools import DeviceId, Pool, PooledDevice, PoolId
+from kaicore.rules.devices.pools import DeviceId, Holdings, Pool, PooledDevice, PoolId, consumed_capacity, has_left
 from kaicore.rules.devices.selectors import SelectorFailed
 from kaicore.rules.model.device import (
     ALL,
@@ -48,7 +47,6 @@ class ConstraintCheck:
 
         Args:
             request: its name, `request/alternative` where it is one of several.
-            parent: the name before the slash.
         """
         return not self._requests or request in self._requests or parent in self._requests
 
@@ -114,9 +112,6 @@ def allocate(
     """Return what claims get of a node's pools, or why they get nothing.
 
     Args:
-        claims: all of one pod.
-        pools: as the node sees them.
-        held: by other claims.
         node: its name, which claims of devices that are the node's own are tied to.
         zones: NUMA zones to which devices had better be close; none for no preference.
     """
@@ -166,7 +161,6 @@ class _Wish(NamedTuple):
         claim: number of its claim.
         number: its own in the claim.
         name: `request/alternative` where it has alternatives.
-        parent: the request's name.
     """
 
     claim: int

@@ -275,7 +275,6 @@ def matches(expression: str, data: dict[str, Any]) -> bool:
     """Tell whether a device meets an expression.
 
     Args:
-        expression: in CEL.
         data: see `device_data`.
 
     Raises:

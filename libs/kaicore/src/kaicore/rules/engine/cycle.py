@@ -11,9 +11,7 @@ from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.eviction import Consolidate, EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.actions.promise import PromiseStart
 from kaicore.rules.engine.actions.provision import Provision
-from kaicore.rules.engine.actions.repair import Repair
-from kaicore.rules.engine.actions.replace import Replace
-from kaicore.rules.engine.actions.stale_gang import StaleGang
+from kaicore.rules.engine.actions.upkeep import Repair, Replace, StaleGang
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
@@ -27,7 +25,7 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
     """Run the actions one after the other on one copy of the nodes.
 
     1. Restore the reservations for pods that earlier cycles nominated.
-    2. Replace: find places for the successors of pods on failed nodes (`kaicore.rules.engine.actions.replace`). Then
+    2. Replace: find places for the successors of pods on failed nodes (`kaicore.rules.engine.actions.upkeep`). Then
        work out anew what is promised to the group that came first and does not fit (`engine.session.promises`).
     3. Allocate: evaluate each class on all nodes when its first pod comes up, afterwards on the nodes changed since;
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A

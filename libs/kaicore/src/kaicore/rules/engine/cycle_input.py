@@ -19,7 +19,7 @@ from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.work.provisioning import StandingRequest
 from kaicore.rules.engine.work.workload import Kind, Member, Workload
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.group import Group

@@ -13,8 +13,7 @@ import msgspec
 from kaicore.errors import CorruptLog, UnknownEvent
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event, NewEvent
-from kaicore.rules.events.payloads import Payload
-from kaicore.rules.events.payloads.base import payload_types
+from kaicore.rules.events.payloads import Payload, payload_types
 
 Document = dict[str, Any]
 Upcaster = Callable[[Document], Document]
@@ -98,7 +97,6 @@ def unhashed_event(new: NewEvent, *, cluster: str, position: int, version: int, 
 
     Args:
         position: its place among the cluster's events.
-        version: its place in its stream.
         recorded_at: microseconds since the epoch.
     """
     name = type(new.payload).__name__

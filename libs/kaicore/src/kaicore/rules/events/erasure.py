@@ -49,7 +49,6 @@ def pseudonym(uid: str, *, before: str = "", after: str = "") -> str:
     """Return what a pod is called once its name is erased; it stands between its neighbours, as the name did.
 
     Args:
-        uid: the pod's.
         before: the name right before its own in order, empty for none.
         after: the name right after it, empty for none.
     """

@@ -51,7 +51,6 @@ def quarantine_text(events: Sequence[QuarantinedEvent], *, cluster: str = "") ->
     """Return what is wrong with quarantined events, and what to do; empty where there are none.
 
     Args:
-        events: by position.
         cluster: of the log, where the command needs it.
     """
     if not events:

@@ -85,7 +85,6 @@ def segments(
 
     Args:
         annotations: of the pod template; they count before those of the owner.
-        owner: the annotations of the owner.
         pods: how many pods there are in all; 0 where it is not known.
         where: the metadata of the pod template, for people.
         size: of a segment, where the object itself says it; 0 if it does not.

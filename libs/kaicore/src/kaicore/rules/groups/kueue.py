@@ -227,7 +227,6 @@ def kueue_rank(annotations: Mapping[str, str], source: RankSource | None) -> Ran
     """Return where pods tell their rank, with the number of the first one as Kueue has it; what is none counts as 0.
 
     Args:
-        annotations: of the pod template.
         source: where they tell it by themselves; None where they do not.
     """
     offset = _count(annotations.get(INDEX_OFFSET, ""))

@@ -59,7 +59,6 @@ class Membership(NamedTuple):
     """A pod's group and pod set.
 
     Attributes:
-        group: key of its group.
         pod_set: name of the set in it that it counts for.
         source: key of the source that the group is made of; empty where pods alone make it.
         template: name of the source's template.

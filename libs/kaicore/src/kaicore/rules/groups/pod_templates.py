@@ -74,7 +74,6 @@ class PodSetTemplate(NamedTuple):
     """The pod template of a set.
 
     Attributes:
-        annotations: of its metadata.
         where: the path of its metadata in the object, for people.
         pods: how many pods the set has in all; 0 where it is not known.
         slice_size: of slices of which no size is said; 0 for none.

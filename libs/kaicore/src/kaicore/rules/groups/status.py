@@ -35,7 +35,6 @@ class PodState(NamedTuple):
 
     Attributes:
         pod_set: which it counts for.
-        phase: as Kubernetes has it.
         placed: whether it has a node, or one was decided for it.
     """
 
@@ -166,7 +165,6 @@ def status_document(
         group: the group, made from a PodGroup of any dialect.
         since: when it last came to have, or not to have, what it asks for, as Kubernetes writes times.
         explanations: KAI's `UnschedulableExplanation`s, the first of which is the condition's own reason.
-        disruption: of a native PodGroup.
     """
     least = min_pods(group.sets)
     counts = {"running": pods.running, "succeeded": pods.succeeded, "failed": pods.failed}

@@ -70,7 +70,6 @@ def make_group(
     """Return a group.
 
     Args:
-        member: where its pods belong.
         source: what it is made of; None where pods alone make it.
         oldest: the first of its pods by age and name; None without any, which only a source can be.
         priority_of: the value of a priority class, None where there is none of that name.

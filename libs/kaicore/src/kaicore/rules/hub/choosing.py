@@ -59,9 +59,7 @@ def scored(offers: Sequence[Offer], costs: Mapping[str, int], weights: Mapping[s
     """Return offers with how cheap they are, and with their sums, in order of their clusters' names.
 
     Args:
-        offers: their other parts are set.
         costs: by cluster; 0 is as cheap as the cheapest.
-        weights: by part.
     """
     cheapest = min((costs[offer.cluster] for offer in offers if costs.get(offer.cluster)), default=0)
     done = []
@@ -91,10 +89,8 @@ def over_bound(
 
     Args:
         queue_path: its queue and those above it.
-        bounds: by queue.
         held: by queue, what its work holds in all clusters together, and what was given and has not arrived yet; GPUs
             in thousandths.
-        demand: what the dispatch asks for.
         memory: of the smallest GPU of all clusters, in MiB; 0 where none is known.
     """
     wanted = in_thousandths(demand, memory)

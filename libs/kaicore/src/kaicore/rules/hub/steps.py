@@ -48,9 +48,7 @@ def dispatch_unit(
     """Return a unit with the next event of a dispatch, conditional on the last one.
 
     Args:
-        actor: who appends it.
         now: the actor's clock, microseconds since the epoch.
-        expect: further streams' versions.
     """
     stream = dispatch_stream(entry.name)
     event = NewEvent(
@@ -74,11 +72,9 @@ def take_back(state: HubState, watch: LeaseWatch, *, now: int, clock: int, actor
     removes the cluster and vouches that nothing runs there.
 
     Args:
-        state: the hub's.
         watch: of the leases, by the hub's clock that is never set.
         now: of that clock, microseconds.
         clock: microseconds since the epoch.
-        actor: who appends it.
     """
     units = []
     for entry in state.dispatches.values():
@@ -122,10 +118,7 @@ def give(  # long: one argument for each thing that a giving depends on
     """Return what gives a waiting dispatch to the best cluster, or says why it waits; None where that was said before.
 
     Args:
-        offers: of the clusters, scored.
-        config: how the hub decides.
         clock: microseconds since the epoch.
-        actor: who appends it.
         held_back: why no cluster may be given it; empty where one may.
         bounded: versions of the streams of the queues with bounds over all clusters that count it. The giving
             moves them: if two hubs use the last quota at once, the log accepts one.
@@ -185,8 +178,6 @@ def unfit_by_itself(state: HubState, entry: DispatchEntry, cluster: str, *, lost
     """Return why a cluster cannot be given a dispatch whatever room it has; empty where it can.
 
     Args:
-        state: the hub's.
-        cluster: one that is registered.
         lost: whether its lease is over.
     """
     there = state.clusters[cluster]

@@ -57,7 +57,6 @@ class Liveness:
         """Take what was read.
 
         Args:
-            sightings: of any members.
             now: the observer's monotonic clock **after** reading, seconds; so no record counts for less than its time.
         """
         for member, revision, duration_s in sightings:

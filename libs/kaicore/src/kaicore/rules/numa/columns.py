@@ -310,7 +310,6 @@ class ZoneColumns(ZoneArrays):
         """Return a key that is equal for two rows, or two moments, exactly when any pod fares the same there.
 
         Args:
-            row: the node.
             published: whether it matters what the exporter sees free; on a node with unknown placements it always does.
         """
         unknown = bool(self.unknown[row])
@@ -566,8 +565,6 @@ class ZoneColumns(ZoneArrays):
         """Return what is free on a row's zones; shape (zones, resources).
 
         Args:
-            row: the node.
-            zones: how many of its zones.
             reconstruct: allocatable - known placements; what the exporter published, less what was decided since,
                 otherwise. Where placements are unknown, whichever is less: the exporter sees pods that no record tells
                 of, and the records are there before the exporter.

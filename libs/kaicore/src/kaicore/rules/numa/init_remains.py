@@ -126,9 +126,6 @@ def _seen(table: MaskTable, observed: Placement, zone_names: tuple[str, ...], *,
     """Return what is known of the containers that were observed.
 
     Args:
-        table: masks of the node's zones.
-        observed: what they hold.
-        zone_names: the node's.
         bound: whether CPUs and devices come from within the affinity mask.
     """
     index = {name: number for number, name in enumerate(zone_names)}

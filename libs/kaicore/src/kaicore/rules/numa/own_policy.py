@@ -115,9 +115,6 @@ class PodNumaPolicy(msgspec.Struct, frozen=True):
 def pod_numa_policy(pod: Pod, aligned: AlignedRequest) -> PodNumaPolicy | None:
     """Return the policy that a pod's annotations ask for, None when they ask for none.
 
-    Args:
-        aligned: what kubelets align of it.
-
     Raises:
         InvalidObject: the annotations ask for something that there is not.
     """
@@ -188,8 +185,6 @@ def shared_devices(share: GpuShare | None, own: PodNumaPolicy | None, aligned: A
     """Return the shared GPUs that a pod's own policy is about; None where it is about none.
 
     Args:
-        share: the pod's parts of GPUs.
-        own: the pod's own policy.
         aligned: what kubelets align of the pod.
     """
     if share is None or own is None or not own.concerns(GPU):
@@ -272,8 +267,6 @@ def _with_shared(units: Iterable[_Unit], shared: SharedDevices, mask: int) -> It
 
     Args:
         units: by container, or one of the whole pod.
-        shared: the GPUs.
-        mask: of their zones.
     """
     there = False
     for name, amounts, held in units:
@@ -304,10 +297,7 @@ def missed(
     containers of a pod apart where each is aligned by itself.
 
     Args:
-        columns: the zones of all nodes.
-        row: the node's row.
         zone_names: its zones, in order of NUMA id.
-        observed: what it holds.
         shared: the GPUs that it shares, as far as the policy is about them.
         reservations: what was observed of the pods that hold these.
     """

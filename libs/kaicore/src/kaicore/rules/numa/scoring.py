@@ -65,9 +65,7 @@ def score(
     """Score a node that admits a pod: 0 to 100, `UNKNOWN` where nothing of the pod is bound to zones.
 
     Args:
-        row: the node's row.
         spans: the zones that its kubelet may give the pod's containers, as masks (`kaicore.rules.numa.own_policy`).
-        scoring: the strategy.
         reconstruct: see `ZoneColumns.free`.
         most_zones: of any node; 0 to look at all nodes.
     """
@@ -101,8 +99,6 @@ def span_score(distances: tuple[tuple[int, ...], ...], spans: tuple[int, ...], *
 
     Args:
         distances: between the node's zones, empty where they are not known.
-        spans: of each container, the set.
-        zones: of the node.
         most: zones that a node has at most.
     """
     whole, step = reduce(or_, spans), 100 // most

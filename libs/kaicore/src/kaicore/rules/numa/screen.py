@@ -4,6 +4,13 @@ A node that `may_admit` rules out is never admissible. It is exact for a pod wit
 on a node without memory groups over its zones: such a node is admitted if it is not ruled out
 (tests/property/test_screen.py). Only `single-numa-node` and `restricted` rule out anything here; the other policies
 refuse rarely.
+
+KAI-Scheduler's counting rule, kept as a named evaluator (`counting`) to measure the exact one against.
+
+Source: KAI-Scheduler before v0.17, `docs/developer/designs/numa-topology/README.md`. Guaranteed pods only,
+`single-numa-node` and `restricted` only. Of every resource that the zones report, the width is the fewest zones with
+sufficient allocatable amounts, and a mask is feasible when its free amounts suffice. One common mask of that width must
+serve all. Container scope is greedy, init containers are checked but not accumulated. Known gaps: decision 0004.
 """
 
 from collections.abc import Iterator
@@ -11,11 +18,16 @@ from collections.abc import Iterator
 import numpy as np
 
 from kaicore.rules.model.node import TopologyPolicy
+from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
 from kaicore.rules.numa.columns import Flags, Ints, ZoneColumns
-from kaicore.rules.numa.kubelet.masks import MaskTable, mask_table
+from kaicore.rules.numa.kubelet.evaluators import Hints
+from kaicore.rules.numa.kubelet.masks import MaskTable, lowest_place, mask_table, zones_of
+from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock
 from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
+from kaicore.rules.numa.kubelet.verdict import TOPOLOGY_AFFINITY, Admitted, Holding, Rejected
+from kaicore.rules.numa.kubelet.zones import NodeZones
 
 #: How many masks of a width are tried on all rows before the rest is tried on those that are left.
 _FIRST_MASKS = 8
@@ -28,7 +40,6 @@ def may_admit(columns: ZoneColumns, rows: Ints, request: AlignedRequest, *, reco
     """Tell for each row whether its kubelet may admit a pod; shape (rows,).
 
     Args:
-        columns: the zones of all nodes.
         rows: which nodes to ask, ascending.
         reconstruct: see `ZoneColumns.free`.
     """
@@ -285,3 +296,57 @@ def _sums(figures: Ints | Flags, masks: _Masks) -> Ints:
         for zone in others:
             total[place] += columns[zone]
     return total.T
+
+
+def admit_by_counting(node: NodeZones, request: AlignedRequest) -> Admitted | Rejected:
+    """Tell what the counting rule makes of a pod.
+
+    Args:
+        node: its zones; used up.
+        request: a `counted_request`.
+    """
+    settings, table = node.settings, node.table
+    if settings.policy not in (TopologyPolicy.SINGLE_NUMA_NODE, TopologyPolicy.RESTRICTED):
+        return Admitted((), {})
+    containers = request.containers
+    if settings.pod_scope:
+        containers = (AlignedContainer("", ContainerKind.APP, request.pod),)
+    free = {**node.free, **node.memory.free}
+    total = {**node.capacity, **node.memory.allocatable}
+    reported = [name for name in total if any(total[name])]
+    holdings = []
+    for container in containers:
+        hints = []
+        for resource, need in container.amounts:
+            if resource in reported and resource in free:
+                width = table.first_width(table.reaching(total[resource], need))
+                feasible = table.reaching(free[resource], need)
+                hints.append(Hints(resource, feasible, feasible & table.of_width[width], width))
+        common = (1 << len(table)) - 1 if settings.policy is TopologyPolicy.RESTRICTED else table.of_width[1]
+        for hint in hints:
+            common &= hint.preferred
+        if hints and not common:
+            message = "no common mask of the smallest width"
+            return Rejected(TOPOLOGY_AFFINITY, message, container, tuple(hints), node, {})
+        if not hints or container.kind is ContainerKind.INIT:
+            continue
+        holding = Holding(container, table.masks[lowest_place(common)])
+        needs = dict(container.amounts)
+        for hint in hints:
+            _charge(holding, hint.resource, needs[hint.resource], free[hint.resource])
+        holdings.append(holding)
+    return Admitted(tuple(holdings), {})
+
+
+def _charge(holding: Holding, resource: str, need: int, free: list[int]) -> None:
+    """Split an amount over the mask, greedily and ascending."""
+    taken = [0] * len(free)
+    for zone in zones_of(holding.mask):
+        taken[zone] = max(min(need, free[zone]), 0)
+        free[zone] -= taken[zone]
+        need -= taken[zone]
+    if is_memory(resource):
+        drawn = tuple((zone, amount) for zone, amount in enumerate(taken) if amount)
+        holding.blocks.append(MemoryBlock(resource, holding.mask, sum(taken), drawn=drawn))
+    else:
+        holding.amounts[resource] = taken

@@ -17,7 +17,6 @@ def marked(manifest: Manifest, annotation: str, value: str, *, scheduler_name: s
     """Return a copy with an annotation on the object, and on every template of pods in it.
 
     Args:
-        annotation: the annotation's name.
         scheduler_name: of pods that name no scheduler: another one would bind them without asking the hub.
     """
     copied = deepcopy(manifest)

@@ -36,9 +36,6 @@ def made_object(
     """Return an object of an owner, without its spec.
 
     Args:
-        owner: becomes its controller.
-        api_version: its own.
-        kind: its own.
         generate_name: what its name was generated from, if it was.
         metadata: labels and annotations to begin with.
 
@@ -74,13 +71,9 @@ def pod_from(
     """Return the pod that a controller makes of a template.
 
     Args:
-        owner: becomes its controller.
         template: `metadata` and `spec`.
         name: the pod's name; without one it is made of `generate_name`.
-        generate_name: beginning of a generated name.
         key: tells pods of one `generate_name` apart.
-        labels: beside those of the template.
-        annotations: beside those of the template.
 
     Raises:
         InvalidObject: the template has no spec, or metadata that is none.

@@ -88,8 +88,6 @@ class Fields:
 
     def __init__(self, subject: str, value: Object, path: str = "") -> None:
         """Args:
-        subject: the object, for errors.
-        value: the mapping.
         path: of the mapping in the object.
         """
         self.value = value

@@ -221,7 +221,6 @@ class CycleQueues:
 
     Attributes:
         accounts: of the queues; charged and put back here.
-        config: the shard's settings.
         places: of queues, by number, that policies give them; none where no policy orders queues.
     """
 

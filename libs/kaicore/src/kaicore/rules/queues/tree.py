@@ -175,7 +175,6 @@ class QueueTree:
         """Return what work asks for that requests `amounts` in all.
 
         Args:
-            amounts: by resource.
             number: the queue that counts it; -1 for all that any queue counts.
         """
         by_name = counted(amounts)
@@ -222,7 +221,6 @@ class QueueTree:
 
         Args:
             name: of a queue; empty for work that names none.
-            namespace: the work's.
             admitted: it has the mark of an admission by Kueue, which has then asked all that is asked here.
         """
         named = self._lookup(name, namespace)

@@ -129,12 +129,9 @@ class UsageReader(Generic[NameT]):
         """Return what each used, as a part of what the cluster had to give, in `USAGE_SCALE`.
 
         Args:
-            histories: by whatever they are of.
-            config: how to weigh.
             totals: what the cluster has to give now, by resource; taken for what it had all along.
             since_us: when the log begins, microseconds since the epoch.
             recorded_us: when its last event was recorded; nothing of before then will change.
-            now_us: the cycle's clock.
         """
         hour = now_us // HOUR_US
         first = _first_hour(config, hour)

@@ -19,7 +19,6 @@ class AccuracyChange:
     """A change of the tally by one event.
 
     Attributes:
-        uid: of the pod.
         node: for which the decision was made.
         decided_at: the decision's clock, microseconds since the epoch.
         predicted: 1 for a new prediction, else 0.

@@ -40,7 +40,7 @@ from kaicore.rules.state.pods.transitions import Release, change
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
 from kaicore.rules.state.registries.policy_inputs import PolicyInputs
 from kaicore.rules.state.registries.provisioning_registry import PROVISIONING_EVENTS, ProvisioningRegistry
-from kaicore.rules.state.registries.queue_registry import queue_accounts
+from kaicore.rules.state.registries.queue_registry import QueueFact, queue_accounts
 from kaicore.rules.state.shared_gpus import GpuGroup
 from kaicore.rules.topology.book import TopologyBook, TopologyFact
 from kaicore.rules.topology.resolve import Resolver
@@ -443,20 +443,8 @@ class ClusterState(PodIndexes):
         if self.priority_classes.pop(payload.name, None) is not None:
             self.group_table.priority_class(payload.name, None)
 
-    def _queue_observed(self, payload: payloads.QueueObserved) -> None:
-        self.queue_registry.queue_seen(payload.queue)
-        self.revision += 1
-
-    def _queue_deleted(self, payload: payloads.QueueDeleted) -> None:
-        self.queue_registry.queue_gone(payload.name, payload.uid)
-        self.revision += 1
-
-    def _flavor_observed(self, payload: payloads.FlavorObserved) -> None:
-        self.queue_registry.flavor_seen(payload.flavor)
-        self.revision += 1
-
-    def _flavor_deleted(self, payload: payloads.FlavorDeleted) -> None:
-        self.queue_registry.flavor_gone(payload.name, payload.uid)
+    def _queue_changed(self, payload: QueueFact) -> None:
+        self.queue_registry.take(payload)
         self.revision += 1
 
     def _queues_reported(self, payload: payloads.QueuesReported) -> None:
@@ -515,10 +503,7 @@ class ClusterState(PodIndexes):
         payloads.PriorityClassDeleted: _priority_class_deleted,
         payloads.GroupSourceObserved: _group_source_observed,
         payloads.GroupSourceDeleted: _group_source_deleted,
-        payloads.QueueObserved: _queue_observed,
-        payloads.QueueDeleted: _queue_deleted,
-        payloads.FlavorObserved: _flavor_observed,
-        payloads.FlavorDeleted: _flavor_deleted,
+        **dict.fromkeys(get_args(QueueFact), _queue_changed),
         payloads.QueuesReported: _queues_reported,
         payloads.WatcherStarted: _only_counted,
         **dict.fromkeys(FACTS, _constraint_changed),

@@ -1,13 +1,10 @@
 """Counts over a whole log: decisions and their outcomes, for reports and metrics."""
 
-from collections.abc import Callable
-from typing import Any
-
 import msgspec
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import GroupPending, Payload
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
@@ -62,37 +59,14 @@ class Counters(msgspec.Struct):
 
     def count(self, payload: Payload) -> None:
         """Count an event that counts whatever the state is."""
-        count = _COUNTS.get(type(payload))
-        if count is not None:
-            count(self, payload)
-
-    def _count_placed(self, payload: payloads.PodPlaced) -> None:
-        self.placed += 1
-        self.reselections += payload.rejected_here_before > 0
-
-    def _count_bound(self, payload: payloads.PodBound) -> None:
-        self.bound += 1
-
-    def _count_bind_failure(self, payload: payloads.BindFailed) -> None:
-        add(self.bind_failures, payload.reason)
-
-    def _count_rejection(self, payload: payloads.PodRejected) -> None:
-        add(self.rejections, payload.reason)
-
-    def _count_decided_eviction(self, payload: payloads.EvictionDecided) -> None:
-        add(self.evictions_decided, payload.reason)
-
-    def _count_repair(self, payload: payloads.RepairRequested) -> None:
-        add(self.evictions_decided, "Repaired")
-
-    def _count_eviction(self, payload: payloads.PodEvicted) -> None:
-        self.evictions += 1
-
-    def _count_eviction_failure(self, payload: payloads.EvictionFailed) -> None:
-        add(self.eviction_failures, payload.reason)
-
-    def _count_cycle(self, payload: payloads.CycleCompleted) -> None:
-        self.cycles += 1
+        kind = type(payload)
+        if kind in _COUNTED:
+            name = _COUNTED[kind]
+            setattr(self, name, getattr(self, name) + 1)
+        elif kind in _BY_REASON:
+            add(getattr(self, _BY_REASON[kind]), getattr(payload, "reason", "Repaired"))
+        if isinstance(payload, payloads.PodPlaced):
+            self.reselections += payload.rejected_here_before > 0
 
     def count_report(self, before: PodEntry, after: PodEntry, node: str) -> None:
         """Count an observation of a pod on a node, by what it changed in the pod's entry."""
@@ -111,7 +85,6 @@ class Counters(msgspec.Struct):
         Args:
             before: what was promised to the group; None for nothing.
             group: what a cycle records of it.
-            now: of the cycle.
         """
         promised = next((one for one in group.reasons if isinstance(one, RoomPromised)), None)
         given_up = next((one for one in group.reasons if isinstance(one, PromiseGivenUp)), None)
@@ -161,14 +134,17 @@ def add(counts: dict[str, int], key: str, by: int = 1) -> None:
         del counts[key]
 
 
-_COUNTS: dict[type[Payload], Callable[[Counters, Any], None]] = {
-    payloads.PodPlaced: Counters._count_placed,  # noqa: SLF001 - of this module
-    payloads.PodBound: Counters._count_bound,  # noqa: SLF001
-    payloads.BindFailed: Counters._count_bind_failure,  # noqa: SLF001
-    payloads.PodRejected: Counters._count_rejection,  # noqa: SLF001
-    payloads.EvictionDecided: Counters._count_decided_eviction,  # noqa: SLF001
-    payloads.RepairRequested: Counters._count_repair,  # noqa: SLF001
-    payloads.PodEvicted: Counters._count_eviction,  # noqa: SLF001
-    payloads.EvictionFailed: Counters._count_eviction_failure,  # noqa: SLF001
-    payloads.CycleCompleted: Counters._count_cycle,  # noqa: SLF001
+_COUNTED: dict[type[Payload], str] = {
+    payloads.PodPlaced: "placed",
+    payloads.PodBound: "bound",
+    payloads.PodEvicted: "evictions",
+    payloads.CycleCompleted: "cycles",
+}
+
+_BY_REASON: dict[type[Payload], str] = {
+    payloads.BindFailed: "bind_failures",
+    payloads.PodRejected: "rejections",
+    payloads.EvictionDecided: "evictions_decided",
+    payloads.RepairRequested: "evictions_decided",
+    payloads.EvictionFailed: "eviction_failures",
 }

@@ -38,7 +38,6 @@ class RestorePoint:
 
     def __init__(self, state: ClusterState, group: str) -> None:
         """Args:
-        state: as it is now.
         group: key of the group that the facts may be about, with those that it starts together with.
         """
         index, known = state.workload_index, state.groups.get(group)
@@ -193,7 +192,6 @@ class CopiedState:
     """A copy of a state.
 
     Attributes:
-        state: the copy.
         now: recorded time of what is folded to it, microseconds since the epoch.
     """
 

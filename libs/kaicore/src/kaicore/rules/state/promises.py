@@ -52,7 +52,6 @@ class OverCommit:
     Attributes:
         position: of the event that brought it.
         pod: the pod that was placed, `namespace/name`; empty where none was.
-        node: where.
         zone: which of its zones; empty for the node as a whole.
         used: what all pods hold together, in the resource's unit.
         allocatable: what there is for pods.

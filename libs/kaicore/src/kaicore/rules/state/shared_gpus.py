@@ -78,7 +78,6 @@ class SharedGpus:
     def __init__(self, columns: NodeColumns, pods: Mapping[str, PodEntry], charges: NodeCharges) -> None:
         """Args:
         columns: of the state; their opened GPUs are written by this class only.
-        pods: of the state, by uid.
         charges: of the state, for reservation pods that end.
         """
         self.groups: dict[str, GpuGroup] = {}

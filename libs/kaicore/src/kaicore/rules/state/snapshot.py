@@ -22,12 +22,10 @@ from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
-from kaicore.rules.state.indexes.gpu_use import GpuUse, GpuUseRecord
-from kaicore.rules.state.indexes.recent_work import RecentWork, SeenWork
+from kaicore.rules.state.indexes.past_runs import GpuUse, GpuUseRecord, RecentWork, RunsOfKind, RunTimes, SeenWork
 from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecord
 from kaicore.rules.state.indexes.rejections import Rejection
 from kaicore.rules.state.indexes.repairs import RepairRecord
-from kaicore.rules.state.indexes.run_times import RunsOfKind, RunTimes
 from kaicore.rules.state.indexes.workload_index import WorkloadRecord
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness

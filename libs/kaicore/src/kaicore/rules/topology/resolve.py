@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.events.reasons.topology import (
+from kaicore.rules.events.reasons.group import (
     TopologyAmbiguous,
     TopologyConstraintInvalid,
     TopologyInvalid,
     TopologyLevelNotFound,
     TopologyNotFound,
 )
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import HOSTNAME, HYPER_NODE, KUEUE_TOPOLOGY, LABEL, TopologyLevel
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
@@ -52,7 +52,6 @@ def resolve(
     """Look up what the sets of a group name.
 
     Args:
-        sets: the group's.
         topologies: those that there are; the answer holds as long as its `revision`.
         group: `<kind> <namespace>/<name>`, for reasons.
         of_flavors: names of Kueue's topologies that the flavors of the group's queue name, in the queue's order.

@@ -147,8 +147,6 @@ class AccessRules:
     def __init__(self, keys: list[KeyEntry], issuers: list[IssuerEntry], *, source: str) -> None:
         """Args:
         keys: in any order.
-        issuers: of tokens.
-        source: the file, for errors.
 
         Raises:
             InvalidObject: a scope is none, or two keys have one name, or two issuers.

@@ -74,9 +74,7 @@ class HttpAccess:
         """Args:
         anonymous: who may ask without proving who he is.
         file: keys and scopes; None where there are none.
-        sessions: of browsers.
         per_s: requests that one caller may make in a second.
-        burst: and at once.
         clock: seconds, of a clock that does not jump; by default the event loop's.
         """
         self.sessions = sessions or Sessions()
@@ -129,7 +127,6 @@ class HttpAccess:
 
         Args:
             token: a key, an identity provider's token or, where `login` is true, a login token.
-            address: of the client.
             login: whether a login token counts.
 
         Raises:

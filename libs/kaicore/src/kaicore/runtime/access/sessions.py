@@ -67,7 +67,6 @@ class EndedTokens:
         """End a token; return whether it had not ended yet. Of several processes only one is answered so.
 
         Args:
-            token: its id.
             until: when it would end by itself, seconds since the epoch.
         """
         now, fresh = time.time(), token not in self._until

@@ -215,7 +215,6 @@ def run_agent(
     """Run `body` until it returns or the process is asked to stop; return the exit code, as `Service.run` does.
 
     Args:
-        name: the agent's name, in logs.
         settings_class: read from flags and environment before anything starts.
         conditions: what must be met before `/readyz` says so.
         argv: arguments without the program's name; by default the process's.

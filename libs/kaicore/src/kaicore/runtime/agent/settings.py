@@ -65,7 +65,6 @@ def read_agent_settings(
     """Read settings from flags and the environment; flags win.
 
     Args:
-        cls: the agent's settings.
         argv: arguments without the program's name; by default the process's.
         environment: the process's, if not given.
 

@@ -98,7 +98,6 @@ class EmbeddedNats(EmbeddedServer):
         """Args:
         directory: of the server's data, key and log; made when missing.
         port: to listen on; by default a free one, kept when the same object starts its server again.
-        inherit: descriptors that the server gets.
         """
         super().__init__(directory, port=port, inherit=inherit)
         self._seed_file = self._directory / "nkey"

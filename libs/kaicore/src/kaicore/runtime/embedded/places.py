@@ -101,11 +101,9 @@ def reachable_programs(root: Path, *, program: str, parts: tuple[str, ...], name
     """Return `root`, or a copy of its `parts` that `user` can reach.
 
     Args:
-        root: directory with the programs.
         program: one of them, relative to `root`; all of `parts` is taken to be installed with the same modes.
         parts: directories below `root` that belong together, such as programs and the libraries that they load.
         name: of the copy; it must change with the contents.
-        user: who is to run them.
 
     Raises:
         ConfigurationError: a directory of that name exists and is not root's alone.

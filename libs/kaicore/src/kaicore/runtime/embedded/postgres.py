@@ -109,7 +109,6 @@ class EmbeddedPostgres(EmbeddedServer):
         """Args:
         directory: of the server's data, password and log; made when missing.
         port: to listen on; by default a free one, kept when the same object starts its server again.
-        inherit: descriptors that the server gets.
         durable: False lets a crash of the machine lose data, for speed in tests.
         """
         super().__init__(directory, port=port, inherit=inherit)

@@ -127,9 +127,6 @@ class HttpServer:
         """Begin to listen, so that connections wait until `run`.
 
         Args:
-            app: the application.
-            host: address to listen on.
-            port: port, 0 for any.
             fd: descriptor of a socket that listens already, instead of these two.
             cert_file: certificate and what it is signed with, for HTTPS; None for HTTP.
             key_file: the certificate's key; None if it is in the same file.

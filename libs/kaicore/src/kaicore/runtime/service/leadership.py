@@ -65,8 +65,6 @@ class Leadership:
         refused: tuple[type[KaiError], ...] = (),
     ) -> None:
         """Args:
-        lease: which the leader holds.
-        duration_s: of the lease.
         notify: is called with whether this instance leads, at first and whenever that changes.
         needed: the conditions of readiness that count while it stands by.
         refused: what the work raises when the log refuses it because another instance has followed.
@@ -183,8 +181,6 @@ async def leadership(
     cluster's name, it simply does it.
 
     Args:
-        settings: of the service.
-        role: which of the cluster's work.
         instance: tells this process from all others, also from its own former runs.
         needed: see `Leadership`.
         refused: see `Leadership`.

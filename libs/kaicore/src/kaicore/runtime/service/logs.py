@@ -53,7 +53,6 @@ def configure_logging(service: str, *, level: str = "info", pretty: bool | None 
     """Send this process's logs, the libraries' own included, to stderr.
 
     Args:
-        service: put into every line.
         level: `debug`, `info`, `warning` or `error`.
         pretty: aligned text instead of JSON; by default so on a terminal.
     """

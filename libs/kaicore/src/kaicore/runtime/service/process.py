@@ -120,7 +120,6 @@ def listen(
 
     Args:
         settings: of the service; `ProxySettings` name the proxies that are believed.
-        app: answers the requests.
         limits: see `HttpServer`.
         fields: more for the line in the log.
 

@@ -51,12 +51,10 @@ class Recorder:
         options: RecorderOptions | None = None,
     ) -> None:
         """Args:
-        log: to append to.
         condition: the condition of the service's health that is met while the log answers.
         on_dropped: see `OutboxObserver.dropped`.
         on_appended: see `OutboxObserver.appended`.
         expect: stream versions that must hold for anything to be appended.
-        options: how to work.
         """
         self._log = log
         self._cluster = cluster

@@ -81,7 +81,6 @@ def read_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _Sett
     """Read settings from flags and the environment; flags win.
 
     Args:
-        cls: the service's settings.
         argv: arguments without the program's name; by default the process's.
 
     Raises:

@@ -97,7 +97,6 @@ async def audit_group(
     """Return what was decided about a group in a part of a log.
 
     Args:
-        namespace: the group's.
         name: the group's, that of its PodGroup, Job or other owner, or of a pod without one.
         state_at: returns the state at a position, for us alone: it is folded on here.
 

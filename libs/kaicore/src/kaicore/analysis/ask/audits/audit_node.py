@@ -10,15 +10,7 @@ and those of claims. It does not know which whole GPUs a kubelet gave to a pod: 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from kaicore.analysis.ask.audits.audit_answers import (
-    DecisionAnswer,
-    HoldingAnswer,
-    KnowledgeGap,
-    NodeAudit,
-    RejectionAnswer,
-    SpanAnswer,
-    ZoneRecord,
-)
+from kaicore.analysis.ask.audits import audit_answers
 from kaicore.analysis.ask.audits.audit_placements import StateAt
 from kaicore.analysis.ask.audits.spans import CycleBook, decision
 from kaicore.analysis.json_spelling import time_text
@@ -27,18 +19,9 @@ from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.placement.pod_class import node_requests
+from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.payloads import (
-    BindFailed,
-    GpuOpened,
-    NodeCharged,
-    PlacementObserved,
-    PodDeleted,
-    PodObserved,
-    PodPlaced,
-    PodRejected,
-)
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION, GpuPart, gpus_text
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import QosClass
@@ -57,7 +40,7 @@ class _Holding:
     since: Event
     decided: Event | None
     predicted: Placement | None = None
-    records: list[ZoneRecord] = field(default_factory=list)
+    records: list[audit_answers.ZoneRecord] = field(default_factory=list)
     until: Event | None = None
     ended: str = ""
     #: Whether the kubelet may have bound something of it to zones.
@@ -80,22 +63,22 @@ class _PodStory:
     group: str = ""
     gpu: str = ""
     holdings: list[_Holding] = field(default_factory=list)
-    rejections: list[tuple[Event, PodRejected, Event | None]] = field(default_factory=list)
+    rejections: list[tuple[Event, payloads.PodRejected, Event | None]] = field(default_factory=list)
 
     def take(self, event: Event) -> None:
         """Take the next event of the stream."""
         payload = decode_payload(event)
         open_ = self.holdings[-1] if self.holdings and self.holdings[-1].until is None else None
         match payload:
-            case PodPlaced(node=self.node):
+            case payloads.PodPlaced(node=self.node):
                 self._begin(event, payload)
-            case PodPlaced() if open_ is not None:
+            case payloads.PodPlaced() if open_ is not None:
                 self._end(open_, event, f"placed on {payload.node}")
-            case PodObserved():
+            case payloads.PodObserved():
                 self._observed(event, payload, open_)
-            case PlacementObserved(node=self.node):
+            case payloads.PlacementObserved(node=self.node):
                 self._record(event, payload.placement)
-            case PodRejected(node=self.node):
+            case payloads.PodRejected(node=self.node):
                 self.name = f"{payload.namespace}/{payload.name}"
                 decided = self.holdings[-1].decided if self.holdings else None
                 self.rejections.append((event, payload, decided))
@@ -103,14 +86,14 @@ class _PodStory:
                     self._end(open_, event, payload.reason)
                 elif self.holdings and self.holdings[-1].ended == "Failed":
                     self.holdings[-1].ended = payload.reason
-            case BindFailed(node=self.node) if open_ is not None:
+            case payloads.BindFailed(node=self.node) if open_ is not None:
                 self._end(open_, event, f"BindFailed: {payload.reason}")
-            case PodDeleted() if open_ is not None:
+            case payloads.PodDeleted() if open_ is not None:
                 self._end(open_, event, "deleted")
             case _:
                 pass
 
-    def _begin(self, event: Event, placed: PodPlaced) -> None:
+    def _begin(self, event: Event, placed: payloads.PodPlaced) -> None:
         self.name = f"{placed.namespace}/{placed.name}"
         holding = _Holding(event, event, placed.placement)
         # What is decided here says so where nothing of the pod is bound to a zone.
@@ -121,7 +104,7 @@ class _PodStory:
             holding.records.append(_record(event, placed.placement))
         self.holdings.append(holding)
 
-    def _observed(self, event: Event, payload: PodObserved, open_: _Holding | None) -> None:
+    def _observed(self, event: Event, payload: payloads.PodObserved, open_: _Holding | None) -> None:
         pod = payload.pod
         self.name = pod.subject
         self.whole = node_requests(pod).get(GPU, 0)
@@ -151,7 +134,7 @@ class _Gpus:
         self._pods: dict[str, str] = {}
         self._names: dict[str, str] = {}
 
-    def opened(self, opened: GpuOpened, name: str = "") -> None:
+    def opened(self, opened: payloads.GpuOpened, name: str = "") -> None:
         """Take over that a GPU was opened, and its name where that is known."""
         self._pods[opened.group] = f"{opened.namespace}/{opened.name}"
         self._names[opened.group] = name
@@ -184,12 +167,11 @@ def _may_be(held: GpuPartAnswer, gpu: str) -> bool:
 
 
 async def audit_node(
-    log: EventLog, cluster: str, node: str, span: SpanAnswer, *, state_at: StateAt, gpu: str = ""
-) -> NodeAudit:
+    log: EventLog, cluster: str, node: str, span: audit_answers.SpanAnswer, *, state_at: StateAt, gpu: str = ""
+) -> audit_answers.NodeAudit:
     """Return everything that held a node in a part of a log.
 
     Args:
-        node: the node's name.
         state_at: returns the state at a position.
         gpu: index, UUID or device name of a GPU, as lists name it (`3`, `GPU 3`), or its group; only pods that held it,
             or may have, are kept. Empty for all pods.
@@ -222,7 +204,7 @@ async def audit_node(
     rejections = [one for story in stories if not gpu for one in story.rejections if one[0].position >= span.first]
     decided = [holding.decided for _, holding in holdings] + [one[2] for one in rejections]
     await cycles.look_up({event.correlation: event.position for event in decided if event is not None})
-    return NodeAudit(
+    return audit_answers.NodeAudit(
         cluster=cluster,
         node=node,
         gpu=gpu,
@@ -236,7 +218,7 @@ async def audit_node(
 
 
 async def _charged(
-    log: EventLog, cluster: str, node: str, span: SpanAnswer, *, state_at: StateAt, gpus: _Gpus
+    log: EventLog, cluster: str, node: str, span: audit_answers.SpanAnswer, *, state_at: StateAt, gpus: _Gpus
 ) -> list[str]:
     """Return the uids of the pods that a node was ever charged with in a part of a log, and note the opened GPUs."""
     named: dict[str, None] = {}
@@ -253,9 +235,9 @@ async def _charged(
     async for event in events_of(log, cluster, after=span.first - 1, upto=span.last, where=where):
         heard = True
         payload = decode_payload(event)
-        if isinstance(payload, NodeCharged):
+        if isinstance(payload, payloads.NodeCharged):
             named.update(dict.fromkeys(payload.pods))
-        elif isinstance(payload, GpuOpened):
+        elif isinstance(payload, payloads.GpuOpened):
             gpus.opened(payload)
     if not heard:
         close = did_you_mean(node, (await state_at(span.last)).columns.rows)
@@ -263,13 +245,13 @@ async def _charged(
     return list(named)
 
 
-def _devices(payload: PodObserved) -> bool:
+def _devices(payload: payloads.PodObserved) -> bool:
     """True if a pod asks for devices, which a kubelet binds to zones whatever its quality of service is."""
     names = {name for container in payload.pod.containers for name in container.requests}
     return any("/" in name for name in names)
 
 
-def _record(event: Event, placement: Placement, predicted: Placement | None = None) -> ZoneRecord:
+def _record(event: Event, placement: Placement, predicted: Placement | None = None) -> audit_answers.ZoneRecord:
     zones: dict[str, dict[str, str]] = {}
     for zone in placement.zone_amounts():
         zones[zone.zone] = {name: exact_amount(name, amount) for name, amount in zone.amount.items()}
@@ -277,7 +259,7 @@ def _record(event: Event, placement: Placement, predicted: Placement | None = No
         for span in container.spans:
             amounts = {name: exact_amount(name, amount) for name, amount in sorted(span.amount.items())}
             zones.setdefault("+".join(span.zones), {}).update(amounts)
-    return ZoneRecord(
+    return audit_answers.ZoneRecord(
         position=event.position,
         recorded_at=time_text(event.recorded_at),
         provenance=str(placement.provenance.value),
@@ -286,9 +268,11 @@ def _record(event: Event, placement: Placement, predicted: Placement | None = No
     )
 
 
-def _holding(story: _PodStory, holding: _Holding, cycles: CycleBook, gpus: list[GpuPartAnswer]) -> HoldingAnswer:
+def _holding(
+    story: _PodStory, holding: _Holding, cycles: CycleBook, gpus: list[GpuPartAnswer]
+) -> audit_answers.HoldingAnswer:
     until = holding.until
-    return HoldingAnswer(
+    return audit_answers.HoldingAnswer(
         uid=story.uid,
         pod=story.name,
         since=holding.since.position,
@@ -302,8 +286,10 @@ def _holding(story: _PodStory, holding: _Holding, cycles: CycleBook, gpus: list[
     )
 
 
-def _rejection(event: Event, rejected: PodRejected, decided: Event | None, cycles: CycleBook) -> RejectionAnswer:
-    return RejectionAnswer(
+def _rejection(
+    event: Event, rejected: payloads.PodRejected, decided: Event | None, cycles: CycleBook
+) -> audit_answers.RejectionAnswer:
+    return audit_answers.RejectionAnswer(
         position=event.position,
         recorded_at=time_text(event.recorded_at),
         uid=rejected.uid,
@@ -314,11 +300,11 @@ def _rejection(event: Event, rejected: PodRejected, decided: Event | None, cycle
     )
 
 
-def _decided(event: Event | None, cycles: CycleBook) -> DecisionAnswer | None:
+def _decided(event: Event | None, cycles: CycleBook) -> audit_answers.DecisionAnswer | None:
     return None if event is None else cycles.of(decision(event))
 
 
-def _gaps(story: _PodStory, holding: _Holding) -> Sequence[KnowledgeGap]:
+def _gaps(story: _PodStory, holding: _Holding) -> Sequence[audit_answers.KnowledgeGap]:
     """Return the time in which no record said what a pod held: from its coming to its first record, or to its end."""
     first = holding.records[0] if holding.records else None
     if not holding.bound or (first is not None and first.position == holding.since.position):
@@ -328,7 +314,7 @@ def _gaps(story: _PodStory, holding: _Holding) -> Sequence[KnowledgeGap]:
     if first is not None:
         end = (first.position, first.recorded_at)
     return (
-        KnowledgeGap(
+        audit_answers.KnowledgeGap(
             uid=story.uid,
             pod=story.name,
             since=holding.since.position,

@@ -14,48 +14,34 @@ from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort,
 from kaicore.analysis.ask.counterfactuals.room_amendments import end_of
 from kaicore.rules.engine.constraints.class_filters import CORDONED
 from kaicore.rules.engine.constraints.node_matching import tolerates
-from kaicore.rules.events.payloads import (
-    FlavorDeleted,
-    FlavorObserved,
-    Payload,
-    PersistentVolumeClaimDeleted,
-    PersistentVolumeClaimObserved,
-    PersistentVolumeDeleted,
-    PersistentVolumeObserved,
-    QueueDeleted,
-    QueueObserved,
-)
+from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.base import CodedReason, NodeReason, named_amount
-from kaicore.rules.events.reasons.devices import (
-    DevicesTaken,
-    NoGpuToShare,
-    NoMatchingDevices,
-    NoPartOfGpu,
-    ResourceClaimNotReady,
-    ResourceClaimOutOfReach,
-)
-from kaicore.rules.events.reasons.eviction import NeverPreempts
 from kaicore.rules.events.reasons.group import FlavorNotFound, Malformed, SchedulingGated, Unsupported
+from kaicore.rules.events.reasons.making_room import NeverPreempts
 from kaicore.rules.events.reasons.node import (
+    DevicesTaken,
+    HostPortTaken,
     NodeAffinityMismatch,
     NodeFlavorMismatch,
     NodeNotReady,
     NodeSelectorMismatch,
     NodeUnschedulable,
-    UntoleratedTaint,
-)
-from kaicore.rules.events.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
-from kaicore.rules.events.reasons.pods_nearby import (
-    HostPortTaken,
+    NoGpuToShare,
+    NoMatchingDevices,
+    NoPartOfGpu,
     NoTopologyLabel,
     NoVolumeLeft,
     PodAffinity,
     PodAntiAffinity,
+    ResourceClaimNotReady,
+    ResourceClaimOutOfReach,
     TopologySpread,
+    UntoleratedTaint,
     VolumeInUse,
     VolumeNotReady,
     VolumeOutOfReach,
 )
+from kaicore.rules.events.reasons.numa import NumaPolicyNeverKept, NumaPolicyNotKept, NumaPolicyUntold
 from kaicore.rules.events.reasons.queue import (
     BoundReason,
     NamespaceNotSelected,
@@ -410,8 +396,8 @@ def _made(queue: Queue) -> Amendment:
         "make-queue",
         f"make queue {queue.name}",
         Effort.MAKE_OBJECT,
-        facts=[QueueObserved(queue)],
-        undo=[QueueDeleted(queue.uid, queue.name)],
+        facts=[payloads.QueueObserved(queue)],
+        undo=[payloads.QueueDeleted(queue.uid, queue.name)],
         place=queue.name,
     )
 
@@ -427,8 +413,8 @@ def _changed(words: str, pairs: list[tuple[Queue, Queue]], *, resource: str = ""
         "edit-queue",
         words,
         Effort.EDIT_QUEUE,
-        facts=[QueueObserved(after) for _, after in pairs],
-        undo=[QueueObserved(before) for before, _ in pairs],
+        facts=[payloads.QueueObserved(after) for _, after in pairs],
+        undo=[payloads.QueueObserved(before) for before, _ in pairs],
         resource=resource,
         amount=amount,
         place=", ".join(after.name for _, after in pairs),
@@ -489,8 +475,10 @@ def _covered(asked: Asked, reason: ResourceNotCovered) -> Iterator[Amendment]:
 
 def _flavors(reason: FlavorNotFound) -> Iterator[Amendment]:
     queue, _, names = reason.flavors.partition(": ")
-    facts: list[Payload] = [FlavorObserved(ResourceFlavor(name, uid="made")) for name in names.split(", ")]
-    undo = [FlavorDeleted("made", name) for name in names.split(", ")]
+    facts: list[payloads.Payload] = [
+        payloads.FlavorObserved(ResourceFlavor(name, uid="made")) for name in names.split(", ")
+    ]
+    undo = [payloads.FlavorDeleted("made", name) for name in names.split(", ")]
     words = f"make ResourceFlavor {names}, which queue {queue} names"
     yield Amendment("make-flavor", words, Effort.MAKE_OBJECT, facts=facts, undo=undo, place=names)
 
@@ -550,8 +538,8 @@ def volume_amendments(asked: Asked) -> Iterator[Amendment]:
 def _bound(asked: Asked, reason: VolumeNotReady) -> Amendment:
     """Return that each claim is there and bound to a volume that can be used on every node."""
     volumes = asked.state.constraints.volumes
-    facts: list[Payload] = []
-    undo: list[Payload] = []
+    facts: list[payloads.Payload] = []
+    undo: list[payloads.Payload] = []
     names: list[str] = []
     for number, use in enumerate(asked.pod.claims):
         if f"claim {use.name} " not in f"{reason.waits_for} ":
@@ -561,12 +549,15 @@ def _bound(asked: Asked, reason: VolumeNotReady) -> Amendment:
         claim = before or PersistentVolumeClaim(f"{name}-claim", asked.pod.namespace, use.name, "")
         owner = asked.pod.uid if use.owned else claim.owner
         after = edited(claim, bound=True, volume=name, lost=False, deleting=False, owner=owner)
-        facts += [PersistentVolumeObserved(_volume(name, claim)), PersistentVolumeClaimObserved(after)]
+        facts += [
+            payloads.PersistentVolumeObserved(_volume(name, claim)),
+            payloads.PersistentVolumeClaimObserved(after),
+        ]
         undo += [
-            PersistentVolumeClaimDeleted(claim.uid, claim.namespace, claim.name)
+            payloads.PersistentVolumeClaimDeleted(claim.uid, claim.namespace, claim.name)
             if before is None
-            else PersistentVolumeClaimObserved(before),
-            PersistentVolumeDeleted(name, name),
+            else payloads.PersistentVolumeClaimObserved(before),
+            payloads.PersistentVolumeDeleted(name, name),
         ]
         names.append(f"{asked.pod.namespace}/{use.name}")
     verb = "get PersistentVolumeClaim"
@@ -604,8 +595,8 @@ def _made_volume(asked: Asked, reason: NoVolumeLeft) -> Iterator[Amendment]:
         "make-volume",
         words,
         Effort.MAKE_OBJECT,
-        facts=[PersistentVolumeObserved(one) for one in volumes],
-        undo=[PersistentVolumeDeleted(one.uid, one.name) for one in volumes],
+        facts=[payloads.PersistentVolumeObserved(one) for one in volumes],
+        undo=[payloads.PersistentVolumeDeleted(one.uid, one.name) for one in volumes],
         resource="storage",
         amount=most,
         place=reason.storage_class,

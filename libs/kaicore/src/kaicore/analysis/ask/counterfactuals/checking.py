@@ -57,8 +57,6 @@ class Rehearsal:
     def __init__(self, state: ClusterState, config: EngineConfig, policies: PolicyBook = NO_POLICIES) -> None:
         """Args:
         state: read while the first change is tried, and then not any more.
-        config: the shard's settings.
-        policies: the code of its policies.
         """
         self._original = state
         self._config = config
@@ -71,7 +69,6 @@ class Rehearsal:
         """Return how a pod starts after a change, by itself or after evictions that cycles decide on; None if not.
 
         Args:
-            uid: the pod's.
             amendment: the change; None for the state as it is.
         """
         amendment = amendment or _NONE
@@ -166,7 +163,6 @@ def check(asked: Asked, *, go_on: Callable[[], bool] = lambda: True) -> Checked:
     """Try changes; none where a policy of the shard cannot be asked, for it might hold the pod all the same.
 
     Args:
-        asked: the pod.
         go_on: asked before each trial; the others are left out once it says no.
     """
     if asked.policies.known(asked.config.policies) != asked.state.config().policies:

@@ -7,15 +7,7 @@ from functools import partial
 
 from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited
 from kaicore.rules.deciding.cycle_input import retry_at
-from kaicore.rules.events.payloads import (
-    GroupSourceDeleted,
-    GroupSourceObserved,
-    Payload,
-    PodDeleted,
-    PodObserved,
-    TopologyDefinitionDeleted,
-    TopologyDefinitionObserved,
-)
+from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.base import CodedReason, plural
 from kaicore.rules.events.reasons.group import (
     GangDoesNotFit,
@@ -26,14 +18,12 @@ from kaicore.rules.events.reasons.group import (
     PodGroupNotInWorkload,
     SubGroupNotFound,
     SubGroupNotNamed,
-    WaitsAfterFailedBinds,
-)
-from kaicore.rules.events.reasons.topology import (
     TopologyAmbiguous,
     TopologyHasNoRoom,
     TopologyLevelNotFound,
     TopologyNotFound,
     TopologyReason,
+    WaitsAfterFailedBinds,
 )
 from kaicore.rules.groups.membership import (
     KAI_GROUP_ANNOTATION,
@@ -68,7 +58,7 @@ def source_of(asked: Asked) -> GroupSource | None:
 
 def edit_source(kind: str, words: str, before: GroupSource, after: GroupSource, *, amount: int = 0) -> Amendment:
     """Return that an object which groups are made of is changed; see `Amendment` for the other arguments."""
-    facts, undo = [GroupSourceObserved(after)], [GroupSourceObserved(before)]
+    facts, undo = [payloads.GroupSourceObserved(after)], [payloads.GroupSourceObserved(before)]
     return Amendment(kind, words, Effort.EDIT_WORK, facts=facts, undo=undo, place=_name(after), amount=amount)
 
 
@@ -113,8 +103,8 @@ def _made(asked: Asked, group: str) -> Amendment:
         "make-group",
         f"make {group}",
         Effort.MAKE_OBJECT,
-        facts=[GroupSourceObserved(source)],
-        undo=[GroupSourceDeleted(kind, uid, namespace, plain)],
+        facts=[payloads.GroupSourceObserved(source)],
+        undo=[payloads.GroupSourceDeleted(kind, uid, namespace, plain)],
         place=group,
     )
 
@@ -165,8 +155,8 @@ def _more_pods(asked: Asked, missing: int) -> Amendment:
         "make-pods",
         f"make {plural(missing, 'more pod')} like {asked.pod.subject}",
         Effort.MAKE_OBJECT,
-        facts=[PodObserved(pod) for pod in pods],
-        undo=[PodDeleted(pod.uid, pod.namespace, pod.name) for pod in pods],
+        facts=[payloads.PodObserved(pod) for pod in pods],
+        undo=[payloads.PodDeleted(pod.uid, pod.namespace, pod.name) for pod in pods],
         amount=missing,
         place=asked.pod.subject,
     )
@@ -299,12 +289,12 @@ def _made_topology(source: GroupSource, reason: TopologyNotFound) -> Iterator[Am
     levels = tuple(TopologyLevel(name, (name,)) for name in dict.fromkeys(named))
     plain = reason.topology.rpartition(" ")[2]
     definition = TopologyDefinition(KAI_TOPOLOGY, plain, "made", "", levels)
-    facts: list[Payload] = [TopologyDefinitionObserved(definition)]
+    facts: list[payloads.Payload] = [payloads.TopologyDefinitionObserved(definition)]
     yield Amendment(
         "make-topology",
         f"make Topology {plain} with levels {', '.join(one.name for one in levels)}",
         Effort.MAKE_OBJECT,
         facts=facts,
-        undo=[TopologyDefinitionDeleted(KAI_TOPOLOGY, "made", plain)],
+        undo=[payloads.TopologyDefinitionDeleted(KAI_TOPOLOGY, "made", plain)],
         place=plain,
     )

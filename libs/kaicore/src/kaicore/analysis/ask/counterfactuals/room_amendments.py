@@ -1,41 +1,30 @@
-"""Changes that make room: smaller requests, waiting, the end or the eviction of other work, more nodes."""
+"""Changes that make room: smaller requests, waiting, the end or the eviction of other work, more nodes.
+
+Running groups that would have to leave for a pod to fit, and whether a cycle may evict them by the engine's own
+rules.
+"""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
-from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited
+from kaicore.analysis.ask.counterfactuals.asked import Amendment, Asked, Effort, edited, frees
 from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, source_of
-from kaicore.analysis.ask.counterfactuals.reason_details import frees
+from kaicore.rules.engine.actions.eviction import EvictionAction, Preempt, Reclaim
+from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.explain.remedies import with_at_most
 from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.workload import Workload
-from kaicore.rules.events.payloads import (
-    GpuClosed,
-    NodeDeleted,
-    NodeObserved,
-    Payload,
-    PodDeleted,
-    PodDisruptionBudgetDeleted,
-    PodDisruptionBudgetObserved,
-    PodObserved,
-    TopologyDeleted,
-    TopologyObserved,
-)
-from kaicore.rules.events.reasons.base import CodedReason, named_amount, plural
-from kaicore.rules.events.reasons.eviction import (
-    MovedLately,
-    PreemptionDelayNotElapsed,
-    ProtectedByDisruptionBudget,
-    UnderSeveralDisruptionBudgets,
-    WithinMinimumRuntime,
-)
+from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons import making_room
+from kaicore.rules.events.reasons.base import CodedReason, named_amount, plural, time_text
 from kaicore.rules.events.reasons.node import RejectedByKubelet
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf
 from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.node import HOSTNAME, Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, format_amount
+from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
@@ -53,9 +42,9 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
         yield from _of_reason(asked, reason)
     for reason in asked.remedy.reasons:
         match reason:
-            case FitsIf():
+            case making_room.FitsIf():
                 yield _smaller(asked, reason)
-            case FitsAfter():
+            case making_room.FitsAfter():
                 yield _after(asked, reason)
             case _:
                 pass
@@ -68,7 +57,7 @@ def room_amendments(asked: Asked) -> Iterator[Amendment]:
 # Asking for less, and waiting.
 
 
-def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
+def _smaller(asked: Asked, reason: making_room.FitsIf) -> Amendment:
     pairs = []
     for one in asked.fellows:
         smaller = with_at_most(one.pod, reason.resource, reason.most)
@@ -81,8 +70,8 @@ def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
         "request-less",
         words,
         Effort.EDIT_WORK,
-        facts=[PodObserved(after) for _, after in pairs],
-        undo=[PodObserved(before) for before, _ in pairs],
+        facts=[payloads.PodObserved(after) for _, after in pairs],
+        undo=[payloads.PodObserved(before) for before, _ in pairs],
         resource=reason.resource,
         amount=reason.most,
         place=asked.pod.subject,
@@ -91,18 +80,18 @@ def _smaller(asked: Asked, reason: FitsIf) -> Amendment:
 
 def _of_reason(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
     match reason:
-        case PreemptionDelayNotElapsed(until=until):
+        case making_room.PreemptionDelayNotElapsed(until=until):
             yield _waiting(asked, "wait: then it may have others evicted", until)
-        case WithinMinimumRuntime(until=until):
+        case making_room.WithinMinimumRuntime(until=until):
             words = f"wait: then the minimum runtime of {plural(reason.pods, 'pod')} begins to end"
             yield _waiting(asked, words, until)
-        case MovedLately(until=until):
+        case making_room.MovedLately(until=until):
             words = f"wait: then pods that were moved lately may be moved again, such as {reason.example_pod}"
             yield _waiting(asked, words, until)
-        case ProtectedByDisruptionBudget():
+        case making_room.ProtectedByDisruptionBudget():
             words = f"let PodDisruptionBudget {reason.budget} allow {plural(reason.pods, 'disruption')}"
             yield from _budgets(asked, [reason.budget], words, allowed=reason.pods)
-        case UnderSeveralDisruptionBudgets():
+        case making_room.UnderSeveralDisruptionBudgets():
             first, *others = reason.budgets.split(", ")
             words = f"delete PodDisruptionBudget {', '.join(others)}, so that only {first} protects these pods"
             yield from _budgets(asked, others, words, allowed=None)
@@ -117,13 +106,13 @@ def _waiting(asked: Asked, words: str, until: int) -> Amendment:
 def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | None) -> Iterator[Amendment]:
     """Yield that budgets allow so many disruptions; with None, that they are deleted."""
     budgets = [one for name in names if (one := asked.state.constraints.budgets.get(name)) is not None]
-    facts: list[Payload] = [
-        PodDisruptionBudgetDeleted(one.uid, one.namespace, one.name)
+    facts: list[payloads.Payload] = [
+        payloads.PodDisruptionBudgetDeleted(one.uid, one.namespace, one.name)
         if allowed is None
-        else PodDisruptionBudgetObserved(edited(one, disruptions_allowed=allowed))
+        else payloads.PodDisruptionBudgetObserved(edited(one, disruptions_allowed=allowed))
         for one in budgets
     ]
-    undo = [PodDisruptionBudgetObserved(one) for one in budgets]
+    undo = [payloads.PodDisruptionBudgetObserved(one) for one in budgets]
     if budgets:
         place = ", ".join(names)
         yield Amendment(
@@ -141,15 +130,15 @@ def _budgets(asked: Asked, names: Sequence[str], words: str, *, allowed: int | N
 # The end of other work.
 
 
-def ends(state: ClusterState, pods: Iterable[Pod]) -> list[Payload]:
+def ends(state: ClusterState, pods: Iterable[Pod]) -> list[payloads.Payload]:
     """Return the facts that pods end, and that GPUs which only they share are closed."""
     gone = {one.uid: one for one in pods}
-    facts: list[Payload] = [PodDeleted(uid, one.namespace, one.name) for uid, one in gone.items()]
+    facts: list[payloads.Payload] = [payloads.PodDeleted(uid, one.namespace, one.name) for uid, one in gone.items()]
     for group in state.shared_gpus.left_by(gone.keys()):
         opened = group.opened
-        facts.append(GpuClosed(opened.node, opened.group, "Unused"))
+        facts.append(payloads.GpuClosed(opened.node, opened.group, "Unused"))
         if group.uid and not group.planned:
-            facts.append(PodDeleted(group.uid, opened.namespace, opened.name))
+            facts.append(payloads.PodDeleted(group.uid, opened.namespace, opened.name))
     return facts
 
 
@@ -162,7 +151,7 @@ def end_of(asked: Asked, entries: Sequence[PodEntry], words: str) -> Amendment:
     )
 
 
-def _after(asked: Asked, reason: FitsAfter) -> Amendment:
+def _after(asked: Asked, reason: making_room.FitsAfter) -> Amendment:
     state = asked.state
     if not reason.group:
         leaving = list(state.workload_index.leaving.values())
@@ -295,15 +284,142 @@ def _large_enough(asked: Asked) -> Node:
 def _added(asked: Asked, like: Node, count: int, words: str) -> Amendment:
     row = asked.state.columns.rows.get(like.name)
     topology = None if row is None else asked.state.columns.topologies[row]
-    facts: list[Payload] = []
-    undo: list[Payload] = []
+    facts: list[payloads.Payload] = []
+    undo: list[payloads.Payload] = []
     for number in range(count):
         name = f"{like.name}-made-{number}"
         labels = {**like.labels, HOSTNAME: name}
         node = edited(like, uid=name, name=name, labels=labels, ready=True, unschedulable=False)
-        facts.append(NodeObserved(node))
-        undo.append(NodeDeleted(name, name))
+        facts.append(payloads.NodeObserved(node))
+        undo.append(payloads.NodeDeleted(name, name))
         if topology is not None:
-            facts.append(TopologyObserved(edited(topology, node=name, uid=name)))
-            undo.insert(0, TopologyDeleted(name))
+            facts.append(payloads.TopologyObserved(edited(topology, node=name, uid=name)))
+            undo.insert(0, payloads.TopologyDeleted(name))
     return Amendment("add-nodes", words, Effort.ADD_NODES, facts=facts, undo=undo, amount=count, place=like.name)
+
+
+#: Groups that are shown.
+MOST_BLOCKERS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Blocker:
+    """A running group in the way.
+
+    Attributes:
+        frees: what it holds of what is asked for, in words.
+        may_leave: whether a cycle may evict it for the pod.
+        because: by which action it may, or why it may not.
+        suffices: whether the pod fits after its end alone, as it was tried; else it is on the closest node.
+    """
+
+    workload: Workload
+    frees: str
+    may_leave: bool
+    because: tuple[str, ...]
+    suffices: bool
+
+
+def blockers(asked: Asked) -> list[Blocker]:
+    """Return the groups that block the pod: it fits after the end of any one of them; else those on the closest node.
+
+    Nothing where no end helps: the pod waits for something else.
+    """
+    nomination = asked.entry.nomination
+    if nomination is not None:
+        held = asked.state.charges.held_on(nomination.node)
+        keys = dict.fromkeys(one.group for one in held if one.leaving and one.group != asked.entry.group)
+        workloads = asked.state.workload_index.workloads
+        reason = f"is leaving {nomination.node}, where room is kept for it"
+        return [Blocker(workloads[key], _frees(asked, workloads[key]), True, (reason,), True) for key in sorted(keys)]
+    ends = asked.remedies.ends(asked.entry.group, most=MOST_BLOCKERS)
+    groups = ends or _on_closest_node(asked)
+    rules = _Rules(asked)
+    return [_blocker(asked, one, rules, suffices=bool(ends)) for one in groups]
+
+
+def _on_closest_node(asked: Asked) -> list[Workload]:
+    """Return the groups on the node that is closest to taking the pod, where that is a matter of room."""
+    if not asked.obstacles or not asked.obstacles[0].reasons:
+        return []
+    first = asked.obstacles[0]
+    if any(reason.lasting for reason in first.reasons):
+        return []
+    workloads = asked.state.workload_index.workloads
+    held = asked.state.charges.held_on(asked.columns.names[first.row])
+    others = (one for one in held if not asked.state.shared_gpus.is_reservation(one.pod.uid))
+    keys = dict.fromkeys(one.group for one in others if one.group in workloads and one.group != asked.entry.group)
+    return [workloads[key] for key in sorted(keys)][:MOST_BLOCKERS]
+
+
+def _blocker(asked: Asked, workload: Workload, rules: "_Rules", *, suffices: bool) -> Blocker:
+    objections = tuple(rules.objections(workload))
+    allowing = tuple(rules.allowing(workload)) if not objections else ()
+    return Blocker(workload, _frees(asked, workload), bool(allowing), objections or allowing, suffices)
+
+
+def _frees(asked: Asked, workload: Workload) -> str:
+    return frees(asked, (*workload.active.values(), *workload.leaving.values()))
+
+
+class _Rules:
+    """The evicting actions' findings about victims for one waiting group."""
+
+    def __init__(self, asked: Asked) -> None:
+        self._asked = asked
+        self._session = asked.session
+        self._pending = self._session.pending_groups.get(asked.entry.group)
+        steps: Steps = [] if self._pending is None else self._session.gangs.joint_steps(self._pending)[0]
+        self._requests: GroupRequests = self._session.gangs.requests_of(steps)
+        kinds: dict[Action, type[EvictionAction]] = {Action.PREEMPT: Preempt, Action.RECLAIM: Reclaim}
+        self._actions = {one: kind(self._session) for one, kind in kinds.items() if one in asked.config.actions}
+
+    def allowing(self, victim: Workload) -> Iterator[str]:
+        """Yield the actions that may evict a group."""
+        for action in self._actions.values():
+            if self._pending is not None and action.is_eligible(self._pending, victim):
+                yield f"may be evicted ({action.reason})"
+
+    def objections(self, victim: Workload) -> Iterator[str]:  # long: one line or two for each rule
+        """Yield why a group may not be evicted for the waiting one; nothing where it may."""
+        asked, session, pending = self._asked, self._session, self._pending
+        if pending is None:
+            return
+        if not victim.active:
+            yield "is ending already"
+            return
+        accounts, group, theirs = session.accounts, pending.group, victim.group
+        first = next(iter(victim.active.values()))
+        if first.pod.scheduler_name != asked.config.scheduler_name:
+            yield f"is of another scheduler: {first.pod.scheduler_name}"
+            return
+        if not theirs.preemptible:
+            yield "cannot be preempted"
+        same = accounts.queue_of(theirs) == accounts.queue_of(group)
+        action = self._actions.get(Action.PREEMPT if same else Action.RECLAIM)
+        if action is None:
+            yield f"{'preempt' if same else 'reclaim'} is switched off"
+            return
+        if same and theirs.priority >= group.priority:
+            yield f"its priority {theirs.priority} is not below {group.priority}"
+        elif not action.is_eligible(pending, victim):
+            yield f"queue {accounts.queue_of(group)} takes nothing from {accounts.queue_of(theirs)}"
+        for reason in action.refusal(self._requests):
+            yield str(reason)
+        yield from self._of_shares(action, victim)
+        until = victim.started_at + accounts.min_runtime_us(theirs, for_group=group)
+        if asked.state.recorded_at < until:
+            yield f"its minimum runtime lasts until {time_text(until)}"
+        members = list(victim.active.values())
+        for keys in sorted(session.budgets.refusing(members)):
+            allowed = min(session.budgets.allowed(key) for key in keys)
+            yield f"PodDisruptionBudget {', '.join(keys)} allows {allowed} disruptions now"
+
+    def _of_shares(self, action: EvictionAction, victim: Workload) -> Iterator[str]:
+        accounts = self._session.accounts
+        before = accounts.savepoint()
+        for group, request in self._requests:
+            accounts.charge(group, request)
+        if not action.may_evict(self._requests, victim):
+            yield f"queue {accounts.queue_of(victim.group)} uses no more than its share"
+        accounts.undo(before)

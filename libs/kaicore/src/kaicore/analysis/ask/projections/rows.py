@@ -100,7 +100,7 @@ class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         at: when the hour began.
         agreed: predictions decided in that hour which were last observed as predicted, by amounts or by zones.
-        contradicted: those last observed on other zones; both are counted as `kaicore.rules.state.accuracy` says.
+        contradicted: those last observed on other zones; both are counted as `kaicore.rules.state.counters` says.
         missed: predictions that a kubelet did not follow.
     """
 

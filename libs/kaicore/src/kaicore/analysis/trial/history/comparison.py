@@ -12,10 +12,16 @@ import msgspec
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of, state_at
-from kaicore.analysis.trial.history.alternative import Changes, changes_of
-from kaicore.analysis.trial.history.lineages import RunBasis
-from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion, Patch, patch_of, read_settings
-from kaicore.analysis.trial.history.pod_stories import PodStory
+from kaicore.analysis.trial.history.alternative import (
+    BEST_POLICIES,
+    Changes,
+    HistoryQuestion,
+    Patch,
+    changes_of,
+    patch_of,
+    read_settings,
+)
+from kaicore.analysis.trial.history.pod_stories import PodStory, RunBasis
 from kaicore.analysis.trial.history.reading import History, read_history
 from kaicore.analysis.trial.history.rerun import Rerun
 from kaicore.analysis.trial.history.results import QueueResult, RunResult, places_of, result_of
@@ -154,7 +160,6 @@ async def compare_history(
     """Answer a question.
 
     Args:
-        log: to read.
         set_as: the settings of the baseline, which name the scheduler of its pods; None for those that were recorded.
         policies: the code of those that the window's settings and the alternatives name.
         progress: called with how much is done, and how much there is, in thousandths of a pass over the window.

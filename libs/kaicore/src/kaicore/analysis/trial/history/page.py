@@ -123,10 +123,8 @@ def bar_plot(
     """Return bars of several runs for each row.
 
     Args:
-        name: unique on the page.
         description: for who does not see it.
         rows: label, and a value for each run; None for none.
-        text: writes a value.
     """
     most = max((value for _, values in rows for value in values if value is not None), default=0.0) or 1.0
     room = WIDTH - _LABELS - 70
@@ -173,7 +171,6 @@ def page(comparison: HistoryComparison, *, title: str = "What if, over history",
     """Return the report.
 
     Args:
-        comparison: the answer.
         lead: HTML that comes before all else.
     """
     runs = runs_of(comparison)

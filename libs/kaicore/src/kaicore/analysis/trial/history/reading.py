@@ -15,8 +15,7 @@ from itertools import pairwise
 from statistics import median, quantiles
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_held
-from kaicore.analysis.trial.history.lineages import Lineage, trace
-from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
+from kaicore.analysis.trial.history.pod_stories import Lineage, PodStories, PodStory, StoryEnd, trace
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
@@ -63,7 +62,6 @@ class Sampler:
         """Args:
         state: folded on by the caller.
         begin: of the window, microseconds since the epoch.
-        end: of the window.
         """
         self.samples: list[Sample] = []
         self._state = state

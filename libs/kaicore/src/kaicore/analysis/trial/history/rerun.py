@@ -18,8 +18,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.trial.history.alternative import Changes
-from kaicore.analysis.trial.history.lineages import Lineage, LineageRun
-from kaicore.analysis.trial.history.pod_stories import PodStories
+from kaicore.analysis.trial.history.pod_stories import Lineage, LineageRun, PodStories
 from kaicore.analysis.trial.history.reading import Delays, Fact, History, Sampler
 from kaicore.analysis.trial.history.simulated_kubelets import SimulatedKubelets
 from kaicore.analysis.trial.simulation.kubelets import Kubelets
@@ -100,12 +99,9 @@ class SimulatedPods:
         adapted: Callable[[Payload], Payload | None],
     ) -> None:
         """Args:
-        history: its lineages are simulated.
         state: folded on by whoever records.
-        kubelets: of the nodes.
         clock: the simulation's, microseconds since the epoch.
         later: has something done so many microseconds from now.
-        record: appends an event now.
         adapted: returns a fact with what is to be different; None for one that does not happen.
         """
         #: Uid of the lineage of each simulated pod, by its uid.
@@ -439,7 +435,6 @@ class SimulatedLog:
         """Append an event.
 
         Args:
-            payload: what it says.
             at: microseconds since the epoch; never less than before.
         """
         self._append(stream, payload, at=at, occurred_at=at, actor=_ACTOR)
@@ -520,8 +515,6 @@ class Rerun:
         self, history: History, changes: Changes, model: Kubelets, *, policies: PolicyBook = NO_POLICIES
     ) -> None:
         """Args:
-        history: the window.
-        changes: what is to be different.
         model: of kubelets, new for this run.
         policies: the code of those that the settings name.
         """

@@ -90,20 +90,12 @@ class JobPlaces:
 
 
 def node_deviation(job: JobPlaces, *, most_gpus: int) -> float:
-    """JTTED, nodes: on how many nodes a job is, divided by the fewest that its GPUs could be on.
-
-    Args:
-        most_gpus: that any node has.
-    """
+    """JTTED, nodes: on how many nodes a job is, divided by the fewest that its GPUs could be on."""
     return len(set(job.nodes)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
 
 
 def domain_deviation(job: JobPlaces, *, most_gpus: int) -> float:
-    """JTTED, topology: in how many domains a job is, divided by the fewest that its GPUs could be in.
-
-    Args:
-        most_gpus: that any domain has.
-    """
+    """JTTED, topology: in how many domains a job is, divided by the fewest that its GPUs could be in."""
     return len(set(job.domains)) / max(ceil(job.gpus / max(most_gpus, 1)), 1)
 
 
@@ -320,7 +312,6 @@ def result_of(
     """Tell what a run came to.
 
     Args:
-        history: the window.
         stories: what became of each pod, by its uid.
         lineage_of: uid of each pod's lineage, by the pod's uid; other pods do not count.
         samples: that were taken along the run.

@@ -119,7 +119,6 @@ class SimulatedKubelets:
 
         Args:
             state: folded on by the caller; a node that changes is to be looked at again.
-            model: decides.
         """
         self.warnings: list[str] = []
         self._state = state

@@ -50,7 +50,6 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A property of one point.
 
     Attributes:
-        point: of the policy.
         check: of the property.
         passed: whether it held every time.
         cases: how often it was tried.
@@ -68,8 +67,6 @@ class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The answer.
 
     Attributes:
-        name: of the policy.
-        version: of the policy.
         digest: of its source.
         points: that it defines.
         clusters: on which it was tried.
@@ -99,9 +96,7 @@ class _Checker:
     """Asks one point of a policy, as a cycle does.
 
     Attributes:
-        setting: of the policy.
         book: has its code, and the guard.
-        point: that is asked.
         tallies: by property.
         follows_charges: whether an answer was another one after a charge.
         took: how long an answer about many nodes took, for people.
@@ -210,10 +205,8 @@ def check_policy(
     """Try the properties of a policy on generated clusters.
 
     Args:
-        setting: of the policy.
         book: has its code, and the guard under which it runs.
         budget_s: seconds of CPU that one call may take on many nodes.
-        seed: of the clusters.
         clusters: how many; the first four are at the edge of what there is.
     """
     ((_, policy),) = book.policies([setting])

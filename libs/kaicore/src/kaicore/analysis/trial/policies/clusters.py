@@ -26,7 +26,6 @@ class DrawnNodes:
     """Columns of nodes, from which `Nodes` are made: each time anew, so that no call sees what another did.
 
     Attributes:
-        names: of the nodes.
         labels: by key.
         allocatable: by resource.
         used: by resource.
@@ -83,7 +82,6 @@ class Drawn:
         work: classes of pods.
         groups: that wait, each with its queue.
         running: groups that may be victims.
-        facts: of the cycle.
     """
 
     what: str
@@ -99,8 +97,6 @@ def drawn_clusters(policy: Policy, *, seed: int, count: int) -> Iterator[Drawn]:
 
     Args:
         policy: its declarations say which labels and inputs there are.
-        seed: of the random numbers.
-        count: how many.
     """
     edges = (("no nodes", 0), ("one node", 1), ("nodes without labels", 7), ("full nodes", 7))
     for number in range(count):
@@ -123,10 +119,6 @@ def draw(
 
     Args:
         policy: see `drawn_clusters`.
-        random: source of chance.
-        size: nodes.
-        what: it is, for people.
-        works: classes of pods.
         bare: without labels and inputs.
         full: with all charged.
     """

@@ -140,8 +140,6 @@ def read_text(reading: Reading, name: str, text: bytes, *, is_json: bool | None,
     """Take in a file.
 
     Args:
-        reading: what it is added to.
-        text: its contents.
         is_json: None where the name does not tell.
         named: whether the very file was named; else it was found in a folder.
     """

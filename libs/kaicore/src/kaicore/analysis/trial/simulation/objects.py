@@ -18,9 +18,14 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.trial.simulation.admission import Admission, admitted_node
 from kaicore.analysis.trial.simulation.manifest_text import GroupKind, Identities, Located, located
-from kaicore.analysis.trial.simulation.resource_claims import POD_GROUP_KIND, RESOURCE_CLAIM_KIND, TEMPLATE_KIND
+from kaicore.analysis.trial.simulation.resource_claims import (
+    POD_GROUP_KIND,
+    RESOURCE_CLAIM_KIND,
+    TEMPLATE_KIND,
+    Admission,
+    admitted_node,
+)
 from kaicore.analysis.trial.simulation.validation import OddFields, is_built_in, validate
 from kaicore.analysis.trial.simulation.world import (
     KINDS,

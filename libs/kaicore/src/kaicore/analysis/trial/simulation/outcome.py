@@ -129,11 +129,7 @@ def outcome_of(
     """Tell what came of a simulation.
 
     Args:
-        state: in which it ended.
-        cycles: how many were run.
-        config: the shard's settings.
         placed: what cycles decided last of each pod that they placed, by its uid.
-        evicted: pods that cycles evicted.
         seconds: of simulated time.
     """
     nodes = sum(node is not None for node in state.columns.facts)

@@ -59,7 +59,7 @@ from kaicore.rules.model.placement import (
     Provenance,
 )
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
+from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
 from kaicore.rules.objects.made import successor
 from kaicore.rules.objects.mappings import Object, derived_uid
 from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, seconds
@@ -81,8 +81,6 @@ def opened_for(
     """Yield what opens the GPUs of a running pod that are not open yet.
 
     Args:
-        pod: with its node.
-        state: as it is now.
         find: returns the reservation pod of a group that is in the input; None where there is none.
         namespace: of reservation pods that are not in the input.
     """
@@ -148,7 +146,6 @@ async def simulate(
 
     Args:
         world: without problems; warnings are added to it.
-        config: the shard's settings.
         kubelets: answer each bind; without them every bind succeeds.
         cycles: how many; by default until nothing changes.
         wait: when nothing changes, go on with what only waits for time, until that is none either.

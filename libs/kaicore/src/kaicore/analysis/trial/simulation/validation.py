@@ -285,7 +285,6 @@ def validate(wire: Object, *, subject: str) -> Validation:
 
     Args:
         wire: the object, with name and namespace.
-        subject: the object, for errors.
     """
     type_name = type_of(group_of(wire["apiVersion"]), wire["kind"])
     unknown: list[tuple[str, str]] = []
@@ -326,13 +325,7 @@ class OddFields:
         self._first: dict[tuple[str, str], tuple[str, set[str]]] = {}
 
     def add(self, where: str, subject: str, path: str, odd: str) -> None:
-        """Take note of one.
-
-        Args:
-            where: the object was found.
-            subject: the object.
-            odd: what is odd about it.
-        """
+        """Take note of one."""
         line = f"{where}: {subject}: {path}: {odd}"
         self._first.setdefault((subject.partition(" ")[0], _INDEX.sub("[]", path)), (line, set()))[1].add(where)
 

@@ -124,10 +124,6 @@ class Surroundings:
     def bind(self, claim: tuple[str, str], volume: str) -> list[tuple[Kind[Any], Any]]:
         """Bind a claim and a volume to each other, as the PersistentVolume controller does.
 
-        Args:
-            claim: its namespace and name.
-            volume: the volume's name.
-
         Returns:
             both as they are then, with their kinds.
         """

@@ -14,7 +14,7 @@ from kaicore.analysis.ask.answers import Answer, CalibrationAnswer, GroupStart, 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.rules.deciding.forecast.start import StartForecast
-from kaicore.rules.state.indexes.run_times import Basis
+from kaicore.rules.state.indexes.past_runs import Basis
 
 
 class Prospect(StrEnum):
@@ -170,7 +170,6 @@ def start_answer(forecast: StartForecast, *, now: int) -> StartAnswer:
     """Return what the scenarios say as an answer; nothing is checked yet, so it is no forecast (`checked_start`).
 
     Args:
-        forecast: of a group.
         now: from when it looks ahead, microseconds since the epoch.
     """
     p50, p90, earliest, latest = map(
@@ -201,7 +200,6 @@ def checked_start(start: StartAnswer, calibration: CalibrationAnswer | None) -> 
     """Return an answer as a forecast where past forecasts came true; else as a range, with what is missing.
 
     Args:
-        start: of a group.
         calibration: how often forecasts of its cluster came true; None where nobody has measured it.
     """
     missing = list(_missing(start, calibration))

@@ -258,7 +258,6 @@ class Submissions(StartForecasts):
             InvalidObject: there are no objects, or too many.
             UnknownMoment: there is no such moment.
             EventsRetired: its events are gone.
-            LogUnavailable: the log does not answer.
             TooManyQuestions: about this cluster wait already.
         """
         if not 0 < len(objects) <= MOST_OBJECTS:

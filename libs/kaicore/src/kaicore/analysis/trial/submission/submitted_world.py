@@ -43,7 +43,6 @@ class Submitted:
     """The events folded to a copied state.
 
     Attributes:
-        uids: of the pods.
         problems: what is wrong with objects that were left out.
         warnings: what of the others is read otherwise than it stands there, or left out.
     """

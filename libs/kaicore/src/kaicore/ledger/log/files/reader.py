@@ -12,15 +12,7 @@ import msgspec
 
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.chain import continues
-from kaicore.ledger.log.files.layout import (
-    END_SIZE,
-    Footer,
-    Place,
-    digest_of_state,
-    footer_offset,
-    read_header,
-    unpack,
-)
+from kaicore.ledger.log.files import writer
 from kaicore.ledger.log.port import Head, Snapshot
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.events.envelope import Event
@@ -49,7 +41,7 @@ class LogFile:
         except OSError as error:
             raise ConfigurationError(f"{path}: cannot be read: {error.strerror}") from error
         try:
-            self.header = read_header(self._first_line(), name=str(path))
+            self.header = writer.read_header(self._first_line(), name=str(path))
             self._footer_at, self.footer = self._read_footer()
             self._positions = [bundle.position for bundle in self.footer.bundles]
             if self._positions and self._positions[0] != self.header.after.position + 1:
@@ -111,7 +103,7 @@ class LogFile:
         first = self.footer.bundles[0].offset if self.footer.bundles else self._footer_at
         line = self._member(self._header_end, first, what="the state")
         body = b64decode(line.strip(b'"\n'))
-        if digest_of_state(body) != about.sha256:
+        if writer.digest_of_state(body) != about.sha256:
             raise CorruptLog(f"{self.path}: the state at {about.position} is not the one that was written")
         return Snapshot(STATE_SNAPSHOT, about.position, about.schema, body)
 
@@ -136,7 +128,7 @@ class LogFile:
     def _member(self, start: int, end: int, *, what: str) -> bytes:
         try:
             self._file.seek(start)
-            return unpack(self._file.read(end - start))
+            return writer.unpack(self._file.read(end - start))
         except CorruptLog as error:
             raise CorruptLog(f"{self.path}: {what}: {error}") from error
 
@@ -150,15 +142,15 @@ class LogFile:
         self._header_end = len(packed) - len(unpacker.unused_data)
         return line.partition(b"\n")[0]
 
-    def _read_footer(self) -> tuple[int, Footer]:
+    def _read_footer(self) -> tuple[int, writer.Footer]:
         size = self._file.seek(0, 2)
-        self._file.seek(max(size - END_SIZE, 0))
-        offset = footer_offset(self._file.read())
+        self._file.seek(max(size - writer.END_SIZE, 0))
+        offset = writer.footer_offset(self._file.read())
         if offset is None or not self._header_end <= offset < size:
             raise self._damage()
         try:
-            line = self._member(offset, size - END_SIZE, what="its footer")
-            return offset, msgspec.json.decode(line, type=Footer)
+            line = self._member(offset, size - writer.END_SIZE, what="its footer")
+            return offset, msgspec.json.decode(line, type=writer.Footer)
         except (CorruptLog, msgspec.MsgspecError) as error:
             raise self._damage() from error
 
@@ -223,5 +215,5 @@ def decode_lines(lines: bytes, *, name: str) -> list[Event]:
         raise CorruptLog(f"{name}: a line is no event: {error}") from error
 
 
-def _head(place: Place) -> Head:
+def _head(place: writer.Place) -> Head:
     return Head(place.position, bytes.fromhex(place.hash), place.recorded_at)

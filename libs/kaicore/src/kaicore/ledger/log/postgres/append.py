@@ -55,7 +55,6 @@ class Appender:
         recorded: Callable[[Head], None],
     ) -> None:
         """Args:
-        connections: to the database.
         clock: microseconds since the epoch; by default the server's clock.
         recorded: is called with the head after each commit.
         """

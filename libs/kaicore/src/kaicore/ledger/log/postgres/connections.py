@@ -151,7 +151,6 @@ class Connections:
     def __init__(self, url: str, *, size: int, patience_s: float, application: str) -> None:
         """Args:
         url: `postgresql://…`.
-        size: most connections at once.
         patience_s: how long work is repeated before `LogUnavailable`.
         application: how the sessions are called in `pg_stat_activity`.
         """

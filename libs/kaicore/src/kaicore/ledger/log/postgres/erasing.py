@@ -45,7 +45,6 @@ class ErasureReport:
     """The erased events, or those that would be erased.
 
     Attributes:
-        uids: of the pods.
         pseudonym: what they are called from then on.
         positions: of the events from which something was erased.
         recorded: positions of the events that say so.
@@ -84,7 +83,6 @@ async def erase(connection: _Connection, cluster: str, request: ErasureRequest, 
 
     Args:
         connection: in autocommit mode, of the log's owner.
-        request: what is to be erased.
         now: the log's clock, microseconds since the epoch.
 
     Raises:

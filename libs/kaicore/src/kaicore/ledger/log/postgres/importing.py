@@ -45,7 +45,6 @@ async def import_file(
     Raises:
         ConfigurationError: the cluster's log has other events, or a gap would be left between it and the file.
         CorruptLog: the file is not what was written; names the event. What is before it is in the log.
-        LogUnavailable: the server does not answer.
     """
     head = await connections.run(partial(_begin, file=file))
     before = head.position

@@ -78,10 +78,6 @@ class Key:
     def read(cls, data: bytes, *, name: str) -> "Key":
         """Return the key that a file holds: PEM, or else a secret.
 
-        Args:
-            data: the file's contents.
-            name: the file's, for the error.
-
         Raises:
             ConfigurationError: it is PEM of no Ed25519 key, or a secret that is too short.
         """
@@ -164,7 +160,6 @@ def anchor_line(
     """Return a line that vouches for a log's head.
 
     Args:
-        seals: of its retired months.
         sealed_at: microseconds since the epoch.
         before: the file's last line; empty if there is none.
         key: to sign with, if any.
@@ -189,8 +184,6 @@ def read_anchors(text: str, *, name: str, key: Key | None = None, first: bool = 
     """Read a file of anchors.
 
     Args:
-        text: its contents.
-        name: its name, for errors.
         key: with which each line must be signed; None takes them on trust.
         first: whether its first line is the first of all; otherwise what that says of the line before is not checked.
 

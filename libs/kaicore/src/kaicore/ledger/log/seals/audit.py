@@ -170,7 +170,6 @@ async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | 
 
     Raises:
         TypeError: the log is of a kind that cannot be audited.
-        LogUnavailable: the log's server does not answer.
     """
     if not isinstance(log, Auditable):
         raise TypeError(f"a {type(log).__name__} cannot be audited")
@@ -189,7 +188,6 @@ async def verify_since(log: EventLog, cluster: str, since: Head, head: Head) -> 
         The first thing that is broken; None where nothing is.
 
     Raises:
-        LogUnavailable: the log's server does not answer.
         EventsRetired: `since` is before the last retired event.
         CorruptLog: an event is missing or there twice.
     """

@@ -38,7 +38,6 @@ class Wait(msgspec.Struct):
     """A group that was left waiting.
 
     Attributes:
-        group: its key.
         position: of the event as of which its start is forecast.
         since: recorded time of that event, microseconds since the epoch.
         started_at: recorded time of the first decision that placed a pod of it; 0 as long as there is none.
@@ -154,7 +153,6 @@ class Backtest:
         history: up to there; likewise.
         waits: the sample, in order of position.
         ended_at: recorded time of the log's last event, microseconds since the epoch.
-        policies: the code of policies.
         """
         self._policies = policies
         self._state, self._history, self._ended_at = state, history, ended_at

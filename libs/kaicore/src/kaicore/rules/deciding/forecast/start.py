@@ -17,8 +17,7 @@ import numpy as np
 
 from kaicore.rules.deciding.cycle_input import limit_us
 from kaicore.rules.deciding.cycle_run import explained, input_to_explain
-from kaicore.rules.deciding.forecast.lifetimes import Lifetimes, PodRun
-from kaicore.rules.deciding.forecast.runs import RunHistory
+from kaicore.rules.deciding.forecast.runs import Lifetimes, PodRun, RunHistory
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
@@ -32,7 +31,7 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.state.indexes.run_times import LEAST_RUNS, Basis, RunKeys, run_keys
+from kaicore.rules.state.indexes.past_runs import LEAST_RUNS, Basis, RunKeys, run_keys
 from kaicore.rules.state.views import CycleView
 
 #: Ends within this, or within this part of the time that has passed, are looked at together.
@@ -106,9 +105,6 @@ class Scenario:
     def __init__(self, given: CycleInput, config: EngineConfig, *, lasting: Lasting, work: Allowance) -> None:
         """Args:
         given: what a cycle would decide on; put back by `run`.
-        config: the shard's settings.
-        lasting: of pods that start.
-        work: what this may cost.
         """
         self._given, self._config = given, config
         self._accounts_before = given.accounts.savepoint()
@@ -245,11 +241,7 @@ class StartForecast:
 
 @dataclass(frozen=True, slots=True)
 class NoForecast:
-    """The reason why a group has no forecast.
-
-    Attributes:
-        why: for people.
-    """
+    """The reason why a group has no forecast."""
 
     why: str
 
@@ -286,11 +278,8 @@ def forecast_starts(
 
     Args:
         state: not changed.
-        config: the shard's settings.
         history: of the same log, up to the state's position or before.
-        groups: their keys.
         now: microseconds since the epoch.
-        limits: how far is looked.
         policies: the code of policies; those of which it has none, or that fail, are not asked.
     """
 

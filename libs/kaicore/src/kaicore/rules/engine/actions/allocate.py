@@ -10,17 +10,16 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.actions.action import CycleAction, GroupOrder
 from kaicore.rules.engine.actions.eviction import EvictionAction
-from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.session.session import PromisedStart, Session
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.events.reasons.eviction import RoomKeptForOthers, WaitsForVictims
 from kaicore.rules.events.reasons.group import GangDoesNotFit
+from kaicore.rules.events.reasons.making_room import RoomKeptForOthers, WaitsForVictims
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import display_key
 
@@ -33,7 +32,6 @@ class Allocate(CycleAction):
 
     def __init__(self, session: Session, evicting: Sequence[EvictionAction] = ()) -> None:
         """Args:
-        session: the cycle.
         evicting: the actions that come afterwards and make room for what does not fit, in their order.
         """
         super().__init__(session)

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
-from kaicore.rules.engine.actions.action import CycleAction
-from kaicore.rules.engine.actions.group_order import GroupOrder
+from kaicore.rules.engine.actions.action import CycleAction, GroupOrder
 from kaicore.rules.engine.config import Action, PlacementStrategy
 from kaicore.rules.engine.cycle_input import moved_within_a_day
 from kaicore.rules.engine.decisions import EvictionReason
@@ -28,31 +27,15 @@ from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.events.reasons.eviction import (
-    JobWouldFail,
-    LosesTooMuchWork,
-    MovedLately,
-    NeverPreempts,
-    NoMoveWouldHelp,
-    NoOtherPlaceForThem,
-    NotWorthMoving,
-    NoVictimsWouldHelp,
-    Obstacle,
-    PreemptionDelayNotElapsed,
-    ProtectedByDisruptionBudget,
-    TooManyToMove,
-    UnderSeveralDisruptionBudgets,
-    VictimSearchEnded,
-    WithinMinimumRuntime,
-)
+from kaicore.rules.events.reasons import making_room
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
 
-_SEARCH_ENDED = VictimSearchEnded()
-_NEVER_PREEMPTS = NeverPreempts()
+_SEARCH_ENDED = making_room.VictimSearchEnded()
+_NEVER_PREEMPTS = making_room.NeverPreempts()
 
 
 @dataclass(slots=True)
@@ -188,7 +171,7 @@ class EvictionAction(CycleAction, VictimRules):
             until = max(group.created_at * 1_000_000, evicted_at) + group.preemption_delay_us
             if now < until:
                 self.session.record.wait_until(until)
-                return (PreemptionDelayNotElapsed(until=until),)
+                return (making_room.PreemptionDelayNotElapsed(until=until),)
         return ()
 
     def _refusal_without_takeable(self, steps: Steps) -> tuple[Reason, ...]:
@@ -296,7 +279,7 @@ class EvictionAction(CycleAction, VictimRules):
         if self.moves:
             reasons += [*self._why_not_moved(steps, failure.shortfall), *self._obstacles]
         elif self.might_help(pending_group):
-            reasons.append(NoVictimsWouldHelp(action=self.reason))
+            reasons.append(making_room.NoVictimsWouldHelp(action=self.reason))
         for keys in sorted(failure.shortfall.budgets):
             members = failure.candidates.members(lambda victim: self.is_eligible(pending_group, victim))
             if under := session.budgets.under(keys, members):
@@ -304,14 +287,14 @@ class EvictionAction(CycleAction, VictimRules):
         protected, until = self._protected(steps, failure.candidates)
         if protected:
             session.record.wait_until(until)
-            reasons.append(WithinMinimumRuntime(pods=protected, until=until))
+            reasons.append(making_room.WithinMinimumRuntime(pods=protected, until=until))
         return tuple(reasons)
 
     def _protected_by(self, budgets: tuple[str, ...], *, pods: int) -> Reason:
         if len(budgets) > 1:
-            return UnderSeveralDisruptionBudgets(budgets=", ".join(budgets), pods=pods)
+            return making_room.UnderSeveralDisruptionBudgets(budgets=", ".join(budgets), pods=pods)
         allowed = self.session.budgets.allowed(budgets[0])
-        return ProtectedByDisruptionBudget(budget=budgets[0], pods=pods, disruptions_allowed=allowed)
+        return making_room.ProtectedByDisruptionBudget(budget=budgets[0], pods=pods, disruptions_allowed=allowed)
 
     def _protected(self, steps: Steps, candidates: Candidates) -> tuple[int, int]:
         """Count the pods that only a minimum runtime protects; with when the first of these runtimes ends."""
@@ -330,24 +313,26 @@ class EvictionAction(CycleAction, VictimRules):
     def _why_not_moved(self, steps: Steps, shortfall: Shortfall) -> Iterator[Reason]:
         """Yield why no running pods were moved for steps."""
         if shortfall.stuck:
-            yield NoOtherPlaceForThem(groups=len(shortfall.stuck), example_group=display_key(min(shortfall.stuck)))
+            yield making_room.NoOtherPlaceForThem(
+                groups=len(shortfall.stuck), example_group=display_key(min(shortfall.stuck))
+            )
         if shortfall.failing:
             example = display_key(min(shortfall.failing))
-            yield JobWouldFail(groups=len(shortfall.failing), example_group=example)
+            yield making_room.JobWouldFail(groups=len(shortfall.failing), example_group=example)
         if shortfall.groups:
-            yield TooManyToMove(groups=shortfall.groups, max_groups=self.session.config.consolidate_groups)
+            yield making_room.TooManyToMove(groups=shortfall.groups, max_groups=self.session.config.consolidate_groups)
         if shortfall.pods:
             per_day = self.session.config.consolidate_pods_per_day
-            yield TooManyToMove(pods=shortfall.pods, pods_left=self.most_pods or 0, per_day=per_day)
+            yield making_room.TooManyToMove(pods=shortfall.pods, pods_left=self.most_pods or 0, per_day=per_day)
         if shortfall.cost:
-            yield NotWorthMoving(cost=shortfall.cost, gain=gain_of(self.session, steps))
+            yield making_room.NotWorthMoving(cost=shortfall.cost, gain=gain_of(self.session, steps))
         if shortfall.lost:
-            yield LosesTooMuchWork(lost=shortfall.lost, won=won_by(self.session, steps))
+            yield making_room.LosesTooMuchWork(lost=shortfall.lost, won=won_by(self.session, steps))
         if shortfall == Shortfall(budgets=shortfall.budgets):
-            yield NoMoveWouldHelp()
+            yield making_room.NoMoveWouldHelp()
 
     @cached_property
-    def _obstacle_of(self) -> dict[str, Obstacle | None]:
+    def _obstacle_of(self) -> dict[str, making_room.Obstacle | None]:
         """The obstacle to moving each running group, by its key; None for those that may be moved."""
         session = self.session
         return {one.group.key: obstacle(session, one) for one in session.running_groups.workloads}
@@ -358,12 +343,12 @@ class EvictionAction(CycleAction, VictimRules):
 
         Their number is left out: it changes all the time, and with it what is recorded of all waiting pods.
         """
-        obstacles: dict[str, Obstacle] = {}
+        obstacles: dict[str, making_room.Obstacle] = {}
         for reason in self._obstacle_of.values():
             if reason is not None:
                 before = obstacles.get(reason.code)
                 obstacles[reason.code] = reason if before is None else reason.joined(before)
-        moved = obstacles.get(MovedLately.__name__)
+        moved = obstacles.get(making_room.MovedLately.__name__)
         if moved is not None:
             self.session.record.wait_until(moved.until)
         return tuple(obstacles[code] for code in sorted(obstacles))
@@ -416,7 +401,7 @@ class Consolidate(EvictionAction):
         accounts = self.session.accounts
         refusals: list[Reason] = []
         if self.most_pods == 0:
-            refusals.append(TooManyToMove(pods=1, per_day=self.session.config.consolidate_pods_per_day))
+            refusals.append(making_room.TooManyToMove(pods=1, per_day=self.session.config.consolidate_pods_per_day))
         before = accounts.savepoint()
         for group, request in requests:
             refusals += accounts.refusal(group, request)

@@ -17,14 +17,13 @@ from msgspec.structs import replace
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.config import Backfill
 from kaicore.rules.engine.decisions import GiveUpReason
-from kaicore.rules.engine.session.ends import RunningEnds
-from kaicore.rules.engine.session.promises import Outlook, Promise, Promises, together, unstarted
+from kaicore.rules.engine.session.promises import Outlook, Promise, Promises, RunningEnds, together, unstarted
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.gang_planner import pending_group as as_pending
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised, WouldDelay
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised, WouldDelay
 from kaicore.rules.queues.tree import gpus_of
 
 #: How many groups of different kinds a cycle works out a start for, at most.
@@ -177,7 +176,6 @@ class PromiseStart(CycleAction):
         """Return what can be promised to the first groups that are owed it and do not fit.
 
         Args:
-            kept: what is promised before.
             most: to so many groups.
             above: only to groups of higher priority than this.
         """

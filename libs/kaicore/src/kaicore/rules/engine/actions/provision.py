@@ -23,20 +23,14 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.provisioning import StandingRequest
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import ProvisioningPodSet, ProvisioningRequested, ProvisioningWithdrawn
-from kaicore.rules.events.reasons.eviction import PreemptionDelayNotElapsed
+from kaicore.rules.events.reasons import making_room
 from kaicore.rules.events.reasons.node import NotObservedYet
-from kaicore.rules.events.reasons.provisioning import (
-    ProvisioningClassNotAllowed,
-    ProvisioningImpossible,
-    ProvisioningRetried,
-    WaitsForProvisioning,
-)
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.provisioning import MOST_POD_SETS, NO_CLASS
 from kaicore.rules.model.replicas import split_shard
 
 #: Reasons that time alone is about to remove: a node may be free, or a pod evicted, in a moment.
-_PASSING = (NotObservedYet, PreemptionDelayNotElapsed)
+_PASSING = (NotObservedYet, making_room.PreemptionDelayNotElapsed)
 
 #: Characters of the group's name that are in a request's; all of that with its digest, and a PodTemplate's number
 #: behind it, is a DNS label.
@@ -81,7 +75,9 @@ class Provision(CycleAction):
                 session.record.provision([self._withdrawn(request, WithdrawalReason.SWITCHED_OFF)])
             if name not in ("", NO_CLASS) and self._needs_nodes(pending_group):
                 classes = ", ".join(session.config.provisioning.classes)
-                self._tell(pending_group, ProvisioningClassNotAllowed(provisioning_class=name, allowed=classes))
+                self._tell(
+                    pending_group, making_room.ProvisioningClassNotAllowed(provisioning_class=name, allowed=classes)
+                )
             return
         if pending_group.assignments or pending_group.nominated or pending_group.deferred:
             return
@@ -94,7 +90,7 @@ class Provision(CycleAction):
         pod_sets = self._pod_sets(pending_group)
         if len(pod_sets) > MOST_POD_SETS:
             problem = f"its pods are of {len(pod_sets)} classes, and a request holds {MOST_POD_SETS}"
-            self._tell(pending_group, ProvisioningImpossible(problem=problem))
+            self._tell(pending_group, making_room.ProvisioningImpossible(problem=problem))
         elif request is None:
             self._request(pending_group, name, pod_sets)
         elif request.provisioning_class != name or not _covers(request, pod_sets):
@@ -117,9 +113,9 @@ class Provision(CycleAction):
             return
         record.wait_until(retry_at)
         if ended.refused:
-            self._tell(pending_group, ProvisioningImpossible(problem=ended.message, retry_at=retry_at))
+            self._tell(pending_group, making_room.ProvisioningImpossible(problem=ended.message, retry_at=retry_at))
             return
-        reason = ProvisioningRetried(
+        reason = making_room.ProvisioningRetried(
             request=ended.subject,
             attempt=ended.attempt,
             ended=ended.ended,
@@ -186,7 +182,7 @@ class Provision(CycleAction):
             why = WithdrawalReason.RETRIED if attempt > 1 else WithdrawalReason.CHANGED
             decisions.insert(0, self._withdrawn(instead_of, why))
         session.record.provision(decisions)
-        reason = WaitsForProvisioning(
+        reason = making_room.WaitsForProvisioning(
             request=f"{decision.namespace}/{decision.name}",
             provisioning_class=provisioning_class,
             pods=sum(pod_set.count for pod_set in pod_sets),
@@ -220,7 +216,7 @@ def _covers(request: StandingRequest, pod_sets: Sequence[ProvisioningPodSet]) ->
 
 
 def _waits(request: StandingRequest) -> Reason:
-    return WaitsForProvisioning(
+    return making_room.WaitsForProvisioning(
         request=request.subject,
         provisioning_class=request.provisioning_class,
         pods=request.pods,

@@ -32,7 +32,7 @@ from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.events.reasons.devices import NoGpuToShare, NoPartOfGpu
+from kaicore.rules.events.reasons.group import FilteredByPolicy
 from kaicore.rules.events.reasons.node import (
     HistoryIncomplete,
     NodeAffinityMismatch,
@@ -40,11 +40,12 @@ from kaicore.rules.events.reasons.node import (
     NodeNotReady,
     NodeSelectorMismatch,
     NodeUnschedulable,
+    NoGpuToShare,
+    NoPartOfGpu,
     NotObservedYet,
     RejectedByKubelet,
     UntoleratedTaint,
 )
-from kaicore.rules.events.reasons.policy import FilteredByPolicy
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.node import Taint
 from kaicore.rules.numa.columns import Flags, Ints
@@ -57,8 +58,6 @@ class ShareFilter:
 
     def __init__(self, columns: NodeColumns, share: ShareFit, *, in_all: bool = False) -> None:
         """Args:
-        columns: the cycle's own copy.
-        share: of the class.
         in_all: whether it is about the GPUs that the nodes have in all, whatever pods hold of them.
         """
         self._columns = columns

@@ -21,8 +21,7 @@ from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT, PodRule, counti
 from kaicore.rules.engine.constraints.taint_tolerance import soft_taints
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.events.reasons.devices import ResourceClaimOutOfReach
-from kaicore.rules.events.reasons.pods_nearby import VolumeOutOfReach
+from kaicore.rules.events.reasons.node import ResourceClaimOutOfReach, VolumeOutOfReach
 from kaicore.rules.model.pod import SpreadConstraint
 from kaicore.rules.numa.columns import Flags, Ints
 
@@ -156,7 +155,6 @@ class ConstraintEvaluator:
 
     def __init__(self, pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tolerated: Flags) -> None:
         """Args:
-        columns: the cycle's own copy.
         fitting: rows that meet its node selector and required node affinity.
         tolerated: rows with taints that it tolerates, or none.
         """

@@ -53,7 +53,6 @@ def flavor_demand(
 
     Args:
         flavors: those that exist, by name. Without any, a queue's flavors are only names.
-        requests: what the pod asks for.
     """
     if not flavors:
         return ANY_FLAVOR

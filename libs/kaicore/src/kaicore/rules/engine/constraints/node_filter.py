@@ -88,7 +88,6 @@ class RoomFilter:
 
     def __init__(self, columns: NodeColumns, requests: Mapping[str, int], *, in_all: bool = False) -> None:
         """Args:
-        columns: the cycle's own copy.
         requests: of one pod of the class, in the resources' units.
         in_all: whether it is about what the nodes have in all, whatever pods hold of it.
         """
@@ -173,11 +172,7 @@ def first_by_name(columns: NodeColumns, rows: Ints) -> int:
 
 
 def any_mask(filters: Iterable[MaskFilter | GroupedMaskFilter], rows: int) -> Flags:
-    """Tell per row whether the node fails any of some filters.
-
-    Args:
-        rows: how many rows there are.
-    """
+    """Tell per row whether the node fails any of some filters."""
     failing = np.zeros(rows, np.bool_)
     for one in filters:
         failing |= one.mask

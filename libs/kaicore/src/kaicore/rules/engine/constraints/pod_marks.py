@@ -114,7 +114,6 @@ class DomainSums:
     ) -> None:
         """Args:
         values: each row's domain, -1 without, and the domains (`NodeColumns.label_values`).
-        counts: by row.
         counting: rows that are counted; None for all.
         """
         self._domains, names = values
@@ -195,7 +194,6 @@ class PodMarks:
         """Return a mark's sums over the domains of a label, which later charges keep up to date.
 
         Args:
-            mark: the mark that is counted.
             values: the label's value per row, as `NodeColumns.label_values` gives them.
             counting: rows that count; None for all.
         """

@@ -20,7 +20,7 @@ from kaicore.rules.engine.constraints.pod_marks import (
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.reasons.base import NodeReason
-from kaicore.rules.events.reasons.pods_nearby import (
+from kaicore.rules.events.reasons.node import (
     AntiAffinityOfOthers,
     HostPortTaken,
     NoTopologyLabel,
@@ -54,7 +54,6 @@ def pod_rules(pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tole
     """Return the rules of a class; none for most.
 
     Args:
-        columns: the cycle's own copy.
         fitting: rows that meet the class's node selector and required node affinity.
         tolerated: rows with taints that it tolerates, or none.
     """
@@ -177,13 +176,6 @@ class _NoMarkInDomain:
     def __init__(
         self, mark: str, key: str, columns: NodeColumns, *, code: type[NodeReason], marks: tuple[str, ...]
     ) -> None:
-        """Args:
-        mark: that no pod may have.
-        key: makes the domains.
-        columns: the cycle's own copy.
-        code: the reason's.
-        marks: of the class itself.
-        """
         self._sums = columns.marks.sums(mark, key, columns.label_values(key))
         self._is_own = mark in marks
         self._key = key

@@ -33,7 +33,8 @@ from kaicore.rules.engine.victims.ending_groups import EndingGroups
 from kaicore.rules.engine.work.gang_planner import class_refusal
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Step, Workload
-from kaicore.rules.events.reasons.reason import FitsAfter, FitsIf, Reason
+from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Amounts, Container, Pod
 from kaicore.rules.model.quantity import CPU, HUGEPAGES_PREFIX, is_bytes, is_hugepages, parse_amount
 from kaicore.rules.queues.tree import GPU, gpus_per_unit
@@ -180,7 +181,6 @@ class Remedies:
     def __init__(self, given: CycleInput, config: EngineConfig) -> None:
         """Args:
         given: what a cycle would decide on; room that is kept is on its accounts afterwards, and nothing else changed.
-        config: the shard's settings.
         """
         self._given = given
         self._config = config

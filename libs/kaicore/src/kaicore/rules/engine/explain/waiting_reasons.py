@@ -12,8 +12,12 @@ from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import SchedulingGated, Unsupported
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
-from kaicore.rules.events.reasons.provisioning import ProvisioningRetried, WaitsForProvisioning
+from kaicore.rules.events.reasons.making_room import (
+    PromiseGivenUp,
+    ProvisioningRetried,
+    RoomPromised,
+    WaitsForProvisioning,
+)
 from kaicore.rules.events.reasons.reason import Reason
 
 Reasons = tuple[Reason, ...]

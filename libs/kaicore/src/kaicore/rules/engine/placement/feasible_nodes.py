@@ -172,11 +172,7 @@ class RowParts:
         return taken
 
     def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
-        """Work out the room taken on rows in their states at once, as far as it is not known: one by one takes longer.
-
-        Args:
-            rows: each with its state.
-        """
+        """Work out the room taken on rows in their states at once, as far as it is not known: that is faster."""
         room = self._room
         if room is None or self._counts is not None or self._share is not None:
             return
@@ -277,12 +273,7 @@ class FeasibleNodes:
         """Evaluate the class on all rows.
 
         Args:
-            pod_class: the class.
-            columns: the cycle's own copy.
-            config: the shard's settings.
-            states: of the rows.
             rejecting: rows that rejected such a pod and have not changed since, with the kubelet's reason.
-            avoid: rows that come last.
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
             doubts: about the rows; None where pods do not come to them now.
@@ -498,7 +489,6 @@ class FeasibleNodes:
         """Tell whether a row can take a pod.
 
         Args:
-            row: the row.
             created_at: when the pod was created, seconds since the epoch; by default before all others.
         """
         able = self._ranking.by_row[row] != _NO and not self.ruled_out(row)
@@ -734,7 +724,6 @@ def first_failing(filters: Iterable[NodeFilter], rows: Ints) -> tuple[Reason, ..
 
     Args:
         filters: in order; a later one is not asked about rows that fail an earlier one.
-        rows: the rows.
     """
     reasons: list[NodeReason] = []
     for one in filters:

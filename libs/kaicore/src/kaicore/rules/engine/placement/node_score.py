@@ -161,7 +161,6 @@ class RowScore:
     """The score of a row that can take a pod; the first part in which two rows differ decides between them.
 
     Attributes:
-        row: the row.
         preference: how much the pod's own preferences are met, 0 and more; rows with less than the most come last.
         leaves_devices: whether it leaves alone devices that the pod does not ask for.
         turn: how many other replicas of the shard take it first, up to 3.
@@ -233,7 +232,6 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
 
     Args:
         ranking: by row, `NEVER` for one that is not wanted.
-        score: of a row's devices.
         spread: whether the emptiest row is the best.
     """
     rows = np.flatnonzero(ranking != NEVER)

@@ -179,8 +179,6 @@ class PlacingObserver(Protocol):
         """Take notice that a pod is about to be charged to a row, for certain or on trial.
 
         Args:
-            member: the pod.
-            row: the row.
             feasible: what is known of its class on the rows as they are before it is charged.
         """
         ...
@@ -204,16 +202,13 @@ class Placer:
         cycle: str = "",
     ) -> None:
         """Args:
-        statement: on the nodes.
         class_of: returns the class as which a pod is placed.
         excluded_nodes: rows that certain classes do not get, or get last.
-        config: the shard's settings.
         doubts: about the rows; None where pods do not come to them now.
         rows: that pods are put on; None for all.
         observer: looks on; None for nobody.
         room: for recent work; None where it does not matter.
         policies: the operator's that place pods; None without any.
-        cycle: id of the cycle.
         """
         self.statement = statement
         self._policies = policies
@@ -305,7 +300,6 @@ class Placer:
         `topologySpreadConstraints` not at all, since pods elsewhere make room: there a row may take fewer, never more.
 
         Args:
-            pod_class: the class.
             most: more are not counted; the fewer, the faster.
             created_at: when the pods were created, seconds since the epoch; matters to what is not known for certain.
             among: rows that are counted, the others are 0; None for all.

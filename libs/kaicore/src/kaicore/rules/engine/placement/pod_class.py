@@ -24,7 +24,7 @@ class PodClass(msgspec.Struct, frozen=True):
         key: identifies the class; equal on every machine.
         requests: what a node must have free for one of its pods, `pods: 1` included.
         aligned: what kubelets align of it.
-        counted: what the counting rule looks at (`kaicore.rules.numa.counting`).
+        counted: what the counting rule looks at (`kaicore.rules.numa.screen`).
         gated: the pod's scheduling gates.
         unsupported: constraints that this version cannot honour.
         numa_policy: its own NUMA policy.
@@ -176,8 +176,6 @@ def with_work(base: PodClass, work: PolicyWork, *, tenants: bool) -> PodClass:
     """Return the class of those pods of a class of which policies know the same.
 
     Args:
-        base: the class.
-        work: what they know.
         tenants: whether any of them asks which namespaces have pods on a node.
     """
     key = f"{base.key}{_OF_WORK}{sha256(_encoder.encode(work)).hexdigest()[:8]}"

@@ -51,7 +51,6 @@ class RecentClass(msgspec.Struct, frozen=True):
     """A class of recent work.
 
     Attributes:
-        pod_class: the class.
         claimed: how many devices the claims of a pod ask for.
         weight: pod-seconds; only ratios matter.
     """
@@ -137,7 +136,6 @@ class RoomForWork:
 
         Args:
             columns: the cycle's own copy, before its first charge.
-            weighed: the weights of the classes.
         """
         rows = np.flatnonzero(columns.present & columns.ready & ~columns.unschedulable)
         there = self.of_rows(columns, rows, claimable=DeviceCounts(columns).free[rows])
@@ -157,7 +155,6 @@ class RoomForWork:
 
         Args:
             needs: of the classes; shape (classes, resources).
-            weights: of the classes.
         """
         sizes = self._scale.copy()
         sizes[self._shares] = self._shared * np.minimum(self._parts, WHOLE).mean(axis=0).astype(np.int64)
@@ -172,13 +169,7 @@ class RoomForWork:
         return self._asked
 
     def of_rows(self, columns: NodeColumns, rows: Ints, *, claimable: Ints) -> NodeRoom:
-        """Return what rows have free.
-
-        Args:
-            columns: the cycle's own copy.
-            rows: the rows.
-            claimable: their free devices of claims.
-        """
+        """Return what rows have free."""
         asked = self._asked
         free = columns.allocatable[rows][:, asked] - columns.used[rows][:, asked]
         return NodeRoom(free, claimable, columns.gpus.free_parts(rows))
@@ -188,7 +179,6 @@ class RoomForWork:
 
         Args:
             before: the nodes without the pod.
-            after: with it.
             patterns: of the nodes (`patterns`).
         """
         # Both at once: of one node, numpy's calls cost more than what they do.

@@ -38,8 +38,6 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
     """The result of a charge on a row of one state; it keeps its arguments alive, which are looked up by identity.
 
     Attributes:
-        requests: an argument.
-        requested: an argument.
         charge: as it came about.
         state: the row's state afterwards.
         after: the row afterwards.
@@ -64,7 +62,6 @@ class RowStates:
 
     def __init__(self, columns: NodeColumns, like: "RowStates | None" = None) -> None:
         """Args:
-        columns: the cycle's own copy.
         like: of columns that these are a copy of, as they are now; None where a cycle begins.
         """
         self._columns = columns
@@ -181,10 +178,8 @@ class RowStates:
         """Charge a pod to a row.
 
         Args:
-            row: the node.
             requests: what the pod takes of the node as a whole; never changed afterwards.
             charge: what it takes of its zones.
-            releasing: it terminates already.
 
         Returns:
             the charge as it came about: memory is drawn from what is free now.

@@ -31,8 +31,6 @@ class PodCharge(msgspec.Struct, frozen=True, gc=False):
     """A pod on a node.
 
     Attributes:
-        uid: the pod.
-        row: the node.
         requests: what it takes of the node as a whole.
         charge: what it takes of its zones.
         releasing: it terminates already.
@@ -93,7 +91,6 @@ class Statement:
 
     def __init__(self, columns: NodeColumns, *, like: "Statement | None" = None) -> None:
         """Args:
-        columns: the cycle's own copy.
         like: on columns that these are a copy of, as they are now; None where a cycle begins.
         """
         self.columns = self._columns = columns
@@ -234,9 +231,6 @@ class Statement:
         Amounts and zones are looked at; whether the rules of pods that came since admit it is the caller's to ask
         (`kaicore.rules.engine.constraints.constraint_evaluator`).
 
-        Args:
-            pod_charge: as it was evicted.
-
         Raises:
             ValueError: it is not evicted.
         """
@@ -305,7 +299,6 @@ class Statement:
         """Do again what was done on a row, but for one operation.
 
         Args:
-            row: the node.
             without: the number of the operation that is taken out.
             same_places: give up where a pod would get another place than it had.
 

@@ -15,7 +15,7 @@ from kaicore.rules.engine.cycle_input import CycleInput, move_key
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
-from kaicore.rules.events.reasons.policy import HeldByPolicy
+from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.division import USAGE_SCALE

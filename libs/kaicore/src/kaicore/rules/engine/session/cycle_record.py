@@ -20,13 +20,7 @@ from kaicore.rules.engine.victims.eviction_cost import cost_parts, gpu_seconds_l
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.events.payloads import (
-    EvictionDecided,
-    NominationCleared,
-    PodNominated,
-    PodPlaced,
-    RepairRequested,
-)
+from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.gpu_share import GpuPart
 
@@ -54,13 +48,11 @@ class CycleRecord:
         gpu_namespace: str = "",
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
-        pods: looks up the cycle's pods.
         nodes: names of the nodes, by row.
         gpu_namespace: the namespace of pods that hold GPUs that are opened for sharing.
         """
         self._gpu_namespace = gpu_namespace
-        self.evicted: dict[str, EvictionDecided] = {}
+        self.evicted: dict[str, payloads.EvictionDecided] = {}
         self._input = cycle_input
         self._cycle = cycle_input.cycle
         self._pods = pods
@@ -78,7 +70,7 @@ class CycleRecord:
     def place(
         self,
         assignments: Sequence[Assignment],
-        cleared: Sequence[NominationCleared],
+        cleared: Sequence[payloads.NominationCleared],
         places: Sequence[TopologyPlace],
         *,
         depends_on: int,
@@ -86,8 +78,6 @@ class CycleRecord:
         """Record that pods are placed, and which nominations that clears.
 
         Args:
-            assignments: where the pods go.
-            cleared: the nominations.
             places: of each assignment in its group's topology.
             depends_on: number of the batch without which this does not hold; -1 if there is none.
         """
@@ -102,22 +92,22 @@ class CycleRecord:
     def nominate(
         self,
         assignments: Sequence[Assignment],
-        evictions: Sequence[EvictionDecided],
-        cleared: Sequence[NominationCleared],
+        evictions: Sequence[payloads.EvictionDecided],
+        cleared: Sequence[payloads.NominationCleared],
     ) -> None:
         """Record that room is reserved for pods, which pods are evicted for it, and which nominations that clears."""
         nominated = [self._nominated(assignment) for assignment in assignments]
         self._add([*cleared, *evictions, *nominated])
 
-    def evict(self, evictions: Sequence[EvictionDecided]) -> None:
+    def evict(self, evictions: Sequence[payloads.EvictionDecided]) -> None:
         """Record that pods are evicted although no other pod gets their room."""
         self._add(evictions)
 
-    def count_evicted(self, eviction: EvictionDecided) -> None:
+    def count_evicted(self, eviction: payloads.EvictionDecided) -> None:
         """Count a pod as evicted; its batch is recorded once all of it is decided."""
         self.evicted[eviction.uid] = eviction
 
-    def clear(self, cleared: Sequence[NominationCleared]) -> None:
+    def clear(self, cleared: Sequence[payloads.NominationCleared]) -> None:
         """Record that room is no longer reserved."""
         self._add(cleared)
 
@@ -128,7 +118,7 @@ class CycleRecord:
     def repair(self, misaligned: MisalignedPod) -> None:
         """Record that a pod is evicted so that its successor gets other zones."""
         member, pod = misaligned.member, misaligned.member.pod
-        decision = RepairRequested(
+        decision = payloads.RepairRequested(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
@@ -144,10 +134,10 @@ class CycleRecord:
         """Record that something is held back until a time that is yet to come, microseconds since the epoch."""
         self._due = min(self._due or at, at)
 
-    def cleared(self, assignment: Assignment, reason: ClearReason) -> NominationCleared:
+    def cleared(self, assignment: Assignment, reason: ClearReason) -> payloads.NominationCleared:
         """Return the decision that room is no longer reserved for a pod."""
         pod, nomination = assignment.member.pod, assignment.member.nomination
-        return NominationCleared(
+        return payloads.NominationCleared(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
@@ -167,22 +157,17 @@ class CycleRecord:
         fits_on: str = "",
         choice: Choice | None = None,
         won: int = 0,
-    ) -> EvictionDecided:
+    ) -> payloads.EvictionDecided:
         """Return the decision that a pod is evicted.
 
         Args:
-            member: the pod.
-            reason: of the action.
             failures_left: this and what follows means what it means in `EvictionDecided`.
-            preemptor: see there.
-            shrinks: see there.
-            fits_on: see there.
             choice: why the pod was chosen; None where pods are not chosen by cost.
             won: see `EvictionDecided.won_gpu_seconds`.
         """
         pod = member.pod
         runner_up = "" if choice is None else choice.runner_up
-        return EvictionDecided(
+        return payloads.EvictionDecided(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
@@ -233,7 +218,7 @@ class CycleRecord:
     def _add(self, decisions: Iterable[Decision], *, depends_on: int = -1) -> None:
         self._batches.append(DecisionBatch(tuple(decisions), depends_on))
 
-    def _placed(self, assignment: Assignment, place: TopologyPlace) -> PodPlaced:
+    def _placed(self, assignment: Assignment, place: TopologyPlace) -> payloads.PodPlaced:
         pod, node = assignment.member.pod, self._nodes[assignment.row]
         pod_class = assignment.pod_class.key
         claims: tuple[str, ...] = ()
@@ -249,7 +234,7 @@ class CycleRecord:
         provisioning = self._input.provisioning
         request = provisioning.get(assignment.member.group) if provisioning else None
         consumed = request if request is not None and request.answered else None
-        return PodPlaced(
+        return payloads.PodPlaced(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,
@@ -270,9 +255,9 @@ class CycleRecord:
             provisioning_class="" if consumed is None else consumed.provisioning_class,
         )
 
-    def _nominated(self, assignment: Assignment) -> PodNominated:
+    def _nominated(self, assignment: Assignment) -> payloads.PodNominated:
         pod = assignment.member.pod
-        return PodNominated(
+        return payloads.PodNominated(
             uid=pod.uid,
             namespace=pod.namespace,
             name=pod.name,

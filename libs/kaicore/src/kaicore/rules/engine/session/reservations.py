@@ -45,15 +45,9 @@ class Reservations:
         gangs: GangPlanner,
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
-        config: the shard's settings.
-        pods: looks up the cycle's pods.
-        nodes: now and in the future.
         pending_groups: groups with waiting pods, by key.
-        record: what was decided so far.
         reserved: empty, for the reservations by group; others may read it.
         step_placer: knows where the constraints of groups let their pods be.
-        gangs: plans what starts at once.
         """
         self._input = cycle_input
         self._config = config
@@ -99,7 +93,6 @@ class Reservations:
         """Clear what is reserved for groups that can only start at once with others for which nothing is.
 
         Args:
-            reason: why the others have none.
             by: keys of the others, where others than these do not count.
         """
         cleared: list[NominationCleared] = []
@@ -244,7 +237,6 @@ class Reservations:
         on are left out: a cycle decides once about a pod.
 
         Args:
-            steps: what is to start.
             behind: a group of them with a reservation; also the groups that come after it.
         """
         if not self._by_group:

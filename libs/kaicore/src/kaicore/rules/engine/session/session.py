@@ -39,9 +39,8 @@ from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_o
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, RunningGroups
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.events.reasons.eviction import WaitsForVictims
+from kaicore.rules.events.reasons.making_room import WaitsForVictims, WouldDelay
 from kaicore.rules.events.reasons.node import NoNodes
-from kaicore.rules.events.reasons.promise import WouldDelay
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.numa.columns import Flags
@@ -73,8 +72,6 @@ class CyclePlacers:
         observer: PlacingObserver | None,
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
-        config: the shard's settings.
         columns: the cycle's own copy of the nodes.
         pods: looks up the cycle's pods; those that wait were looked up already.
         observer: looks on; None for nobody.
@@ -134,11 +131,7 @@ class CyclePlacers:
             yield placer
 
     def defers(self, assignments: Sequence[Assignment]) -> bool:
-        """Tell whether pods are not to start on their rows before another replica has decided about what is free there.
-
-        Args:
-            assignments: where the pods would go.
-        """
+        """Tell whether pods are not to start on their rows before another replica has decided about the room there."""
         left = self._left_to_others(self._claims_before(assignment.member for assignment in assignments))
         return left is not None and any(left[assignment.row] for assignment in assignments)
 
@@ -244,11 +237,8 @@ class Session:
 
     Attributes:
         cycle_input: what the cycle decides on.
-        config: the shard's settings.
-        accounts: the queues' accounts.
         budgets: how many pods PodDisruptionBudgets still let be evicted.
         failures: how many failures Jobs still bear.
-        pods: looks up pods.
         pending_groups: groups with waiting pods, by key.
         placers: on the nodes as they are now, some or all of them.
         nodes: the nodes now and in the future.
@@ -322,7 +312,6 @@ class Session:
         """Decide that steps start.
 
         Args:
-            steps: what starts.
             assignments: where its pods go; charged to the nodes as they are now.
             suspended: reservations of these groups and of others, suspended on the nodes of both times.
         """
@@ -354,7 +343,6 @@ class Session:
         """Decide that victims are evicted and that their room is reserved.
 
         Args:
-            steps: what is to start.
             assignments: where its pods go; charged to the future's nodes.
             evictions: the victims; taken off the future's nodes.
             suspended: reservations of other groups, suspended on the nodes of both times.

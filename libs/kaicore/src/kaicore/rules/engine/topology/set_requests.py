@@ -36,7 +36,6 @@ def ranked(
     Args:
         waiting: to be placed, in order of age and name.
         held: ranks of the pods of the leaf that stay where they are.
-        source: where pods tell their rank.
         known: the ranks of pods that have a place or had one, by uid.
     """
     if source is not None and source.order_only:
@@ -72,10 +71,7 @@ def known_ranks(
     that leaves may have the rank of its successor.
 
     Args:
-        active: pods that stay.
-        leaving: pods that end.
         waiting: pods without a place.
-        source: where pods tell their rank.
     """
     ranks = {member.pod.uid: member.rank for member in (*active, *leaving) if member.rank != NO_RANK}
     if len(ranks) == len(active) + len(leaving):
@@ -150,7 +146,6 @@ class HeldPod:
     """A pod of a group that has its place already.
 
     Attributes:
-        row: its node.
         rank: its place among the pods of its set; `NO_RANK` for none.
     """
 
@@ -306,7 +301,6 @@ class CycleTopologies:
         evicted: Collection[str],
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
         pending_groups: groups with waiting pods, by key.
         reserved: the room that is reserved for nominated pods, by group.
         evicted: uids of the pods that the cycle evicts.

@@ -10,7 +10,7 @@ from kaicore.rules.engine.topology.unit_trial import KeptCounts, UnitTrial
 from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
-from kaicore.rules.events.reasons.topology import TopologyHasNoRoom
+from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.numa.columns import Flags
 from kaicore.rules.topology.placing.request import Refused
 from kaicore.rules.topology.placing.strategies import TopologyStrategy
@@ -87,10 +87,8 @@ class StepPlacer:
     ) -> None:
         """Args:
         topologies: what groups ask of them, and the pods of groups that have a place.
-        gangs: plans what starts at once.
         pending_groups: groups with waiting pods, by key.
         class_key: returns the key of a pod's class.
-        strategy: of the search.
         """
         self.ranks: dict[str, int] = {}
         self._topologies = topologies
@@ -108,7 +106,6 @@ class StepPlacer:
         """Place all pods of steps; what was placed stays charged, also where not all were.
 
         Args:
-            steps: what starts at once.
             placer: on the nodes at one time.
             plans: whether a group is placed so that all that waits of it has a place, where there is one.
         """
@@ -161,7 +158,6 @@ class StepPlacer:
 
         Args:
             rows: by the uids of the pods.
-            placer: on the nodes.
         """
         workload = self._pending_groups[key].workload
         if not workload.constrained:

@@ -72,7 +72,6 @@ class PlacerRoom:
     ) -> None:
         """Args:
         placer: on the nodes at one time.
-        members: by number.
         among: rows that may take pods; None for all.
         """
         self.classes: list[int] = []
@@ -165,7 +164,6 @@ def keeps(request: SetRequest, tree: TopologyColumns, rows: Mapping[int, int]) -
 
     Args:
         request: with the pods that had a place before.
-        tree: over the rows.
         rows: where the pods are, by number.
     """
     children = request.children

@@ -27,7 +27,6 @@ class Candidates:
 
     def __init__(self, session: Session, workloads: Sequence[Workload], *, protected: Mapping[str, int]) -> None:
         """Args:
-        session: the cycle.
         workloads: the groups with pods that may be evicted.
         protected: until when some of them must keep their minimum, by key; microseconds since the epoch.
         """

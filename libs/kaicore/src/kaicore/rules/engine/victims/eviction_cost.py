@@ -163,8 +163,6 @@ def cost_of(*, rank: int, ending: Ending, pods: int, size: int, minutes: int, ex
 
     Args:
         rank: of the priority, 1 for the lowest; summed over the groups that they are of.
-        ending: for those groups.
-        pods: how many they are.
         size: see `PodSizes`, summed over the pods.
         minutes: of work that they lose, summed over the pods.
         extra: what policies add, summed over those groups.

@@ -20,7 +20,7 @@ from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import VictimSet
 from kaicore.rules.engine.work.gang_planner import Steps, is_misunderstood, members_of
 from kaicore.rules.engine.work.workload import Workload
-from kaicore.rules.events.reasons.eviction import GroupsThatCannotRestart, MovedLately, Obstacle, PodsWithoutController
+from kaicore.rules.events.reasons import making_room
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.queues.tree import thousandths_of_gpus, without_parts
 
@@ -35,16 +35,16 @@ def stays_until(session: Session, workload: Workload) -> int:
     return until if session.cycle_input.now < until else 0
 
 
-def obstacle(session: Session, workload: Workload) -> Obstacle | None:
+def obstacle(session: Session, workload: Workload) -> making_room.Obstacle | None:
     """Return why a running group is not moved, whatever it would be good for; None if it may be."""
     if is_misunderstood(workload, session.cycle_input):
-        return GroupsThatCannotRestart(example_pod=_example(workload))
+        return making_room.GroupsThatCannotRestart(example_pod=_example(workload))
     if not session.config.consolidate_bare_pods:
         for member in workload.active.values():
             if member.pod.owner is None:
-                return PodsWithoutController(example_pod=_example(workload))
+                return making_room.PodsWithoutController(example_pod=_example(workload))
     until = stays_until(session, workload)
-    return MovedLately(example_pod=_example(workload), until=until) if until else None
+    return making_room.MovedLately(example_pod=_example(workload), until=until) if until else None
 
 
 def _example(workload: Workload) -> str:

@@ -61,7 +61,6 @@ class Reprieve:
         assignments: Sequence[Assignment],
     ) -> None:
         """Args:
-        session: the cycle.
         candidates: the pods that may be evicted.
         reserved: reservations of other groups that stay, charged already.
         assignments: where what is to start was placed.
@@ -97,9 +96,6 @@ class Reprieve:
 
     def needed(self, victim_sets: Sequence[VictimSet]) -> list[int]:
         """Put back the victims that are not needed, the dearest first, on the zones that they have.
-
-        Args:
-            victim_sets: as they were evicted.
 
         Returns:
             the numbers of the sets that are needed, in order.
@@ -147,7 +143,6 @@ class DomainVictims:
     def __init__(self, trial: UnitTrial, evictions: "VictimSearch", candidates: Candidates) -> None:
         """Args:
         trial: of the pods, on the nodes as they will be.
-        evictions: of the search so far.
         candidates: the pods that may be evicted.
         """
         self._trial = trial
@@ -346,7 +341,6 @@ class _Mark:
     """The state of a search, to restore it later.
 
     Attributes:
-        statement, accounts: savepoints.
         victim_sets: how many there are.
         exceeded: the limits that are in the way.
         groups: of which pods are taken.
@@ -376,9 +370,7 @@ class VictimSearch:
         spared: Iterable[str] = (),
     ) -> None:
         """Args:
-        session: the cycle.
         candidates: the pods that may be evicted.
-        steps: what is to start.
         admits: whether pods may go together, budgets aside, as things stand with what is to start charged.
         reserved: reservations of other groups that stay, charged already.
         most_groups: of how many groups pods are taken until the search gives up; those included that can stay in the

@@ -44,7 +44,6 @@ class Choice:
     """The reason for which a search chose a set.
 
     Attributes:
-        cost: the set's.
         chosen_for: what it makes room for, as `EvictionDecided` has it.
         runner_up: what came next, as `EvictionDecided` has it; empty if nothing did.
         runner_up_cost: what that costs at least.

@@ -13,7 +13,6 @@ from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Step, Workload
 from kaicore.rules.events.reasons.base import CodedReason
-from kaicore.rules.events.reasons.devices import ResourceClaimNotReady
 from kaicore.rules.events.reasons.group import (
     FlavorNotFound,
     GangGroupWaits,
@@ -23,7 +22,7 @@ from kaicore.rules.events.reasons.group import (
     Unsupported,
     WaitsAfterFailedBinds,
 )
-from kaicore.rules.events.reasons.pods_nearby import VolumeNotReady
+from kaicore.rules.events.reasons.node import ResourceClaimNotReady, VolumeNotReady
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import GPU_SHARE, Amounts
@@ -121,9 +120,6 @@ class GangPlanner:
         class_reasons: MutableMapping[str, tuple[Reason, ...]],
     ) -> None:
         """Args:
-        cycle_input: what the cycle decides on.
-        config: the shard's settings.
-        pods: looks up the cycle's pods.
         pending_groups: groups with waiting pods, by key.
         class_reasons: why pods wait, by class; reasons of classes that may not be placed at all are added.
         """

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.work.workload import Member, Step, Workload
-from kaicore.rules.events.reasons.policy import HeldByPolicy
+from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.events.reasons.reason import Reason
 
 #: More ranks than a queue has groups.
@@ -16,8 +16,6 @@ class PendingGroup:
 
     Attributes:
         workload: the group with all its pods.
-        group: the group itself.
-        key: the group's key.
         priority: by which it comes before others: its own, and what it has gained by waiting (`PriorityAging`).
         waiting: pods that may still be placed, by leaf, oldest first.
         held_back: how many waiting pods may not be placed in this cycle.

@@ -38,7 +38,6 @@ class StandingRequest(msgspec.Struct, frozen=True, omit_defaults=True):
     """The last ProvisioningRequest that was decided for a group, until it is withdrawn.
 
     Attributes:
-        group: key of the group.
         attempt: see `ProvisioningRequested`, as all that follows.
         decided_at: the cycle's time, microseconds since the epoch.
         stage: how far it is: `requested`, `created`, `accepted`, `provisioned`.

@@ -24,7 +24,6 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
     """Room that is reserved for a waiting pod until the pods on it are gone.
 
     Attributes:
-        node: where.
         placement: the zones that it is predicted to get there.
         charge: the same as figures.
         at: recorded time, microseconds since the epoch.
@@ -42,7 +41,6 @@ class Member(Protocol):
     """A pod of a group.
 
     Attributes:
-        group: key of the group.
         requests: what it takes of a node as a whole.
         node: where it is placed or bound; empty while it waits.
         zone_charge: what it is charged with on zones.
@@ -323,7 +321,6 @@ class Workload:
         """Return the pods that are evicted with one of them: none of what stays is below its minimum.
 
         Args:
-            member: an active pod.
             counts: pods per leaf that count, less those that are to be evicted already.
         """
         if len(self.active) == 1:
@@ -426,10 +423,6 @@ class RunningGroups:
     """Those of one scheduler."""
 
     def __init__(self, running: Mapping[Kind, Mapping[str, Workload]], *, scheduler_name: str) -> None:
-        """Args:
-        running: groups by kind and key.
-        scheduler_name: the scheduler of the pods.
-        """
         self._kinds = [of_kind for kind, of_kind in sorted(running.items()) if of_kind and kind[0] == scheduler_name]
 
     @cached_property

@@ -8,7 +8,7 @@ from kaicore.rules.model.quantity import MEMORY, format_amount
 
 
 class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="code", tag=True):
-    """A reason: its class's name is its code, in the log and in answers, and `str` says it in words.
+    """A reason: its class's name is its code, in the log and in answers, and `str` says it in words: `says`, filled in.
 
     Fields are named for what they hold. Where the log calls one otherwise, the field says so, and fields stand in the
     order of the log's: a log that was written before reasons had classes has the very same bytes.
@@ -16,10 +16,15 @@ class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     Attributes:
         lasting: whether no other pod's end can remove it: the pod waits for the cluster, or itself, to be changed.
         of_nodes: whether other nodes could remove it, so that an autoscaler may add some.
+        says: its text, with its fields by name; of a reason in nodes, what follows their number.
     """
 
     lasting: ClassVar[bool] = False
     of_nodes: ClassVar[bool] = True
+    says: ClassVar[str] = ""
+
+    def __str__(self) -> str:
+        return self.says.format_map(msgspec.structs.asdict(self))
 
     @property
     def code(self) -> str:
@@ -56,6 +61,12 @@ class CodedReason(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         return nodes
 
 
+class WorkReason(CodedReason, frozen=True, kw_only=True):
+    """A reason in the work itself, its group or its queue: no other node would change it."""
+
+    of_nodes: ClassVar[bool] = False
+
+
 class NodeReason(CodedReason, frozen=True, kw_only=True):
     """A reason why nodes are not for a pod, counted over nodes.
 
@@ -66,6 +77,9 @@ class NodeReason(CodedReason, frozen=True, kw_only=True):
 
     nodes: int
     example: str
+
+    def __str__(self) -> str:
+        return self._nodes(super().__str__())
 
     @property
     def sort_key(self) -> tuple[int, str, str, str]:

@@ -144,9 +144,7 @@ class NumaPolicyNeverKept(NodeReason, frozen=True, kw_only=True):
 
     lasting: ClassVar[bool] = True
     policy: str = field(name="detail")
-
-    def __str__(self) -> str:
-        return self._nodes(f"that could never keep the pod's own policy ({self.policy})")
+    says: ClassVar[str] = "that could never keep the pod's own policy ({policy})"
 
 
 class NumaPolicyNotKept(NodeReason, frozen=True, kw_only=True):
@@ -157,6 +155,4 @@ class NumaPolicyNotKept(NodeReason, frozen=True, kw_only=True):
     """
 
     policy: str = field(name="detail")
-
-    def __str__(self) -> str:
-        return self._nodes(f"that would not keep the pod's own policy now ({self.policy})")
+    says: ClassVar[str] = "that would not keep the pod's own policy now ({policy})"

@@ -4,19 +4,18 @@ from typing import ClassVar
 
 from msgspec import field
 
-from kaicore.rules.events.reasons.base import CodedReason, named_amount
+from kaicore.rules.events.reasons.base import CodedReason, WorkReason, named_amount
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import format_amount
 
 
-class QueueDoesNotExist(CodedReason, frozen=True, kw_only=True):
+class QueueDoesNotExist(WorkReason, frozen=True, kw_only=True):
     """The queue that the work names does not exist.
 
     Attributes:
         queue: its name; empty in logs of engines up to 19, where work named none and there was no default.
     """
 
-    of_nodes: ClassVar[bool] = False
     queue: str = ""
 
     def __str__(self) -> str:
@@ -25,7 +24,7 @@ class QueueDoesNotExist(CodedReason, frozen=True, kw_only=True):
         return f"queue {self.queue} does not exist"
 
 
-class QueueInvalid(CodedReason, frozen=True, kw_only=True):
+class QueueInvalid(WorkReason, frozen=True, kw_only=True):
     """The queue cannot be used: its ancestors are missing or form a circle, or it points nowhere.
 
     Attributes:
@@ -33,43 +32,34 @@ class QueueInvalid(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     problem: str = field(name="detail", default="")
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} cannot be used: {self.problem}"
+    says: ClassVar[str] = "queue {queue} cannot be used: {problem}"
 
 
-class QueueNotLeaf(CodedReason, frozen=True, kw_only=True):
+class QueueNotLeaf(WorkReason, frozen=True, kw_only=True):
     """The queue has queues below it; only queues without take work.
 
     Attributes:
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} has queues below it and takes no work itself"
+    says: ClassVar[str] = "queue {queue} has queues below it and takes no work itself"
 
 
-class QueueStopped(CodedReason, frozen=True, kw_only=True):
+class QueueStopped(WorkReason, frozen=True, kw_only=True):
     """The queue, or one above it, is stopped.
 
     Attributes:
         queue: which is stopped.
     """
 
-    of_nodes: ClassVar[bool] = False
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} is stopped"
+    says: ClassVar[str] = "queue {queue} is stopped"
 
 
-class NamespaceNotSelected(CodedReason, frozen=True, kw_only=True):
+class NamespaceNotSelected(WorkReason, frozen=True, kw_only=True):
     """The queue is not for work of the pod's namespace.
 
     Attributes:
@@ -77,15 +67,12 @@ class NamespaceNotSelected(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     namespace: str = field(name="detail", default="")
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} is not for work of the namespace {self.namespace}"
+    says: ClassVar[str] = "queue {queue} is not for work of the namespace {namespace}"
 
 
-class QueueUnsupported(CodedReason, frozen=True, kw_only=True):
+class QueueUnsupported(WorkReason, frozen=True, kw_only=True):
     """The queue has settings that this version cannot honour.
 
     Attributes:
@@ -93,15 +80,12 @@ class QueueUnsupported(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     features: str = field(name="detail", default="")
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} has what kai-ledger does not support: {self.features}"
+    says: ClassVar[str] = "queue {queue} has what kai-ledger does not support: {features}"
 
 
-class ResourceNotCovered(CodedReason, frozen=True, kw_only=True):
+class ResourceNotCovered(WorkReason, frozen=True, kw_only=True):
     """The queue has no quota for a resource that the work asks for.
 
     Attributes:
@@ -109,15 +93,12 @@ class ResourceNotCovered(CodedReason, frozen=True, kw_only=True):
         queue: its name.
     """
 
-    of_nodes: ClassVar[bool] = False
     resource: str = ""
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} is not for work that asks for {self.resource}"
+    says: ClassVar[str] = "queue {queue} is not for work that asks for {resource}"
 
 
-class BoundReason(CodedReason, frozen=True, kw_only=True):
+class BoundReason(WorkReason, frozen=True, kw_only=True):
     """Work would put a queue over one of its bounds.
 
     Attributes:
@@ -128,7 +109,6 @@ class BoundReason(CodedReason, frozen=True, kw_only=True):
         unit: how many of the amounts make one of the resource: 1000 where parts of GPUs are counted.
     """
 
-    of_nodes: ClassVar[bool] = False
     resource: str = ""
     requested: int = field(name="need", default=0)
     left: int = field(name="free", default=0)
@@ -204,9 +184,7 @@ class VictimWithinShare(CodedReason, frozen=True, kw_only=True):
     """
 
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} uses no more than its fair share"
+    says: ClassVar[str] = "queue {queue} uses no more than its fair share"
 
 
 class QueueMayNotReclaim(CodedReason, frozen=True, kw_only=True):
@@ -217,9 +195,7 @@ class QueueMayNotReclaim(CodedReason, frozen=True, kw_only=True):
     """
 
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} takes nothing from other queues"
+    says: ClassVar[str] = "queue {queue} takes nothing from other queues"
 
 
 class QueueMayNotPreempt(CodedReason, frozen=True, kw_only=True):
@@ -230,6 +206,4 @@ class QueueMayNotPreempt(CodedReason, frozen=True, kw_only=True):
     """
 
     queue: str = ""
-
-    def __str__(self) -> str:
-        return f"queue {self.queue} allows no preemption among its own work"
+    says: ClassVar[str] = "queue {queue} allows no preemption among its own work"

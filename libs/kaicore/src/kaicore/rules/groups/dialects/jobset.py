@@ -80,11 +80,7 @@ class JobSetObject(KubernetesObject):
 
 
 def normalize_jobset(wire: JobSetObject, lost: Lost = unheard) -> GroupSource:
-    """Reduce a JobSet: all jobs start together, but those that wait for others to start are groups of their own.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a JobSet: all jobs start together, but those that wait for others to start are groups of their own."""
     spec = wire.spec
     subject = source_subject(JOBSET, wire)
     in_order = spec.startup_policy is not None and spec.startup_policy.startup_policy_order == "InOrder"

@@ -115,10 +115,6 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
 
     Args:
         lost: is called with what is left out.
-        kind: with its API group.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
     subject = source_subject(kind, wire)

@@ -71,11 +71,7 @@ _FIRST_SEGMENT = "segment-0"
 
 
 def normalize_leader_worker_set(wire: LeaderWorkerSetObject, lost: Lost = unheard) -> GroupSource:
-    """Reduce a LeaderWorkerSet: each leader starts with its workers, or before them where they are made after it.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a LeaderWorkerSet: each leader starts with its workers, or before them where they are made after it."""
     subject = subject_of(LEADER_WORKER_SET, wire.metadata.namespace, wire.metadata.name)
     given = wire.spec.leader_worker_template
     size = count(given.size, 1, subject=subject, field=f"{_FIELD}.size")

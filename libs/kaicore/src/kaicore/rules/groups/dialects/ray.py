@@ -81,9 +81,6 @@ def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> Group
     """Reduce a RayCluster: its head and the workers that each group asks for start together.
 
     With its autoscaler, which makes the others later, the least workers that each group asks for.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     subject = source_subject(RAY_CLUSTER, wire)
     sets = _ray_sets(wire.spec, wire.metadata.annotations, subject=subject, field="spec")
@@ -94,11 +91,7 @@ def normalize_ray_cluster(wire: RayClusterObject, lost: Lost = unheard) -> Group
 
 
 def normalize_ray_job(wire: RayJobObject, lost: Lost = unheard) -> GroupSource:
-    """Reduce a RayJob: the pods of its cluster; the one that submits it comes when the cluster is there.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a RayJob: the pods of its cluster; the one that submits it comes when the cluster is there."""
     subject = source_subject(RAY_JOB, wire)
     cluster = wire.spec.ray_cluster_spec
     sets: tuple[PodSet, ...] = (PodSet(min_pods=1),)

@@ -68,13 +68,9 @@ def group_source(
 
     Args:
         wire: the object; its labels and annotations may name queue, priority class, preemptibility, delay and topology.
-        kind: with its API group.
         templates: the groups that it stands for.
         lost: is called with labels and annotations that say nothing that there is; they count as not there.
         given: further fields of `GroupSource`; what is None or empty there is left to labels and annotations.
-
-    Raises:
-        InvalidObject: it has no name.
     """
     metadata = wire.metadata
     subject = subject_of(kind, metadata.namespace, metadata.name)

@@ -55,9 +55,6 @@ def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], No
         owner: an object of a kind that `is_owner` knows, with name, namespace and uid; it stays as it is.
         nodes_for: tells which nodes a pod of a DaemonSet may run on.
         between: is given each object that is made on the way to the pods, such as the Jobs of a JobSet.
-
-    Raises:
-        InvalidObject: naming the field of the owner that says something impossible.
     """
     pods: list[Made] = []
     for part in _made(owner, nodes_for):

@@ -211,11 +211,7 @@ def volcano_job_sets(
 
     Args:
         states: what its status tells of its tasks, by name.
-        subject: the object, for errors.
         field: where the spec stands in it.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     tasks: dict[str, tuple[PodSet, ...]] = {}
     for index, task in enumerate(spec.tasks or ()):
@@ -310,11 +306,7 @@ _PREEMPTABLE = {"true": True, "false": False}
 
 
 def normalize_volcano_pod_group(wire: VolcanoPodGroup, lost: Lost = unheard) -> GroupSource:
-    """Reduce a `scheduling.volcano.sh` PodGroup.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
-    """
+    """Reduce a `scheduling.volcano.sh` PodGroup."""
     spec = wire.spec
     subject = subject_of(VOLCANO_POD_GROUP, wire.metadata.namespace, wire.metadata.name)
     least = count(spec.min_member, 0, subject=subject, field="spec.minMember")
@@ -349,9 +341,6 @@ def normalize_volcano_job(wire: VolcanoJobObject, lost: Lost = unheard) -> Group
     """Reduce a `batch.volcano.sh` Job: its tasks, and how many pods of all and of each must start together.
 
     A job that ends as a whole when one pod is evicted, by its policies, is not evicted in part.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
     subject = subject_of(VOLCANO_JOB, wire.metadata.namespace, wire.metadata.name)
@@ -420,10 +409,6 @@ def normalize_hyper_job(wire: HyperJobObject, lost: Lost = unheard, *, kind: str
 
     Args:
         lost: is called with what is left out.
-        kind: with its API group.
-
-    Raises:
-        InvalidObject: naming the field that says something impossible.
     """
     spec = wire.spec
     subject = subject_of(kind, wire.metadata.namespace, wire.metadata.name)
@@ -501,7 +486,6 @@ def _task_set(pod: Pod, sets: Sequence[PodSet], job: str = "") -> SetName:
     A pod tells its partition by its label. One without it tells its number, and partitions are of equal size.
 
     Args:
-        sets: the tree.
         job: name of the job's own set where the tree is of several jobs; empty otherwise.
     """
     others = f"{job}.{REST}" if job else REST

@@ -156,7 +156,6 @@ def distribute(available: Mapping[int, int], capacity: Sequence[int], need: int,
         available: millicores by zone, of the zones that may be used and have some.
         capacity: millicores of each zone, reserved CPUs included.
         need: millicores; not more than is available.
-        by: how.
     """
     if need // 1000 % by.group:
         return pack(available, capacity, need, threads=by.threads)

@@ -80,7 +80,6 @@ class MemoryZones(msgspec.Struct, gc=False):
         """Return the masks for a request.
 
         Args:
-            table: of the node's zones.
             needs: bytes by type; a type that the node has not counts as 0 everywhere.
             lent: by mask and type, what init containers of the pod lend under exactly that mask.
         """

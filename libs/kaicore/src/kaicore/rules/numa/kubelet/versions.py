@@ -293,7 +293,6 @@ def versioned_model(version: str, *, gates_on: frozenset[str] = frozenset()) -> 
     """Return the model of a version such as `v1.36.2`.
 
     Args:
-        version: as a node reports it.
         gates_on: feature gates that are known to be on.
     """
     match = _VERSION.match(version)

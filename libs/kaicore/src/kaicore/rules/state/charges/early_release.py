@@ -114,12 +114,6 @@ class EarlyReleases:
     def __init__(
         self, columns: NodeColumns, classes: Mapping[str, PodClass], charges: NodeCharges, counters: Counters
     ) -> None:
-        """Args:
-        columns: of the state.
-        classes: of the state, by key.
-        charges: of the state.
-        counters: of the state.
-        """
         self.ended: dict[str, list[PodHolding]] = {}
         self._columns = columns
         self._classes = classes
@@ -134,9 +128,6 @@ class EarlyReleases:
         Args:
             entry: a pod that ended, was placed, or was observed otherwise.
             node: to which it is charged, or was until it ended.
-            change: of its charge.
-            at: position of the event.
-            now: when that was recorded.
         """
         before = self.ended.get(node, [])
         if ended and change.freed != ZoneCharge():
@@ -227,7 +218,6 @@ class EarlyReleases:
         Args:
             node: the node with the changed account.
             at: position of the event that reported it.
-            now: when that was recorded.
         """
         open_ = [other for other in self._charges.held_on(node) if _is_open(other, at=at, now=now)][-_MOST_OPEN:]
         if not open_:

@@ -66,8 +66,6 @@ class NodeCharges:
     ) -> None:
         """Args:
         columns: of the state; whole nodes' and zones' use in them is written by this class only.
-        pods: of the state, by uid.
-        classes: of the state, by key.
         """
         #: Pods by uid on each node that has any.
         self.on_node: dict[str, set[str]] = {}
@@ -163,7 +161,6 @@ class NodeCharges:
             held: the node that the pod was charged to; empty for none.
             holds: the node that it is to be charged to; empty for none.
             ended: it has ended on the node that it was charged to.
-            at: position of the event.
         """
         if held and before.requests is not after.requests:
             self._resize(after, held, before=before.requests)

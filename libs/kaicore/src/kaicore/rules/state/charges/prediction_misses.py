@@ -68,11 +68,6 @@ class PredictionMisses:
     """Open misses, and the last explained ones, by uid of the pod."""
 
     def __init__(self, pods: Mapping[str, PodEntry], early_releases: EarlyReleases, counters: Counters) -> None:
-        """Args:
-        pods: of the state, by uid.
-        early_releases: of the state.
-        counters: where explained misses are counted.
-        """
         self.open: dict[str, OpenMiss] = {}
         self.explained: dict[str, ExplainedMiss] = {}
         self._pods = pods
@@ -84,7 +79,6 @@ class PredictionMisses:
 
         Args:
             missed: the miss; what the pod really holds has an event of its own.
-            at: position of its event.
             now: when that was recorded, microseconds since the epoch.
         """
         if missed.observed is None:

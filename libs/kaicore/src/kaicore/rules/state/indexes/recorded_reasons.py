@@ -10,15 +10,8 @@ from typing import Any
 import msgspec
 
 from kaicore.rules.engine.placement.pod_class import base_key
-from kaicore.rules.events.payloads import (
-    ClassPending,
-    CycleCompleted,
-    GroupPending,
-    PodNominated,
-    PodPlaced,
-    ShadowDecided,
-)
-from kaicore.rules.events.reasons.promise import PromiseGivenUp, RoomPromised
+from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.replicas import split_shard
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
@@ -46,8 +39,8 @@ class ShadowRecord(msgspec.Struct):
 
     choices: dict[str, ShadowChoice] = {}
     evicted: dict[str, tuple[str, ...]] = {}
-    by_class: dict[str, dict[str, ClassPending]] = {}
-    by_group: dict[str, dict[str, GroupPending]] = {}
+    by_class: dict[str, dict[str, payloads.ClassPending]] = {}
+    by_group: dict[str, dict[str, payloads.GroupPending]] = {}
 
 
 class ShadowBook:
@@ -71,7 +64,7 @@ class ShadowBook:
 
     def take(
         self,
-        decided: ShadowDecided,
+        decided: payloads.ShadowDecided,
         workloads: WorkloadIndex,
         *,
         pods: Container[str],
@@ -81,16 +74,13 @@ class ShadowBook:
         """Take over what a shadow recorded, of the pods that are still there.
 
         Args:
-            decided: the record.
-            workloads: of the state.
             pods: uids of those that there are.
             classes: keys of those that there are.
-            position: of the record.
         """
-        chosen: list[PodPlaced | PodNominated] = [*decided.placed, *decided.nominated]
+        chosen: list[payloads.PodPlaced | payloads.PodNominated] = [*decided.placed, *decided.nominated]
         for one in chosen:
             if one.uid in pods:
-                kept = isinstance(one, PodNominated)
+                kept = isinstance(one, payloads.PodNominated)
                 self.choices[one.uid] = ShadowChoice(one.node, one.placement, kept, decided.cycle, position)
         for uid in decided.left:
             self.choices.pop(uid, None)
@@ -98,11 +88,11 @@ class ShadowBook:
         there = tuple(item for item in decided.pending if base_key(item.pod_class) in classes)
         self.reasons.take(msgspec.structs.replace(decided, pending=there), workloads)
 
-    def is_news(self, decision: PodPlaced | PodNominated) -> bool:
+    def is_news(self, decision: payloads.PodPlaced | payloads.PodNominated) -> bool:
         """Tell whether a place is another one than was recorded last."""
         choice = self.choices.get(decision.uid)
         before = None if choice is None else (choice.node, choice.placement, choice.kept)
-        return before != (decision.node, decision.placement, isinstance(decision, PodNominated))
+        return before != (decision.node, decision.placement, isinstance(decision, payloads.PodNominated))
 
 
 class RecordedReasons:
@@ -114,8 +104,8 @@ class RecordedReasons:
     """
 
     def __init__(self) -> None:
-        self.by_class: dict[str, dict[str, ClassPending]] = {}
-        self.by_group: dict[str, dict[str, GroupPending]] = {}
+        self.by_class: dict[str, dict[str, payloads.ClassPending]] = {}
+        self.by_group: dict[str, dict[str, payloads.GroupPending]] = {}
 
     @property
     def promised(self) -> dict[str, dict[str, RoomPromised | PromiseGivenUp]]:
@@ -133,7 +123,7 @@ class RecordedReasons:
         recorded = (reason for pending in self.by_group.get(key, {}).values() for reason in pending.reasons)
         return next((reason for reason in recorded if isinstance(reason, RoomPromised)), None)
 
-    def take(self, cycle: CycleCompleted | ShadowDecided, workloads: WorkloadIndex) -> None:
+    def take(self, cycle: payloads.CycleCompleted | payloads.ShadowDecided, workloads: WorkloadIndex) -> None:
         """Take over what a cycle recorded."""
         for group in cycle.groups:
             if not group.pods:

@@ -279,9 +279,7 @@ def observation_charges(
 
     Args:
         topology: of its node; None where it has none.
-        predicted: its zones as predicted.
         before: as they were observed the last time, None where they were not.
-        observed: as they are observed now.
         resources: those that zones of any node are known to have.
     """
     columns = ZoneColumns()

@@ -96,7 +96,6 @@ class _Account:
 
         Args:
             name: of the container; empty where the record does not tell the pod's containers apart.
-            by_zone: one zone and resource each.
         """
         blocks: list[SpanAmount] = []
         for resource in {resource: None for part in by_zone for resource in part.amount}:
@@ -163,7 +162,6 @@ def zone_charge(
     """Return what a pod's placement records charge to its node; None where there is no usable record.
 
     Args:
-        columns: the node's zones among all.
         kept: what its ordinary init containers keep as predicted again, given what was observed; None where the first
             prediction stands.
         alternatives: other predictions that may hold instead while nothing was observed: each zone counts with the most

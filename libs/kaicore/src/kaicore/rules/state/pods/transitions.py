@@ -17,7 +17,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import is_kubelet_rejection
-from kaicore.rules.numa.held import impossible_holding, most_held, zone_limits
+from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.pods.agreement import compare
 from kaicore.rules.state.pods.pod_entry import Eviction, KubeletRejection, PodEntry, Stage
 

@@ -18,8 +18,7 @@ import msgspec
 
 from kaicore.rules.devices.allocation import MOST_DEVICES
 from kaicore.rules.devices.extended_requests import IMPLICIT_PREFIX, ExtendedRequests, extended_claim, extended_requests
-from kaicore.rules.devices.holdings import consumed_capacity
-from kaicore.rules.devices.pools import PooledDevice
+from kaicore.rules.devices.pools import PooledDevice, consumed_capacity
 from kaicore.rules.devices.selectors import SelectorFailed, selector_problem
 from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDemand, WantedClaim
 from kaicore.rules.engine.constraints.claims.supplies import DeviceSupply, GivenClaim, PodDevices
@@ -79,7 +78,6 @@ class DeviceSlices:
 
     def __init__(self, supply: DeviceSupply, *, changed: Callable[[ResourceSlice], None]) -> None:
         """Args:
-        supply: is called with every slice.
         changed: is called with slices once the supply has them as they are.
         """
         #: By name.

@@ -55,9 +55,7 @@ class NodeReadiness(msgspec.Struct):
         """Return the nodes that have failed, or have failed for groups with pods that terminate there, by name.
 
         Args:
-            config: the shard's settings.
             now: microseconds since the epoch.
-            nodes: how many nodes there are.
             tainted: names of nodes that keep pods off. A node that is not ready has a taint for that alone.
         """
         failed_by_name = {name: FailedNode(name, NodeFailure.DELETED) for name in sorted(self.deleted)}

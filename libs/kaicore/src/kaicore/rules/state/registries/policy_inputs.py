@@ -22,7 +22,6 @@ class PolicyInput(msgspec.Struct, frozen=True):
     """A fact as it was recorded last.
 
     Attributes:
-        name: of the fact.
         node: that it is about; empty for the whole cluster.
         value: a number or a text.
         by: who recorded it.
@@ -87,10 +86,6 @@ class PolicyInputs:
 
 def check_input(given: PolicyInputRecorded, known: PolicyInputs) -> None:
     """Look whether a fact may be recorded.
-
-    Args:
-        given: the fact.
-        known: those that there are.
 
     Raises:
         InvalidObject: naming the field and what is wrong.

@@ -47,7 +47,6 @@ class ProvisioningRegistry:
         Args:
             payload: of one of `PROVISIONING_EVENTS`.
             decided_at: when what it tells happened, microseconds since the epoch.
-            recorded_at: when it was recorded.
         """
         match payload:
             case payloads.ProvisioningRequestObserved(request):

@@ -16,7 +16,7 @@ from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDem
 from kaicore.rules.engine.constraints.node_matching import in_pool
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.events.payloads import QueueFigures, QueuesReported
+from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, expected_parts
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import Queue, ResourceFlavor
@@ -24,6 +24,8 @@ from kaicore.rules.queues.accounts import LeafUse, QueueAccounts
 from kaicore.rules.queues.division import HOUR_US, RETENTION_HOURS, divide
 from kaicore.rules.queues.tree import GPU, UNLIMITED, QueueTree, counted
 from kaicore.rules.queues.usage import UsageReader, UseHistory
+
+QueueFact = payloads.QueueObserved | payloads.QueueDeleted | payloads.FlavorObserved | payloads.FlavorDeleted
 
 
 class UsageKey(NamedTuple):
@@ -130,7 +132,7 @@ class QueueRegistryRecord(msgspec.Struct):
     queues: list[Queue]
     flavors: list[ResourceFlavor]
     usages: list[UsageRecord]
-    reported: dict[str, QueueFigures]
+    reported: dict[str, payloads.QueueFigures]
     reported_at: int
     since: int
     forgotten_at: int
@@ -154,7 +156,7 @@ class QueueRegistry:
         self.queues: dict[str, Queue] = {}
         self.flavors: dict[str, ResourceFlavor] = {}
         self.usages: dict[UsageKey, QueueUsage] = {}
-        self.reported: dict[str, QueueFigures] = {}
+        self.reported: dict[str, payloads.QueueFigures] = {}
         self.reported_at = 0
         self.since = 0
         self.revision = 0
@@ -217,7 +219,6 @@ class QueueRegistry:
 
         Args:
             queue: as a group names it; empty for one that names none.
-            namespace: the group's.
         """
         number = self.tree.find(queue, namespace=namespace) if self.flavors else None
         if number is None:
@@ -231,30 +232,25 @@ class QueueRegistry:
         self._trees.clear()
         self._demands.clear()
 
-    def queue_seen(self, queue: Queue) -> None:
-        """Take in a queue that is new or has changed."""
-        self.queues[queue.name] = queue
+    def take(self, payload: QueueFact) -> None:
+        """Take in a fact about a queue or a flavor; of the end of one that has a successor nothing."""
+        match payload:
+            case payloads.QueueObserved(queue):
+                self.queues[queue.name] = queue
+            case payloads.FlavorObserved(flavor):
+                self.flavors[flavor.name] = flavor
+            case payloads.QueueDeleted(uid=uid, name=name):
+                if name not in self.queues or self.queues[name].uid != uid:
+                    return
+                del self.queues[name]
+                self.reported.pop(name, None)
+            case payloads.FlavorDeleted(uid=uid, name=name):
+                if name not in self.flavors or self.flavors[name].uid != uid:
+                    return
+                del self.flavors[name]
         self._hierarchy_changed()
 
-    def queue_gone(self, name: str, uid: str) -> None:
-        """Take in that a queue is gone, unless another one of its name is there."""
-        if name in self.queues and self.queues[name].uid == uid:
-            del self.queues[name]
-            self.reported.pop(name, None)
-            self._hierarchy_changed()
-
-    def flavor_seen(self, flavor: ResourceFlavor) -> None:
-        """Take in a ResourceFlavor that is new or has changed."""
-        self.flavors[flavor.name] = flavor
-        self._hierarchy_changed()
-
-    def flavor_gone(self, name: str, uid: str) -> None:
-        """Take in that a ResourceFlavor is gone, unless another one of its name is there."""
-        if name in self.flavors and self.flavors[name].uid == uid:
-            del self.flavors[name]
-            self._hierarchy_changed()
-
-    def report_recorded(self, report: QueuesReported) -> None:
+    def report_recorded(self, report: payloads.QueuesReported) -> None:
         """Take over what a cycle reported of queues."""
         self.reported_at = report.now
         self.reported.update((item.queue, item) for item in report.queues if item.queue in self.queues)
@@ -325,9 +321,6 @@ def queue_accounts(
     """Return the queues' accounts at a time, their shares included.
 
     Args:
-        registry: the state's.
-        columns: the state's nodes.
-        config: the shard's settings.
         now: the cycle's clock, microseconds since the epoch.
         recorded_at: when the state's last event was recorded.
     """
@@ -378,11 +371,10 @@ def queue_accounts(
     return QueueAccounts.of(tree, shares, leaves, usage)
 
 
-def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, QueueFigures]:
+def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, payloads.QueueFigures]:
     """Return how each queue stands, by name: of objects, and of the default queue that is none.
 
     Args:
-        accounts: of all queues.
         thousandths: GPUs in thousandths; otherwise whole ones, rounded up, as events and statuses have them.
     """
     tree, shares = accounts.tree, accounts.shares
@@ -398,7 +390,7 @@ def figures(accounts: QueueAccounts, *, thousandths: bool = False) -> dict[str, 
             amounts = zip(names, map(count, range(len(names)), row), strict=True)
             return {resource: min(amount, UNLIMITED) for resource, amount in amounts if amount and resource}
 
-        by_name[queue.name] = QueueFigures(
+        by_name[queue.name] = payloads.QueueFigures(
             queue=queue.name,
             uid=queue.uid,
             requested=named(list(shares.requested[number])),

@@ -10,8 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaicore.rules.topology.placing.capacity import Capacity, Scope, Wish, capacity
-from kaicore.rules.topology.placing.descent import nearness
+from kaicore.rules.topology.placing.descent import Capacity, Scope, Wish, capacity, nearness
 from kaicore.rules.topology.placing.request import Room
 from kaicore.rules.topology.placing.strategies import Policy
 from kaicore.rules.topology.placing.work import Work
@@ -131,8 +130,6 @@ def balanced(
     """Return a depth, and how many pods each of the scope's domains there gets; None where no balance is found.
 
     Args:
-        tree: the spots.
-        within: what domains take.
         size: so many stay together.
         preferred: depth at which they should share a domain, below the scope's.
         parts: depth at which what stays together shares a domain; behind the last depth for none.
@@ -327,9 +324,7 @@ def candidates(
     name.
 
     Args:
-        tree: the spots.
         asked: what must fit, and what the pods prefer.
-        scope: where.
         policy: whether those with the least or with the most room come first.
         pull: pods of other sets that attract this one towards their wider domains; None for none.
     """

@@ -21,8 +21,7 @@ from kaicore.rules.topology.placing.candidates import (
     first_depth,
     reach,
 )
-from kaicore.rules.topology.placing.capacity import Layer, Scope, Wish, capacity, without_spares
-from kaicore.rules.topology.placing.descent import descend
+from kaicore.rules.topology.placing.descent import Layer, Scope, Wish, capacity, descend, without_spares
 from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
 from kaicore.rules.topology.placing.strategies import POLICIES, Policy, TopologyStrategy
 from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled, parted
@@ -195,7 +194,6 @@ def search(
 
     Args:
         request: the set; its pods are put into the room if they all find a place, otherwise none is.
-        room: the nodes.
         strategy: how one of several domains with room is chosen.
     """
     ordered = tree.ordered
@@ -274,8 +272,6 @@ class _Search:
         """Yield each domain of a scope that takes a set, with its pods there; they are taken off when it goes on.
 
         Args:
-            scope: where.
-            closed: spots that take nothing.
             pull: pods of other sets that attract this one.
             shunned: domains that need not be tried.
         """

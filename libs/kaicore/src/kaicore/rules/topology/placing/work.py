@@ -6,7 +6,7 @@ from itertools import groupby
 
 import numpy as np
 
-from kaicore.rules.topology.placing.capacity import Layer
+from kaicore.rules.topology.placing.descent import Layer
 from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest, Slices
 from kaicore.rules.topology.tree import Numbers, OrderedTree
 

@@ -55,7 +55,6 @@ class DeviceCloseness:
         self, pod_class: PodClass, columns: NodeColumns, numa: NumaVerdicts | None, constraints: ConstraintEvaluator
     ) -> None:
         """Args:
-        columns: the cycle's own copy.
         numa: what kubelets make of the class; None where zones are not looked at.
         constraints: of the class, its claims among them.
         """

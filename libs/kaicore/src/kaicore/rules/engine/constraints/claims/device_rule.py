@@ -9,14 +9,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from kaicore.rules.devices.allocation import ClaimToServe, allocate
-from kaicore.rules.devices.holdings import Holdings
-from kaicore.rules.devices.pools import Pool, PoolId, usable_from
+from kaicore.rules.devices.pools import Holdings, Pool, PoolId, usable_from
 from kaicore.rules.engine.constraints.claims.demands import WantedClaim
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim
 from kaicore.rules.engine.constraints.node_filter import MaskFilter
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.events.reasons.devices import DevicesTaken, NoMatchingDevices
+from kaicore.rules.events.reasons.node import DevicesTaken, NoMatchingDevices
 from kaicore.rules.model.device import Allocation, DeviceRequest, NodeSelection
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import Placement
@@ -34,7 +33,6 @@ class DeviceRule:
     def __init__(self, wanted: Sequence[WantedClaim], columns: NodeColumns, *, among: Flags) -> None:
         """Args:
         wanted: at least one claim.
-        columns: the cycle's own copy.
         among: rows that are asked; the others are not for the class anyway.
         """
         self._wanted = tuple(wanted)

@@ -10,8 +10,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
 
-from kaicore.rules.devices.holdings import Holdings
-from kaicore.rules.devices.pools import Pool, PoolId, PoolSlice, pool_slice, pools_of_node
+from kaicore.rules.devices.pools import Holdings, Pool, PoolId, PoolSlice, pool_slice, pools_of_node
 from kaicore.rules.model.device import AllocatedDevice, Allocation, ExtendedClaim, ResourceSlice
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.volume import PersistentVolume

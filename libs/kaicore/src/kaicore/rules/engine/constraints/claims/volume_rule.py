@@ -18,7 +18,7 @@ from kaicore.rules.engine.constraints.node_matching import affine
 from kaicore.rules.engine.constraints.pod_marks import settled_mark
 from kaicore.rules.engine.constraints.pod_rules import NO_LIMIT
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.events.reasons.pods_nearby import NoVolumeLeft, VolumeOutOfReach
+from kaicore.rules.events.reasons.node import NoVolumeLeft, VolumeOutOfReach
 from kaicore.rules.model.volume import PersistentVolume
 from kaicore.rules.numa.columns import Flags, Ints
 
@@ -33,7 +33,6 @@ class VolumeRule:
     def __init__(self, wanted: Sequence[WantedVolume], columns: NodeColumns) -> None:
         """Args:
         wanted: of one storage class, at least one.
-        columns: the cycle's own copy.
         """
         self._wanted = tuple(wanted)
         self._columns = columns

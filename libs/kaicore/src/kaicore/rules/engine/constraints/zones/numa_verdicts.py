@@ -14,7 +14,6 @@ from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.model.quantity import CPU, MEMORY
-from kaicore.rules.numa import counting
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.explain import Refusal, explain
 from kaicore.rules.numa.kubelet.admission import admit
@@ -23,7 +22,7 @@ from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rej
 from kaicore.rules.numa.kubelet.zones import NodeZones
 from kaicore.rules.numa.own_policy import Stray, shared_devices, spans, strays
 from kaicore.rules.numa.scoring import UNKNOWN, ScoringStrategy, score
-from kaicore.rules.numa.screen import may_admit
+from kaicore.rules.numa.screen import admit_by_counting, may_admit
 
 
 def configure_kubelets(columns: NodeColumns, config: EngineConfig) -> None:
@@ -92,8 +91,6 @@ class NumaVerdicts:
         doubts: Doubts | None = None,
     ) -> None:
         """Args:
-        columns: the cycle's own copy.
-        config: the shard's settings.
         states: of the cycle's rows; without it, rows must not be charged as long as this is asked.
         doubts: about the rows; None where pods do not come to them now.
         """
@@ -303,7 +300,7 @@ class NumaVerdicts:
     def likeliest(self, row: int) -> Admitted | Rejected:
         """Return what a node's kubelet most likely makes of such a pod, though it is not certain to."""
         node = self._node(row).likeliest()
-        return counting.admit(node, self._request) if self._counting else admit(node, self._request)
+        return admit_by_counting(node, self._request) if self._counting else admit(node, self._request)
 
     def predict(self, row: int) -> PredictedPlacement | None:
         """Return the zones that a pod gets on a node that admits it; None when nothing of it is bound to zones."""
@@ -343,7 +340,7 @@ class NumaVerdicts:
     def _admit(self, row: int, *, empty: bool) -> Admitted | Rejected:
         node = self._node(row, empty=empty)
         if self._counting:
-            return counting.admit(node, self._request)
+            return admit_by_counting(node, self._request)
         open_ = bool(node.repeated)
         verdict = admit(node, self._request)
         if open_ and isinstance(verdict, Admitted):

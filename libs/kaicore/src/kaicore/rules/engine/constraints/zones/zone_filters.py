@@ -21,7 +21,6 @@ class AdmissionFilter:
 
     def __init__(self, columns: NodeColumns, numa: NumaVerdicts, states: RowStates, *, on_empty: bool = False) -> None:
         """Args:
-        columns: the cycle's own copy.
         numa: what kubelets make of the class.
         on_empty: whether it is about the nodes without their pods.
         """
@@ -93,7 +92,6 @@ class OwnPolicyFilter:
         share: SharedOn | None = None,
     ) -> None:
         """Args:
-        columns: the cycle's own copy.
         numa: what kubelets make of the class.
         policy: of the class; nodes are left out for it.
         on_empty: whether it is about the nodes without their pods.

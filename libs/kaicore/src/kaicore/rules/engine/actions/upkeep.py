@@ -1,28 +1,29 @@
-"""The first action of a cycle: pods on failed nodes are placed anew beside the others of their group.
-
-It applies to groups with a topology constraint, and handles all failed nodes of a group at once. The pods go near those
-that stay. Where that is impossible, the broken slices and sub-groups move as a whole. The new places are charged in
-each cycle until the successors exist, so that no other pod gets them. Where there is no place, the group waits for one,
-or ends as a whole and starts anew (`replace_fail_fast`).
-
-Source: Kueue v0.20.0-devel, KEP-2724 (node replacement), pkg/controller/tas/node_controller.go and
-pkg/cache/scheduler/tas_flavor_snapshot.go; it replaces one node at a time.
-"""
+"""Actions about groups that run: successors on other nodes, better zones, and the end of gangs below their minimum."""
 
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from kaicore.rules.engine.actions.action import CycleAction
-from kaicore.rules.engine.cycle_input import FailedNode, NodeFailure
+from kaicore.rules.engine.cycle_input import FailedNode, MisalignedPod, NodeFailure
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.work.workload import Member, Workload
+from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.group import PodSet
 
 
 class Replace(CycleAction):
-    """Place pods on failed nodes anew, or end their groups."""
+    """The first action: pods on failed nodes are placed anew beside the others of their group, or their groups end.
+
+    It applies to groups with a topology constraint, and handles all failed nodes of a group at once. The pods go near
+    those that stay. Where that is impossible, the broken slices and sub-groups move as a whole. The new places are
+    charged in each cycle until the successors exist, so that no other pod gets them. Where there is no place, the group
+    waits for one, or ends as a whole and starts anew (`replace_fail_fast`).
+
+    Source: Kueue v0.20.0-devel, KEP-2724 (node replacement), pkg/controller/tas/node_controller.go and
+    pkg/cache/scheduler/tas_flavor_snapshot.go; it replaces one node at a time.
+    """
 
     def run(self) -> None:
         """See `CycleAction.run`."""
@@ -173,3 +174,94 @@ def _around(sets: dict[str, PodSet], leaf: str) -> Iterator[str]:
 def _order_key(workload: Workload) -> tuple[int, int, str, str, str]:
     group = workload.group
     return -group.priority, group.created_at, group.namespace, group.name, group.key
+
+
+class StaleGang(CycleAction):
+    """The last action: evict what is left of gangs that have been below their minimum for too long.
+
+    They only hold resources that others need. A gang of which a pod has succeeded is about to end by itself and is left
+    alone, and so is a gang that starts together with it: neither runs on without the other.
+
+    Source: KAI-Scheduler v0.17.0, pkg/scheduler/actions/stalegangeviction.
+    """
+
+    def run(self) -> None:
+        """See `CycleAction.run`."""
+        session = self.session
+        for key in sorted(session.cycle_input.below):
+            workload = session.cycle_input.workloads[key]
+            if not self._is_stale(workload):
+                continue
+            members = self._members(workload)
+            if members and not session.budgets.refuse(members):
+                session.count_eviction(members)
+                session.evict([(member, self._eviction(member)) for member in members])
+
+    def _is_stale(self, workload: Workload) -> bool:
+        grace = workload.group.staleness_grace_us
+        grace = self.session.config.staleness_grace_us if grace is None else grace
+        if not workload.below_since or workload.ending or grace < 0:
+            return False
+        return self.session.cycle_input.now - workload.below_since >= grace and not self._is_complete(workload)
+
+    def _is_complete(self, workload: Workload) -> bool:
+        """Tell whether a group, and all that it starts together with, have their minimums by what was decided."""
+        workloads = self.session.cycle_input.workloads
+        others = (workloads.get(key) for key in {workload.group.key, *workload.group.together})
+        return all(other is not None and self.session.gangs.is_satisfied(other) for other in others)
+
+    def _members(self, workload: Workload) -> list[Member]:
+        """Return the pods that are left and not evicted yet, by uid."""
+        return [
+            member
+            for uid, member in sorted(workload.active.items())
+            if uid not in self.session.record.evicted
+            and member.pod.scheduler_name == self.session.config.scheduler_name
+        ]
+
+    def _eviction(self, member: Member) -> EvictionDecided:
+        session = self.session
+        failures_left = session.failures.left(member)
+        return session.record.eviction(member, EvictionReason.STALE_GANG, failures_left=failures_left)
+
+
+class Repair(CycleAction):
+    """Evict misaligned pods for which another node is free; that node is charged, so that no other pod gets it.
+
+    At most one pod of an owner and class is evicted per cycle.
+    """
+
+    def run(self) -> None:
+        """See `CycleAction.run`."""
+        session = self.session
+        repaired: set[tuple[str, str]] = set()
+        waiting = {
+            session.pods.key_of(member)
+            for pending_group in session.pending_groups.values()
+            for member in pending_group.unplaced
+        }
+        for misaligned in session.cycle_input.misaligned:
+            pod = misaligned.member.pod
+            class_key = session.pods.key_of(misaligned.member)
+            owner = "" if pod.owner is None else pod.owner.uid
+            # Where pods of the class wait already, a successor would only wait with them.
+            if (owner, class_key) in repaired or class_key in waiting:
+                continue
+            if self._may_evict(misaligned):
+                repaired.add((owner, class_key))
+                session.failures.take([misaligned.member])
+                session.record.repair(misaligned)
+
+    def _may_evict(self, misaligned: MisalignedPod) -> bool:
+        """Tell whether a pod may go and a successor fits another node, which is charged then."""
+        session, member = self.session, misaligned.member
+        if member.pod.uid in session.record.evicted or session.failures.refuse([member]):
+            return False
+        workload = session.cycle_input.workloads.get(member.group)
+        own_row = session.nodes.row(member.node)
+        if workload is None or not workload.constrained:
+            return session.nodes.now.place(member, besides=own_row) is not None
+        if session.topologies.problem(workload) is not None:
+            return False
+        others = np.arange(len(session.nodes.columns.present)) != own_row
+        return session.step_placer.place_again([(workload, [member])], session.nodes.now, among=others) is not None

@@ -1,0 +1,408 @@
+"""Custom resources of other projects on the wire: owners and groups of pods, queues, network topologies. Reduced to the
+fields that are read; see `kaicore.kube.wire.objects`.
+"""
+
+from typing import Any
+
+import msgspec
+
+from kaicore.kube.wire.objects import Condition, NodeTaint, PodToleration
+from kaicore.kube.wire.resources import OptionalResource
+from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, Wire
+
+
+class KaiTopologyConstraint(Wire):
+    """The place in a topology where pods are to be."""
+
+    topology: str | None = None
+    required_topology_level: str | None = None
+    preferred_topology_level: str | None = None
+
+
+class KaiSubGroup(Wire):
+    """A node of a PodGroup's tree."""
+
+    name: str = ""
+    parent: str | None = None
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    topology_constraint: KaiTopologyConstraint | None = None
+
+
+class KaiPodGroupSpec(Wire):
+    """The spec of a `scheduling.run.ai` PodGroup."""
+
+    min_member: int | None = None
+    min_sub_group: int | None = None
+    sub_groups: list[KaiSubGroup] | None = None
+    queue: str | None = None
+    priority_class_name: str | None = None
+    preemptibility: str | None = None
+    topology_constraint: KaiTopologyConstraint | None = None
+    mark_unschedulable: bool | None = None
+    scheduling_backoff: int | None = None
+    preemption_delay: str | None = None
+    staleness_grace_period: str | None = None
+
+
+class KaiPodGroup(KubernetesObject):
+    """A `scheduling.run.ai/v2alpha2` PodGroup."""
+
+    spec: KaiPodGroupSpec = msgspec.field(default_factory=KaiPodGroupSpec)
+
+
+class SigsPodGroupSpec(Wire):
+    """The spec of a PodGroup of the scheduler-plugins, Koordinator's among them."""
+
+    min_member: int | None = None
+    schedule_timeout_seconds: int | None = None
+
+
+class SigsPodGroup(KubernetesObject):
+    """A `scheduling.sigs.k8s.io/v1alpha1` PodGroup, or one of `scheduling.x-k8s.io`."""
+
+    spec: SigsPodGroupSpec = msgspec.field(default_factory=SigsPodGroupSpec)
+
+
+class NativeGang(Wire):
+    """All or nothing."""
+
+    min_count: int | None = None
+
+
+class NativePolicy(Wire):
+    """The scheduling policy of a group's pods: `basic` is one by one."""
+
+    gang: NativeGang | None = None
+
+
+class NativeTopology(Wire):
+    """Pods must share a value of a node label."""
+
+    key: str = ""
+
+
+class NativeConstraints(Wire):
+    """The place where pods of a group are to be."""
+
+    topology: list[NativeTopology] | None = None
+
+
+class NativePodGroupSpec(Wire):
+    """The spec of a native PodGroup."""
+
+    scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
+    scheduling_constraints: NativeConstraints | None = None
+    disruption_mode: Any = None
+    priority_class_name: str | None = None
+    priority: int | None = None
+
+
+class NativePodGroup(KubernetesObject):
+    """A `scheduling.k8s.io` PodGroup: v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37).
+
+    What is read of it is called the same in all of them, but for how pods are disrupted.
+    """
+
+    spec: NativePodGroupSpec = msgspec.field(default_factory=NativePodGroupSpec)
+
+
+class WorkloadPodGroup(Wire):
+    """A kind of groups of a Workload."""
+
+    name: str = ""
+    policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
+
+
+class NativePodGroupTemplate(NativePodGroupSpec):
+    """A Workload's template of PodGroups."""
+
+    name: str = ""
+
+
+class WorkloadSpec(Wire):
+    """The spec of a Workload: groups of pods in Kubernetes 1.35, templates of PodGroups from 1.36 on."""
+
+    pod_groups: list[WorkloadPodGroup] | None = None
+    pod_group_templates: list[NativePodGroupTemplate] | None = None
+
+
+class WorkloadObject(KubernetesObject):
+    """A `scheduling.k8s.io` Workload: v1alpha1 (Kubernetes 1.35), v1alpha2 (1.36), v1alpha3 and v1beta1 (1.37)."""
+
+    spec: WorkloadSpec = msgspec.field(default_factory=WorkloadSpec)
+
+
+class KueueWorkloadSpec(Wire):
+    """The spec of a `kueue.x-k8s.io` Workload: how long it may run once it is admitted."""
+
+    maximum_execution_time_seconds: int | None = None
+
+
+class KueueWorkloadStatus(Wire):
+    """The status of a `kueue.x-k8s.io` Workload: how long it ran before it was evicted."""
+
+    accumulated_past_execution_time_seconds: int | None = None
+
+
+class KueueWorkloadObject(KubernetesObject):
+    """A `kueue.x-k8s.io` Workload, which stands for a job, a pod or a pod group."""
+
+    spec: KueueWorkloadSpec = msgspec.field(default_factory=KueueWorkloadSpec)
+    status: KueueWorkloadStatus = msgspec.field(default_factory=KueueWorkloadStatus)
+
+
+class LevelOfLabel(Wire):
+    """A level of a Topology; only KAI's have aliases."""
+
+    node_label: str = ""
+    alias: str | None = None
+
+
+class LabelTopologySpec(Wire):
+    """The spec of a Topology: its levels from the widest to the narrowest."""
+
+    levels: list[LevelOfLabel] | None = None
+
+
+class LabelTopologyObject(KubernetesObject):
+    """A `kai.scheduler` or `kueue.x-k8s.io` Topology."""
+
+    spec: LabelTopologySpec = msgspec.field(default_factory=LabelTopologySpec)
+
+
+class TopologyLayer(Wire):
+    """A layer of a ClusterNetworkTopology, in any order."""
+
+    topology_layer: str = ""
+    label_key: list[str] | None = None
+    parent_topology_layer: str | None = None
+
+
+class ClusterNetworkTopologySpec(Wire):
+    """The spec of a ClusterNetworkTopology."""
+
+    network_topology_spec: list[TopologyLayer] | None = None
+
+
+class ClusterNetworkTopologyObject(KubernetesObject):
+    """A `scheduling.koordinator.sh` ClusterNetworkTopology."""
+
+    spec: ClusterNetworkTopologySpec = msgspec.field(default_factory=ClusterNetworkTopologySpec)
+
+
+class ExactMatch(Wire):
+    """The name of a member."""
+
+    name: str = ""
+
+
+class RegexMatch(Wire):
+    """A regular expression, in Go's syntax, that the names of members match."""
+
+    pattern: str = ""
+
+
+class MemberSelector(Wire):
+    """A selection of members; exactly one of the fields is set."""
+
+    exact_match: ExactMatch | None = None
+    regex_match: RegexMatch | None = None
+    label_match: LabelSelector | None = None
+
+
+class HyperNodeMemberSpec(Wire):
+    """Members of a HyperNode: Nodes or HyperNodes."""
+
+    type: str = ""
+    selector: MemberSelector = msgspec.field(default_factory=MemberSelector)
+
+
+class HyperNodeSpec(Wire):
+    """The spec of a HyperNode; the tier was text once."""
+
+    tier: int | str | None = None
+    tier_name: str | None = None
+    members: list[HyperNodeMemberSpec] | None = None
+
+
+class HyperNodeObject(KubernetesObject):
+    """A `topology.volcano.sh` HyperNode."""
+
+    spec: HyperNodeSpec = msgspec.field(default_factory=HyperNodeSpec)
+
+
+class KaiQueueResource(Wire):
+    """A Queue's amounts of one resource: millicores, megabytes (10**6) or GPUs; -1 for no end."""
+
+    quota: int | float | None = None
+    limit: int | float | None = None
+    over_quota_weight: int | float | None = None
+
+
+class KaiQueueResources(Wire):
+    """A Queue's amounts of all resources."""
+
+    cpu: KaiQueueResource | None = None
+    memory: KaiQueueResource | None = None
+    gpu: KaiQueueResource | None = None
+
+
+class KaiQueueSpec(Wire):
+    """The spec of a `scheduling.run.ai` Queue."""
+
+    parent_queue: str | None = None
+    priority: int | None = None
+    resources: KaiQueueResources | None = None
+    preempt_min_runtime: str | None = None
+    reclaim_min_runtime: str | None = None
+
+
+class KaiQueue(KubernetesObject):
+    """A `scheduling.run.ai/v2` Queue."""
+
+    spec: KaiQueueSpec = msgspec.field(default_factory=KaiQueueSpec)
+
+
+class KueueResource(Wire):
+    """The quota of one resource of a flavor."""
+
+    name: str = ""
+    nominal_quota: str | int | float | None = None
+    borrowing_limit: str | int | float | None = None
+    lending_limit: str | int | float | None = None
+
+
+class KueueFlavor(Wire):
+    """The quotas of one flavor."""
+
+    name: str = ""
+    resources: list[KueueResource] | None = None
+
+
+class KueueResourceGroup(Wire):
+    """Resources that come in the same flavors."""
+
+    covered_resources: list[str] | None = None
+    flavors: list[KueueFlavor] | None = None
+
+
+class FairSharing(Wire):
+    """A queue's weight beside others."""
+
+    weight: str | int | float | None = None
+
+
+class KueuePreemption(Wire):
+    """The pods that work of a ClusterQueue may preempt."""
+
+    reclaim_within_cohort: str | None = None
+    within_cluster_queue: str | None = None
+
+
+class ClusterQueueSpec(Wire):
+    """The spec of a ClusterQueue; `cohort` is the name of `cohortName` before v1beta2."""
+
+    cohort: str | None = None
+    cohort_name: str | None = None
+    resource_groups: list[KueueResourceGroup] | None = None
+    namespace_selector: LabelSelector | None = None
+    preemption: KueuePreemption | None = None
+    fair_sharing: FairSharing | None = None
+    stop_policy: str | None = None
+    admission_checks: list[str] | None = None
+    admission_checks_strategy: dict[str, Any] | None = None
+
+
+class ClusterQueueStatus(Wire):
+    """The status of a ClusterQueue, by Kueue's controller."""
+
+    conditions: list[Condition] | None = None
+
+
+class ClusterQueueObject(KubernetesObject):
+    """A `kueue.x-k8s.io` ClusterQueue."""
+
+    spec: ClusterQueueSpec = msgspec.field(default_factory=ClusterQueueSpec)
+    status: ClusterQueueStatus = msgspec.field(default_factory=ClusterQueueStatus)
+
+
+class CohortSpec(Wire):
+    """The spec of a Cohort; `parent` is the name of `parentName` before v1beta2."""
+
+    parent: str | None = None
+    parent_name: str | None = None
+    resource_groups: list[KueueResourceGroup] | None = None
+    fair_sharing: FairSharing | None = None
+
+
+class CohortObject(KubernetesObject):
+    """A `kueue.x-k8s.io` Cohort."""
+
+    spec: CohortSpec = msgspec.field(default_factory=CohortSpec)
+
+
+class LocalQueueSpec(Wire):
+    """The spec of a LocalQueue."""
+
+    cluster_queue: str | None = None
+    stop_policy: str | None = None
+
+
+class LocalQueueObject(KubernetesObject):
+    """A `kueue.x-k8s.io` LocalQueue."""
+
+    spec: LocalQueueSpec = msgspec.field(default_factory=LocalQueueSpec)
+
+
+class ResourceFlavorSpec(Wire):
+    """The nodes of a flavor, and the pods that it takes."""
+
+    node_labels: dict[str, str] | None = None
+    node_taints: list[NodeTaint] | None = None
+    tolerations: list[PodToleration] | None = None
+    topology_name: str | None = None
+
+
+class ResourceFlavorObject(KubernetesObject):
+    """A `kueue.x-k8s.io` ResourceFlavor."""
+
+    spec: ResourceFlavorSpec = msgspec.field(default_factory=ResourceFlavorSpec)
+
+
+class ProvisioningRequestSpec(Wire):
+    """The spec of a request; the decision has the rest of the object."""
+
+    provisioning_class_name: str = ""
+
+
+class ConditionOfRequest(Wire):
+    """A condition, as `metav1.Condition` has it."""
+
+    type: str = ""
+    status: str = ""
+    reason: str | None = None
+    message: str | None = None
+
+
+class ProvisioningRequestStatus(Wire):
+    """The autoscaler's progress with the request."""
+
+    conditions: list[ConditionOfRequest] | None = None
+
+
+class ProvisioningRequestObject(KubernetesObject):
+    """An `autoscaling.x-k8s.io` ProvisioningRequest."""
+
+    spec: ProvisioningRequestSpec = msgspec.field(default_factory=ProvisioningRequestSpec)
+    status: ProvisioningRequestStatus = msgspec.field(default_factory=ProvisioningRequestStatus)
+
+
+#: Both versions have the same fields (cluster-autoscaler 1.34).
+PROVISIONING_REQUESTS = OptionalResource(
+    "ProvisioningRequest.autoscaling.x-k8s.io",
+    "autoscaling.x-k8s.io",
+    "provisioningrequests",
+    ("v1", "v1beta1"),
+    ProvisioningRequestObject,
+)
