@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from kai_fleet.gpu_reservations import devices_of
+from kai_fleet.fleet import devices_of
 from kai_fleet.node.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.node.checkpoint import NodeState, restore, snapshot
 from kai_fleet.node.nrt import API_VERSION, NrtBuilder

@@ -16,7 +16,7 @@ import aiohttp
 from kai_apiserver.errors import StatusError, internal_error
 from kai_apiserver.objects import Object, decode_json, encode_json, new_uid
 from kai_apiserver.rest.backend import Backend, Operation, Target
-from kai_apiserver.rest.patches.strategic import apply_json_patch
+from kai_apiserver.rest.patching import apply_json_patch
 from kai_apiserver.rest.selectors import selector_of
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"

@@ -25,9 +25,20 @@ from kai_apiserver.errors import (
     internal_error,
     path_not_found,
 )
-from kai_apiserver.http.answers import Answer, error_answer, json_answer, object_answer, send_answer, text_answer
 from kai_apiserver.http.faults import Faults, Subject, answer_of
-from kai_apiserver.http.request import Receive, Request, RequestPath, Send, read_request_path
+from kai_apiserver.http.request import (
+    Answer,
+    Receive,
+    Request,
+    RequestPath,
+    Send,
+    error_answer,
+    json_answer,
+    object_answer,
+    read_request_path,
+    send_answer,
+    text_answer,
+)
 from kai_apiserver.http.resource_verbs import ResourceVerbs, read_body
 from kai_apiserver.objects import encode_json
 from kai_apiserver.resources import discovery

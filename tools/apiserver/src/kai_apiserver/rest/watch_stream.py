@@ -12,7 +12,7 @@ from kai_apiserver.http.faults import Fault, Faults, Subject
 from kai_apiserver.objects import encode_json, is_true
 from kai_apiserver.rest.backend import Backend, Target
 from kai_apiserver.rest.listing import LIST_OPTIONS, ListSelection
-from kai_apiserver.rest.views import View
+from kai_apiserver.rest.tables import View
 from kai_apiserver.store import Collection, Event, EventType, Watcher
 
 _FOREVER_S = 1800

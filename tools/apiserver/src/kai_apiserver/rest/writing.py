@@ -19,9 +19,8 @@ from kai_apiserver.kinds.metadata import validate_generate_name, validate_metada
 from kai_apiserver.kinds.small_kinds import NO_RULES, RULES
 from kai_apiserver.objects import Object, generated_name, new_uid
 from kai_apiserver.resources.registry import ResourceType
+from kai_apiserver.rest.apply import BuiltinShape, CustomShape, Manager, Shape, owns_fields, track_update
 from kai_apiserver.rest.backend import Backend, Operation, Target, read_object
-from kai_apiserver.rest.patches.apply import Manager, owns_fields, track_update
-from kai_apiserver.rest.patches.strategic import BuiltinShape, CustomShape, Shape
 from kai_apiserver.store import Stored
 
 NAMESPACES = "namespaces"
