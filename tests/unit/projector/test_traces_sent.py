@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from kai_projector import traces
-from kai_projector.metrics import ProjectorMetrics
+from kai_projector.main import ProjectorMetrics
 from kai_projector.traces import MOST_AGE_US, OtlpSender, encoded, ended_spans, read_headers, traces_url
 from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState

@@ -28,8 +28,7 @@ from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.runtime.agent.process import Log, jitter
 from kaicore.runtime.process_context import Health
 
-from kai_exporter.checkpoints import Allocations, Checkpoints
-from kai_exporter.cpu_topology import read_cpu_topology
+from kai_exporter.checkpoints import Allocations, Checkpoints, read_cpu_topology
 from kai_exporter.ingest_client import Answer, IngestClient, IngestUnavailable
 from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics

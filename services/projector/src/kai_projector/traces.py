@@ -13,7 +13,7 @@ import asyncio
 from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import aiohttp
 from google.protobuf.json_format import ParseDict
@@ -32,7 +32,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
-from kai_projector.metrics import ProjectorMetrics
+if TYPE_CHECKING:
+    from kai_projector.main import ProjectorMetrics
 
 #: Requests that wait for the receiver at most; each has the spans of one batch of events.
 _MOST_WAITING = 200
@@ -71,7 +72,7 @@ def read_headers(text: str) -> dict[str, str]:
 class OtlpSender:
     """Sends requests to one receiver, in order."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, metrics: ProjectorMetrics, logger: Logger) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str], *, metrics: "ProjectorMetrics", logger: Logger) -> None:
         """Args:
         url: of the receiver, with the path.
         headers: sent with each request.

@@ -34,14 +34,13 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.metrics import Metrics
 from kai_fleet.node.agent import Complaint, Decided, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
 from kai_fleet.node.checkpoint import Journal, restore
+from kai_fleet.node.pod_conversion import BOUND_PODS, NODES, NodeObject, PodObject
 from kai_fleet.node.runtime import NodeRuntime, Timers
-from kai_fleet.node.wire import BOUND_PODS, NODES, NodeObject, PodObject
 from kai_fleet.profiles.nodes import NodeSpec
 from kai_fleet.registration import claim, deregistered, ensure_crd, ensure_lease_namespace, register, report_status
-from kai_fleet.writer import STRATEGIC_PATCH, Write, Writer
+from kai_fleet.writer import STRATEGIC_PATCH, Metrics, Write, Writer
 
 
 class GpuReservations:

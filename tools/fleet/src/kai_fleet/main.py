@@ -20,11 +20,11 @@ from pydantic import Field
 from kai_fleet.autoscaler import Autoscaler, nodes_that_joined
 from kai_fleet.control import control_app
 from kai_fleet.fleet import Fleet, connections
-from kai_fleet.metrics import Metrics
 from kai_fleet.node.podresources_server import serve_podresources
 from kai_fleet.profiles.nodes import NodeSpec, expand, reserve_of
 from kai_fleet.profiles.profile import AutoscalerProfile, load_profile
 from kai_fleet.registration import ensure_requests
+from kai_fleet.writer import Metrics
 
 
 @asynccontextmanager

@@ -201,7 +201,7 @@ async def _open(source: AnswerSource, *, once: bool) -> AsyncIterator[tuple[Answ
             yield api, there_are
             return
     # Folding needs the engine, NumPy and the database's driver.
-    from kai_cli.sources.log_answers import open_log_answers  # noqa: PLC0415
+    from kai_cli.sources.log_access import open_log_answers  # noqa: PLC0415
 
     async with open_log_answers(source, once=once) as answers:
         yield answers, [row.name for row in await answers.clusters()]

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from kai_fleet.kubelet.quantity import parse_amount
-from kai_fleet.node.pod_conversion import convert_pod
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject, convert_pod
 from kaicore.errors import InvalidObject
 
 from kai_apiserver.controllers.reconciling import Controller

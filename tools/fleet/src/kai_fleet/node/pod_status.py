@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from kai_fleet.kubelet import Rejection
-from kai_fleet.node.wire import ContainerSpec, PodObject
+from kai_fleet.node.pod_conversion import ContainerSpec, PodObject
 
 Json = dict[str, Any]
 
