@@ -145,7 +145,6 @@ class KeptStates(Collector):
     """`kai_api_position` by cluster."""
 
     def __init__(self, inquiry: Inquiry) -> None:
-        """Args: inquiry: it reads the states."""
         self._inquiry = inquiry
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

@@ -605,7 +605,6 @@ def make_policy_inputs_router(inquiry: Inquiry, recording: EventLog | None) -> A
     """Make the routes.
 
     Args:
-        inquiry: answers from the log.
         recording: the log, as a role that may append such facts; None where nobody may.
     """
     router = AnswerRouter()

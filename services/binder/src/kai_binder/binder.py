@@ -220,7 +220,6 @@ def write_statuses(
     """Have written what has changed and is this binder's.
 
     Args:
-        projection: tells what has changed.
         options: whether it is to be written.
         share: this binder's part of the work.
         clock: microseconds since the epoch.
@@ -285,15 +284,11 @@ class Binder:
         share: WorkShare | None = None,
     ) -> None:
         """Args:
-        log: to read them from and to record outcomes in.
         bus: brings events sooner; None to read from the log alone.
-        client: of the cluster's API server.
         context: its health must have the conditions `LOG` and `API`.
-        metrics: to count with.
         clock: microseconds since the epoch.
         options: how to work; a process gives its settings.
         recording: how outcomes are recorded, and how long a server that is not there at the start is left alone.
-        jitter: random numbers of 0 to 1.
         share: of the work, this binder's; None for all of it.
         """
         self._share = share or WorkShare()

@@ -43,7 +43,6 @@ class Progress:
     """A line such as `replaying events  41 % (28,000 of 68,000)  9,300/s  3 s, 4 s left`, gone when the block ends."""
 
     def __init__(self, what: str) -> None:
-        """Args: what: is being done."""
         self._what = what
         self._shown = False
         self._began = self._written = 0.0

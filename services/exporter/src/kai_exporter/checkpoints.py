@@ -39,8 +39,6 @@ def parse_cpulist(text: str, *, subject: str, field: str) -> list[int]:
 
     Args:
         text: the list; surrounding white space is ignored.
-        subject: the list's owner, for the error.
-        field: which list, for the error.
 
     Raises:
         InvalidObject: when it is no such list.
@@ -60,7 +58,6 @@ def read_cpu_topology(sysfs_root: Path, *, subject: str) -> Mapping[int, int]:
 
     Args:
         sysfs_root: where sysfs is mounted, usually `/sys`.
-        subject: the node, for errors.
 
     Raises:
         InvalidObject: when sysfs does not list NUMA nodes there, or a list is garbage or contradicts another.
@@ -148,10 +145,6 @@ class Checkpoints:
     """Reads the state files of one kubelet; what has not changed is not decoded again."""
 
     def __init__(self, directory: Path, *, subject: str) -> None:
-        """Args:
-        directory: the kubelet's root directory.
-        subject: the node, for errors.
-        """
         self._directory = directory
         self._subject = subject
         self._contents: list[bytes | None] = []

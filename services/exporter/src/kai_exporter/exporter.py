@@ -90,10 +90,6 @@ class StateFileWatch:
     def add(self, directory: Path, changed: Callable[[], None]) -> bool:
         """Have changes of a kubelet's state files reported from now on; to be asked again while it returns False.
 
-        Args:
-            directory: the kubelet's root directory.
-            changed: called after each change.
-
         Returns:
             whether all directories are there.
 
@@ -263,9 +259,6 @@ class Exporter:
         """Serve a node from now on.
 
         Args:
-            name: the node's.
-            socket: the kubelet's podresources socket.
-            sysfs_root: where the node's sysfs is.
             state_dir: the kubelet's root directory: its state files tell uids and init containers, and it is asked
                 less often while nothing changes there.
         """

@@ -22,7 +22,6 @@ def pod_messages(answer: bytes, *, subject: str) -> list[bytes]:
 
     Args:
         answer: what the kubelet answered.
-        subject: the node, for the error.
 
     Raises:
         InvalidObject: the bytes are no such message.

@@ -55,7 +55,6 @@ class ProjectorMetrics:
     """The metrics of all clusters."""
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
-        """Args: registry: where the metrics are registered."""
         self._position = Gauge(
             "kai_projector_position", "Position up to which the read models are made", ["cluster"], registry=registry
         )

@@ -73,12 +73,6 @@ class OtlpSender:
     """Sends requests to one receiver, in order."""
 
     def __init__(self, url: str, headers: Mapping[str, str], *, metrics: "ProjectorMetrics", logger: Logger) -> None:
-        """Args:
-        url: of the receiver, with the path.
-        headers: sent with each request.
-        metrics: what is counted.
-        logger: the service's.
-        """
         self._url = url
         self._headers = {"Content-Type": "application/x-protobuf", **headers}
         self._metrics = metrics
@@ -150,9 +144,7 @@ async def ended_spans(log: EventLog, state: WorkView, events: Sequence[Event], *
     """Return the spans that a batch of events ends.
 
     Args:
-        log: the cluster's.
         state: of the cluster, as of the last of the events.
-        events: the batch, in order.
         now: microseconds since the epoch.
     """
     fresh = [event for event in events if event.recorded_at >= now - MOST_AGE_US and event.stream.startswith(_STREAMS)]

@@ -110,7 +110,6 @@ class PreparedClaims:
 
     def __init__(self, client: KubeClient, *, hand_over: Callable[[PodObject], None], retry_s: float = RETRY_S) -> None:
         """Args:
-        client: to read claims with.
         hand_over: is given each pod with ready claims.
         retry_s: seconds between two tries.
         """
@@ -354,7 +353,6 @@ class Fleet:
             client: of the API server; it must allow for `connections(concurrency)`.
             data_dir: where checkpoints are kept; created if need be.
             metrics: where to count; a registry of its own by default.
-            concurrency: requests about pods that are under way at a time.
             clock: seconds of Unix time.
             on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
 

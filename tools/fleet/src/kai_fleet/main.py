@@ -49,7 +49,6 @@ async def running_fleet(
         data_dir: where checkpoints are kept.
         podresources_dir: where every node's podresources socket goes; None: nowhere.
         install_crds: install the CRD of NodeResourceTopology where it is missing.
-        concurrency: requests about pods that are under way at a time.
         metrics: where to count; a registry of its own by default.
         on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
         reserve: nodes that are added for ProvisioningRequests, from `nodes.reserve_of`; without any, none is answered.

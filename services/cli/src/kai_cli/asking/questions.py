@@ -81,7 +81,6 @@ def print_changes(
     """Print rows that are new or have changed, and those that are gone.
 
     Args:
-        kind: of the list.
         changed: rows as they are now; a table has a head where its columns are others than before.
         gone: rows as they were.
         columns: words of the head that was printed last.

@@ -41,12 +41,7 @@ class PolicyStep(Answer, frozen=True, kw_only=True):
 
 
 async def policy_steps(log: EventLog, cluster: str) -> list[PolicyStep]:
-    """Return the changes of policies in what is left of a log; what a shard begins with is one, if it is any.
-
-    Args:
-        log: the cluster's.
-        cluster: its name.
-    """
+    """Return the changes of policies in what is left of a log; what a shard begins with is one, if it is any."""
     by_digest: dict[str, tuple[PolicySetting, ...]] = {}
     async for recorded in _payloads(log, cluster, ConfigRecorded.__name__):
         if isinstance(recorded[2], ConfigRecorded):

@@ -313,7 +313,6 @@ def tiers(fabric: Fabric, node_names: Iterable[str]) -> list[dict[str, str]]:
     next tier if their switches share one above. A domain is named by the first of its switches' names.
 
     Args:
-        fabric: its switches.
         node_names: names of the nodes that matter; none for all that the fabric has.
     """
     wanted = set(node_names)

@@ -166,11 +166,7 @@ def answer_history(
     """Answer a question about history, and print the answer.
 
     Args:
-        source: where to ask; None for the usual log.
-        question: that is asked.
-        text: writes the answer for people.
         html: write a report with plots to this file, too; None for none.
-        output: table, json or yaml.
         policies: the code of those that the settings name.
     """
     comparison = asyncio.run(_compare(source or LogSource(), question, policies))

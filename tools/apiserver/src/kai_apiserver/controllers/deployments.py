@@ -288,14 +288,7 @@ def status_of(deployment: Object, newest: Object | None, old: list[Object]) -> O
 
 
 def progress(deployment: Object, before: Object, newest: Object | None, *, now: datetime) -> float | None:
-    """Write the conditions Available and Progressing; return seconds until no progress would be a failure.
-
-    Args:
-        deployment: with its new counts.
-        before: its status as it was.
-        newest: the ReplicaSet of the present template.
-        now: the time.
-    """
+    """Write the conditions Available and Progressing; return seconds until no progress would be a failure."""
     status, spec = deployment["status"], deployment["spec"]
     conditions: list[Object] = status["conditions"]
     _, unavailable = _bounds(deployment)

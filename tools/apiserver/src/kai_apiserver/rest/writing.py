@@ -194,11 +194,8 @@ def update(
     """Commit `new`, which was read already, in place of `stored`.
 
     Args:
-        backend: the cluster.
         target: the object, and which part of it is written.
-        stored: what is replaced.
         new: the object; if the target is a subresource, only that part of it counts.
-        operation: the request's circumstances.
         tracked: whether `new` carries its `managedFields` already (server-side apply).
 
     Raises:

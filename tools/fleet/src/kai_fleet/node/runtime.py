@@ -121,9 +121,6 @@ class Publisher:
 
         Args:
             kubelet: returns the node's kubelet, which is another one after a restart.
-            timers: what it waits with.
-            writer: what it writes with.
-            metrics: where it counts.
             on_written: called after every write.
         """
         self.faults = PublisherFaults()
@@ -272,9 +269,6 @@ class NodeRuntime:
         """Make a node.
 
         Args:
-            timers: what it waits with.
-            background: sends what no pod waits for.
-            metrics: where it counts.
             execute: carries out the agent's instructions.
             joined: is called with the node's name when the API server has its Node and its NodeResourceTopology.
         """

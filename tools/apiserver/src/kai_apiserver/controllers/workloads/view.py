@@ -48,10 +48,6 @@ class View:
         find: Callable[[str, str, str], Object | None],
     ) -> None:
         """Args:
-        owner: with kind and apiVersion.
-        children: with kind and apiVersion.
-        now: the time.
-        failures: how many of its pods have failed.
         find: returns any object by collection, namespace and name.
         """
         self.owner = owner
