@@ -77,37 +77,29 @@ def validate_job(job: Object) -> list[FieldError]:
     """The problems of a Job."""
     spec = job["spec"]
     errors = [
-        FieldError("FieldValueInvalid", f"spec.{name}", detail="must be greater than or equal to 0", value=spec[name])
+        FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
         for name in _JOB_COUNTS
         if isinstance(spec.get(name), int) and spec[name] < 0
     ]
     indexed = spec.get("completionMode") == "Indexed"
     if indexed and spec.get("completions") is None:
-        errors.append(FieldError("FieldValueRequired", "spec.completions", detail="when completion mode is Indexed"))
+        errors.append(FieldError.required("spec.completions", "when completion mode is Indexed"))
     if spec.get("backoffLimitPerIndex") is not None and not indexed:
         errors.append(
-            FieldError(
-                "FieldValueInvalid",
-                "spec.backoffLimitPerIndex",
-                detail="requires indexed completion mode",
-                value=spec["backoffLimitPerIndex"],
+            FieldError.invalid(
+                "spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode"
             )
         )
     pod_spec = (spec.get("template") or {}).get("spec") or {}
     errors += validate_pod_spec(pod_spec, "spec.template.spec")
     if pod_spec.get("restartPolicy") == "Always":
-        errors.append(
-            FieldError(
-                "FieldValueRequired", "spec.template.spec.restartPolicy", detail='valid values: "OnFailure", "Never"'
-            )
-        )
+        errors.append(FieldError.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
     if spec.get("podFailurePolicy") and pod_spec.get("restartPolicy") != "Never":
         errors.append(
-            FieldError(
-                "FieldValueInvalid",
+            FieldError.invalid(
                 "spec.template.spec.restartPolicy",
-                detail='only "Never" is supported when podFailurePolicy is specified',
-                value=pod_spec.get("restartPolicy"),
+                pod_spec.get("restartPolicy"),
+                'only "Never" is supported when podFailurePolicy is specified',
             )
         )
     return errors
@@ -140,7 +132,7 @@ def _fixed_part(template: Object, *, may_move: bool) -> Object:
 
 
 def _immutable(field: str, value: Any) -> FieldError:
-    return FieldError("FieldValueInvalid", field, detail="field is immutable", value=value)
+    return FieldError.invalid(field, value, "field is immutable")
 
 
 def validate_node(node: Object) -> list[FieldError]:
@@ -156,13 +148,11 @@ def validate_node_status(node: Object) -> list[FieldError]:
         for name, value in (status.get(kind) or {}).items():
             field = f"status.{kind}[{name}]"
             if not is_qualified_name(name):
-                detail = "must be a standard resource type or fully qualified"
-                errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=name))
+                errors.append(FieldError.invalid(field, name, "must be a standard resource type or fully qualified"))
             elif exact_value(value) < 0:
-                detail = "must be greater than or equal to 0"
-                errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=value))
+                errors.append(FieldError.invalid(field, value, "must be greater than or equal to 0"))
             elif "/" in name and exact_value(value).denominator != 1:
-                errors.append(FieldError("FieldValueInvalid", field, detail="must be an integer", value=value))
+                errors.append(FieldError.invalid(field, value, "must be an integer"))
     return errors
 
 
@@ -175,11 +165,9 @@ def _validate_taints(taints: list[Object] | tuple[()]) -> list[FieldError]:
         errors += validate_labels({key: ""}, f"{field}.key")
         errors += validate_labels({"value": taint.get("value", "")}, f"{field}.value")
         if not effect:
-            errors.append(FieldError("FieldValueRequired", f"{field}.effect"))
+            errors.append(FieldError.required(f"{field}.effect"))
         elif effect not in TAINT_EFFECTS:
-            errors.append(
-                FieldError("FieldValueNotSupported", f"{field}.effect", value=effect, supported=TAINT_EFFECTS)
-            )
+            errors.append(FieldError.not_supported(f"{field}.effect", effect, TAINT_EFFECTS))
         if (key, effect) in seen:
             errors.append(FieldError("FieldValueDuplicate", field, value=taint))
         seen.add((key, effect))
@@ -195,7 +183,7 @@ def validate_replicated(obj: Object) -> list[FieldError]:
     """The problems of a ReplicaSet, and of a Deployment besides its strategy."""
     spec = obj["spec"]
     errors = [
-        FieldError("FieldValueInvalid", f"spec.{name}", detail="must be greater than or equal to 0", value=spec[name])
+        FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
         for name in _COUNTS
         if isinstance(spec.get(name), int) and spec[name] < 0
     ]
@@ -204,20 +192,17 @@ def validate_replicated(obj: Object) -> list[FieldError]:
     wrong = validate_label_selector(selector, "spec.selector")
     labels = (template.get("metadata") or {}).get("labels") or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        detail = "empty selector is invalid for deployment"
-        wrong.append(FieldError("FieldValueInvalid", "spec.selector", detail=detail, value=selector))
+        wrong.append(FieldError.invalid("spec.selector", selector, "empty selector is invalid for deployment"))
     elif not wrong:
         read = selector_of(selector)
         if read is not None and not read.matches(labels):
             detail = "`selector` does not match template `labels`"
-            field = "spec.template.metadata.labels"
-            wrong.append(FieldError("FieldValueInvalid", field, detail=detail, value=labels))
+            wrong.append(FieldError.invalid("spec.template.metadata.labels", labels, detail))
     pod_spec = template.get("spec") or {}
     errors += wrong + validate_pod_spec(pod_spec, "spec.template.spec")
     policy = pod_spec.get("restartPolicy", "Always")
     if policy != "Always":
-        field = "spec.template.spec.restartPolicy"
-        errors.append(FieldError("FieldValueNotSupported", field, value=policy, supported=("Always",)))
+        errors.append(FieldError.not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))
     return errors
 
 
@@ -227,23 +212,21 @@ def validate_deployment(deployment: Object) -> list[FieldError]:
     strategy = deployment["spec"]["strategy"]
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind not in _STRATEGIES:
-        field = "spec.strategy.type"
-        return [*errors, FieldError("FieldValueNotSupported", field, value=kind, supported=_STRATEGIES)]
+        return [*errors, FieldError.not_supported("spec.strategy.type", kind, _STRATEGIES)]
     if kind == "Recreate":
         if rolling is not None:
             detail = "may not be specified when strategy `type` is 'Recreate'"
-            errors.append(FieldError("FieldValueForbidden", "spec.strategy.rollingUpdate", detail=detail))
+            errors.append(FieldError.forbidden("spec.strategy.rollingUpdate", detail))
         return errors
     rolling = rolling or {}
     for name in ("maxUnavailable", "maxSurge"):
         if not _is_count(value := rolling.get(name)):
             detail = "must be a non-negative number or a percentage (e.g. '1' or '25%')"
-            field = f"spec.strategy.rollingUpdate.{name}"
-            errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=value))
+            errors.append(FieldError.invalid(f"spec.strategy.rollingUpdate.{name}", value, detail))
     if {rolling.get(name) for name in ("maxUnavailable", "maxSurge")} <= {0, "0%"}:
         detail = "may not be 0 when `maxSurge` is 0"
         field = "spec.strategy.rollingUpdate.maxUnavailable"
-        errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=rolling.get("maxUnavailable")))
+        errors.append(FieldError.invalid(field, rolling.get("maxUnavailable"), detail))
     return errors
 
 
@@ -256,7 +239,7 @@ def validate_replicated_update(new: Object, old: Object) -> list[FieldError]:
     if new["spec"].get("selector") == old["spec"].get("selector"):
         return []
     selector = new["spec"].get("selector")
-    return [FieldError("FieldValueInvalid", "spec.selector", detail="field is immutable", value=selector)]
+    return [FieldError.invalid("spec.selector", selector, "field is immutable")]
 
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -438,10 +421,8 @@ def validate_priority_class(priority_class: Object) -> list[FieldError]:
     name = priority_class["metadata"]["name"]
     if priority_class["value"] > HIGHEST_USER_PRIORITY and not name.startswith(_SYSTEM_PREFIX):
         return [
-            FieldError(
-                "FieldValueForbidden",
-                "value",
-                detail=f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
+            FieldError.forbidden(
+                "value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
             )
         ]
     return []
@@ -451,13 +432,9 @@ def validate_priority_class_update(new: Object, old: Object) -> list[FieldError]
     """Value and policy of a class never change: pods have copied them."""
     errors = []
     if new["value"] != old["value"]:
-        errors.append(FieldError("FieldValueForbidden", "Value", detail="may not be changed in an update."))
+        errors.append(FieldError.forbidden("Value", "may not be changed in an update."))
     if new["preemptionPolicy"] != old["preemptionPolicy"]:
-        errors.append(
-            FieldError(
-                "FieldValueInvalid", "preemptionPolicy", detail="field is immutable", value=new["preemptionPolicy"]
-            )
-        )
+        errors.append(FieldError.invalid("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
     return errors
 
 
@@ -473,7 +450,7 @@ def validate_disruption_budget(budget: Object) -> list[FieldError]:
     errors = validate_label_selector(spec.get("selector") or {}, "spec.selector")
     if "minAvailable" in spec and "maxUnavailable" in spec:
         detail = "minAvailable and maxUnavailable cannot be both set"
-        errors.append(FieldError("FieldValueInvalid", "spec", detail=detail, value=spec["minAvailable"]))
+        errors.append(FieldError.invalid("spec", spec["minAvailable"], detail))
     return errors
 
 
@@ -482,7 +459,7 @@ def validate_config_update(new: Object, old: Object) -> list[FieldError]:
     if not old.get("immutable"):
         return []
     return [
-        FieldError("FieldValueForbidden", field, detail="field is immutable when `immutable` is set")
+        FieldError.forbidden(field, "field is immutable when `immutable` is set")
         for field in ("data", "binaryData", "immutable")
         if new.get(field) != old.get(field)
     ]

@@ -293,7 +293,7 @@ def _read_patched(target: Target, patched: Object, *, given: Any, operation: Ope
     except StatusError as error:
         if operation.field_validation != "Strict" or "strict decoding error" not in error.message:
             raise
-        problem = FieldError("FieldValueInvalid", "patch", detail=error.message.partition(": ")[2], value=given)
+        problem = FieldError.invalid("patch", given, error.message.partition(": ")[2])
         raise invalid(NamedResource(""), "", errors=[problem]) from error
 
 
@@ -302,7 +302,7 @@ def _apply(
 ) -> tuple[Stored, bool]:
     resource = target.resource
     if not operation.field_manager:
-        error = FieldError("FieldValueRequired", "fieldManager", detail="is required for apply patch")
+        error = FieldError.required("fieldManager", "is required for apply patch")
         raise invalid(_PATCH_OPTIONS, "", errors=[error])
     if not isinstance(given, dict) or not given.get("kind") or not given.get("apiVersion"):
         raise bad_request("apiVersion and kind must be set in an apply patch")

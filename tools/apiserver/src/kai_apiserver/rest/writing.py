@@ -141,7 +141,7 @@ def _settled_name(backend: Backend, target: Target, *, metadata: Object) -> str:
         return str(metadata["name"])
     base = metadata.get("generateName")
     if not base:
-        error = FieldError("FieldValueRequired", "metadata.name", detail="name or generateName is required")
+        error = FieldError.required("metadata.name", "name or generateName is required")
         raise invalid(target.resource, "", errors=[error])
     collection = backend.collection(target.resource)
     name = ""
@@ -169,12 +169,7 @@ def replace(backend: Backend, target: Target, *, given: Any, operation: Operatio
         raise not_found(resource, target.name)
     needs_version = resource.custom is not None or resource.storage in _VERSION_REQUIRED
     if needs_version and not new["metadata"].get("resourceVersion"):
-        error = FieldError(
-            "FieldValueInvalid",
-            "metadata.resourceVersion",
-            detail="must be specified for an update",
-            value=Verbatim("0x0"),
-        )
+        error = FieldError.invalid("metadata.resourceVersion", Verbatim("0x0"), "must be specified for an update")
         raise invalid(resource, target.name, errors=[error])
     return update(backend, target, stored=stored, new=new, operation=operation), False
 
