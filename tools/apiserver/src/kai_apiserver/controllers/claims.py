@@ -16,10 +16,8 @@ from kai_apiserver.controllers.nodes import claim_names
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object
 from kai_apiserver.resources.registry import ResourceType
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
-from kai_apiserver.rest.deletion import DeleteOptions, delete
-from kai_apiserver.rest.writing import commit, create
-from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.rest.backend import Backend
+from kai_apiserver.store import Event, EventType, Stored
 
 PODS, POD_GROUPS = "pods", "podgroups.scheduling.k8s.io"
 CLAIMS, TEMPLATES = "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"
@@ -51,14 +49,10 @@ class ResourceClaimController(Controller[str]):
             self.queue(f"claim/{stored.key}")
         for stored in self.backend.store.find_collection(POD_GROUPS) or ():
             self._group_seen(stored)
-        self.backend.store.subscribe(self._pod_changed, PODS)
-        self.backend.store.subscribe(self._claim_changed, CLAIMS)
-        self.backend.store.subscribe(self._template_changed, TEMPLATES)
-        self.backend.store.subscribe(self._group_changed, POD_GROUPS)
-
-    def _pod_changed(self, collection: Collection, event: Event) -> None:
-        del collection
-        self._pod_seen(event.stored)
+        self.backend.store.follow(PODS, lambda event: self._pod_seen(event.stored))
+        self.backend.store.follow(CLAIMS, lambda event: self.queue(f"claim/{event.stored.key}"))
+        self.backend.store.follow(TEMPLATES, lambda event: self._look_again(f"template/{event.stored.key}"))
+        self.backend.store.follow(POD_GROUPS, self._group_changed)
 
     def _pod_seen(self, stored: Stored) -> None:
         if b'"resourceClaims"' in stored.body or b'"extendedResourceClaimStatus"' in stored.body:
@@ -66,20 +60,13 @@ class ResourceClaimController(Controller[str]):
             for name in claim_names(stored.decode()):
                 self.queue(f"claim/{stored.namespace}/{name}")
 
-    def _claim_changed(self, collection: Collection, event: Event) -> None:
-        del collection
-        self.queue(f"claim/{event.stored.key}")
-
-    def _template_changed(self, collection: Collection, event: Event) -> None:
-        del collection
-        for key in sorted(self._lacking.pop(f"template/{event.stored.key}", ())):
+    def _look_again(self, lacked: str) -> None:
+        for key in sorted(self._lacking.pop(lacked, ())):
             self.queue(key)
 
-    def _group_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _group_changed(self, event: Event) -> None:
         self._group_seen(event.stored)
-        for key in sorted(self._lacking.pop(f"group/{event.stored.key}", ())):
-            self.queue(key)
+        self._look_again(f"group/{event.stored.key}")
 
     def _group_seen(self, stored: Stored) -> None:
         if b'"resourceClaims"' in stored.body:
@@ -182,9 +169,7 @@ class ResourceClaimController(Controller[str]):
             },
             "spec": wanted["spec"],
         }
-        target = Target(self._claim_resource, namespace)
-        made = create(self.backend, target, given=document, operation=Operation(user=CONTROLLER))
-        return made.name
+        return self.create(self._claim_resource, document, namespace=namespace).name
 
     # Claims.
 
@@ -210,19 +195,14 @@ class ResourceClaimController(Controller[str]):
             stored = self.backend.write_status(self._claim_resource, claim, stored)
             claim = stored.decode()
         if needless and not claim["metadata"].get("deletionTimestamp"):
-            options = DeleteOptions(uid=stored.uid, propagation="Background")
-            delete(self.backend, stored, resource=self._claim_resource, options=options, operation=Operation())
+            self.delete(stored, self._claim_resource)
             return
         finalizers = claim["metadata"].get("finalizers") or []
         # A scheduler puts it on before it allocates.
         going = claim["metadata"].get("deletionTimestamp")
         if going and FINALIZER in finalizers and not (claim.get("status") or {}).get("allocation"):
-            self._without_finalizer(stored, claim, [one for one in finalizers if one != FINALIZER])
-
-    def _without_finalizer(self, stored: Stored, claim: Object, finalizers: list[str]) -> None:
-        claim["metadata"]["finalizers"] = finalizers
-        target = Target(self._claim_resource, stored.namespace, stored.name)
-        commit(self.backend, target, stored=stored, new=claim, operation=Operation(user=CONTROLLER))
+            claim["metadata"]["finalizers"] = [one for one in finalizers if one != FINALIZER]
+            self.commit(stored, self._claim_resource, claim)
 
     def _uses(self, namespace: str, consumer: Object) -> bool:
         """Tell whether what a claim is reserved for is there: a pod that has not ended, or a PodGroup."""
@@ -279,8 +259,8 @@ class VolumeController(Controller[str]):
         self._claim_of: dict[str, str] = {}
         for stored in self.backend.store.collection(VOLUMES):
             self._seen(stored)
-        self.backend.store.subscribe(self._volume_changed, VOLUMES)
-        self.backend.store.subscribe(self._claim_changed, VOLUME_CLAIMS)
+        self.backend.store.follow(VOLUMES, self._volume_changed)
+        self.backend.store.follow(VOLUME_CLAIMS, self._claim_changed)
 
     def _seen(self, stored: Stored) -> None:
         reference = stored.decode()["spec"].get("claimRef")
@@ -296,15 +276,13 @@ class VolumeController(Controller[str]):
         if key is not None:
             self._kept[key].discard(name)
 
-    def _volume_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _volume_changed(self, event: Event) -> None:
         if event.type is EventType.DELETED:
             self._forget(event.stored.name)
         else:
             self._seen(event.stored)
 
-    def _claim_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _claim_changed(self, event: Event) -> None:
         for name in sorted(self._kept.get(event.stored.key, ())):
             self.queue(name)
 

@@ -48,7 +48,8 @@ def _validate_node_affinity(affinity: Object, field: str) -> list[FieldError]:
         for index, term in enumerate(terms):
             errors += _validate_node_term(term, f"{where}[{index}]")
     for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
-        errors += _validate_weight(preferred, f"{field}.{_PREFERRED}[{index}]")
+        where = f"{field}.{_PREFERRED}[{index}]"
+        errors += _validate_weight(preferred, where)
         errors += _validate_node_term(preferred.get("preference") or {}, f"{where}.preference")
     return errors
 
@@ -99,7 +100,8 @@ def _validate_pod_affinity(affinity: Object, field: str) -> list[FieldError]:
     for index, term in enumerate(affinity.get(_REQUIRED) or ()):
         errors += _validate_pod_term(term, f"{field}.{_REQUIRED}[{index}]")
     for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
-        errors += _validate_weight(preferred, f"{field}.{_PREFERRED}[{index}]")
+        where = f"{field}.{_PREFERRED}[{index}]"
+        errors += _validate_weight(preferred, where)
         errors += _validate_pod_term(preferred.get("podAffinityTerm") or {}, f"{where}.podAffinityTerm")
     return errors
 

@@ -18,7 +18,7 @@ from kaicore.rules.groups.dialects.leader_worker_set import leader_worker_set_po
 from kaicore.rules.groups.dialects.volcano import volcano_job_pods
 from kaicore.rules.objects.mappings import Fields, controlled_by, spec_of
 
-from kai_apiserver.controllers.reconciling import Backoffs, Controller, has_failed
+from kai_apiserver.controllers.reconciling import Backoffs, Controller
 from kai_apiserver.controllers.workloads.training import mpi_job, pytorch_job, ray_cluster, ray_job
 from kai_apiserver.controllers.workloads.view import (
     ENDED,
@@ -33,10 +33,9 @@ from kai_apiserver.controllers.workloads.view import (
     phase_of,
 )
 from kai_apiserver.objects import Object, find_condition
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target, shown
-from kai_apiserver.rest.deletion import DeleteOptions, delete
-from kai_apiserver.rest.writing import commit, create
+from kai_apiserver.rest.backend import Backend, Target, shown
 from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.store.store import Place
 
 STATEFUL_SETS = "statefulsets.apps"
 LEADER_WORKER_SETS = "leaderworkersets.leaderworkerset.x-k8s.io"
@@ -513,9 +512,6 @@ KINDS: dict[str, Rule] = {
 
 PODS = "pods"
 
-#: Collection and key of an object.
-Place = tuple[str, str]
-
 #: Children per second of waiting before their owner is looked at again; changes gather meanwhile.
 _CHILDREN_PER_SECOND = 5000.0
 _LONGEST_GATHERING_S = 1.0
@@ -532,7 +528,6 @@ class WorkloadController(Controller[Place]):
         super().__init__(backend)
         self._backoffs = Backoffs(base_backoff_s)
         self._places: dict[str, Place] = {}  # of what owns something or may, by uid
-        self._children: dict[str, dict[Place, None]] = {}  # by uid of the owner
 
     def begin(self) -> None:
         """Look at every object of the kinds, and at what they own."""
@@ -548,8 +543,6 @@ class WorkloadController(Controller[Place]):
             self.queue(place)
         elif stored.owners:
             self._places[stored.uid] = place
-        for owner in stored.owners:
-            self._children.setdefault(owner, {})[place] = None
 
     def _changed(self, collection: Collection, event: Event) -> None:
         stored, storage = event.stored, collection.resource.storage
@@ -558,13 +551,7 @@ class WorkloadController(Controller[Place]):
         else:
             self._places.pop(stored.uid, None)
             self._backoffs.forget(stored.uid)
-            for owner in stored.owners:
-                children = self._children.get(owner, {})
-                children.pop((storage, stored.key), None)
-                if not children:
-                    self._children.pop(owner, None)
-        failed = storage == PODS and has_failed(stored, collection) and not has_failed(event.previous, collection)
-        self._queue_owners(stored, failed=failed)
+        self._queue_owners(stored, failed=storage == PODS and self.has_just_failed(event))
 
     def _queue_owners(self, stored: Stored, *, failed: bool = False) -> None:
         """Have all look again whom a change of a child concerns: its owners, their owners, and so on.
@@ -579,7 +566,7 @@ class WorkloadController(Controller[Place]):
             if place[0] in KINDS:
                 if failed:
                     self._backoffs.failed(uid, self.backend.now().timestamp())
-                gathering = len(self._children.get(uid, ())) / _CHILDREN_PER_SECOND
+                gathering = len(self.backend.store.dependents(uid)) / _CHILDREN_PER_SECOND
                 self.queue_after(place, min(gathering, _LONGEST_GATHERING_S))
             above = self.backend.store.find(*place)
             if above is not None:
@@ -607,8 +594,7 @@ class WorkloadController(Controller[Place]):
             return None
         again = self._carry_out(stored, view, plan)
         if plan.delete_owner:
-            options = DeleteOptions(uid=stored.uid, propagation="Background")
-            delete(self.backend, stored, resource=resource, options=options, operation=Operation(user=CONTROLLER))
+            self.delete(stored, resource)
             return None
         new = stored.decode()
         new["status"] = view.status
@@ -635,8 +621,7 @@ class WorkloadController(Controller[Place]):
             if self._find(resource.storage, view.namespace, child["metadata"]["name"]) is not None:
                 taken = True
                 continue
-            target = Target(resource, view.namespace)
-            create(self.backend, target, given=child, operation=Operation(user=CONTROLLER))
+            self.create(resource, child, namespace=view.namespace)
         return _NAME_TAKEN_S if taken else None
 
     def _delete(self, child: Object) -> None:
@@ -645,22 +630,20 @@ class WorkloadController(Controller[Place]):
         metadata = child["metadata"]
         stored = self.backend.collection(resource).get(f"{metadata['namespace']}/{metadata['name']}")
         if stored is not None and stored.uid == metadata["uid"] and not metadata.get("deletionTimestamp"):
-            options = DeleteOptions(propagation="Background")
-            delete(self.backend, stored, resource=resource, options=options, operation=Operation(user=CONTROLLER))
+            self.delete(stored, resource)
 
     def _change(self, child: Object) -> None:
         """Write a child's spec."""
         resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
         assert resource is not None, child["kind"]
-        target = Target(resource, child["metadata"]["namespace"], child["metadata"]["name"])
-        stored = self.backend.get(target)
+        stored = self.backend.get(Target(resource, child["metadata"]["namespace"], child["metadata"]["name"]))
         new = stored.decode() | {"spec": child["spec"]}
         new["metadata"]["generation"] = new["metadata"].get("generation", 0) + 1
-        commit(self.backend, target, stored=stored, new=new, operation=Operation(user=CONTROLLER))
+        self.commit(stored, resource, new)
 
     def _children_of(self, uid: str) -> list[Object]:
         children = []
-        for place in self._children.get(uid, ()):
+        for place in self.backend.store.dependents(uid):
             stored = self.backend.store.find(*place)
             if stored is not None:
                 children.append(shown(stored, self.backend.registry.of_storage(place[0])))
