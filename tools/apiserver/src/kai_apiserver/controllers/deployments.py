@@ -175,8 +175,6 @@ def _keeps_longer(pod: Object) -> tuple[Any, ...]:
 REVISION = "deployment.kubernetes.io/revision"
 TEMPLATE_HASH = "pod-template-hash"
 
-_ALL_WHEN_DONE = ("replicas", "updatedReplicas", "availableReplicas")
-
 
 def revision_of(replica_set: Object) -> int:
     """The revision that a ReplicaSet stands for; 0 if it says none."""

@@ -1,14 +1,9 @@
-"""Defaults, first statuses and validation of the kinds that have little of each.
-
-Validation of nodes.
-
-Validation of Deployments and ReplicaSets.
-
-The table of kinds and their rules, by collection.
-"""
+"""The table of kinds and their rules, by collection; defaults, first statuses and validation of all kinds but pods."""
 
 import base64
 import re
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 from kai_fleet.kubelet.quantity import exact_value
@@ -246,12 +241,6 @@ HIGHEST_USER_PRIORITY = 1_000_000_000
 _SYSTEM_PREFIX = "system-"
 
 
-def reset_status(obj: Object, cluster: Cluster) -> None:
-    """No status yet, whatever the client wrote."""
-    del cluster
-    obj["status"] = {}
-
-
 def default_namespace(namespace: Object) -> None:
     """Every namespace carries its name as a label."""
     metadata = namespace["metadata"]
@@ -279,34 +268,6 @@ def default_secret(secret: Object) -> None:
         secret["data"] = {**(secret.get("data") or {}), **encoded}
 
 
-def default_service(service: Object) -> None:
-    """Fill in what a Service leaves out. No address is allocated: nothing listens here."""
-    spec = service["spec"]
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    spec.setdefault("internalTrafficPolicy", "Cluster")
-    for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port"))
-
-
-def admit_service(service: Object, cluster: Cluster) -> None:
-    """No load balancer yet."""
-    del cluster
-    service["status"] = {"loadBalancer": {}}
-
-
-def default_claim(claim: Object) -> None:
-    """Volumes are file systems unless the spec says block."""
-    claim["spec"].setdefault("volumeMode", "Filesystem")
-
-
-def admit_claim(claim: Object, cluster: Cluster) -> None:
-    """A new claim is pending."""
-    del cluster
-    claim["status"] = {"phase": "Pending"}
-
-
 def default_resource_claim(claim: Object) -> None:
     """One device for each request, unless it says otherwise."""
     for request in (claim["spec"].get("devices") or {}).get("requests") or ():
@@ -324,96 +285,63 @@ def default_resource_claim_template(template: Object) -> None:
     default_resource_claim(template["spec"])
 
 
-def default_volume(volume: Object) -> None:
-    """Fill in what a PersistentVolume leaves out."""
-    volume["spec"].setdefault("volumeMode", "Filesystem")
-    volume["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
+def first_status(status: Object) -> Callable[[Object, Cluster], None]:
+    """The admission of a kind that begins with this status, whatever the client wrote."""
+
+    def admit(obj: Object, cluster: Cluster) -> None:
+        del cluster
+        obj["status"] = deepcopy(status)
+
+    return admit
 
 
-def admit_volume(volume: Object, cluster: Cluster) -> None:
-    """A new volume is pending."""
-    del cluster
-    volume["status"] = {"phase": "Pending"}
+def defaults(values: Object, *, then: Callable[[Object], None] | None = None) -> Callable[[Object], None]:
+    """The defaults of a kind: values for what a client leaves out, at any depth; `then` fills in what depends on them.
+
+    What a template of pods leaves out is filled in, too.
+    """
+
+    def default(obj: Object) -> None:
+        _fill(obj, values)
+        if then is not None:
+            then(obj)
+        template = (obj.get("spec") or {}).get("template") or {}
+        if template.get("spec"):
+            default_pod_spec(template["spec"])
+
+    return default
 
 
-def default_storage_class(storage_class: Object) -> None:
-    """Fill in what a StorageClass leaves out."""
-    storage_class.setdefault("reclaimPolicy", "Delete")
-    storage_class.setdefault("volumeBindingMode", "Immediate")
+def _fill(obj: Object, values: Object) -> None:
+    for field, value in values.items():
+        if isinstance(value, dict) and value:
+            _fill(obj.setdefault(field, {}), value)
+        else:
+            obj.setdefault(field, deepcopy(value))
 
 
-def default_deployment(deployment: Object) -> None:
-    """Fill in what a Deployment leaves out."""
-    spec = deployment["spec"]
-    spec.setdefault("replicas", 1)
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-    strategy = spec.setdefault("strategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
-    _default_template(spec)
+def _rolling(field: str, **values: Any) -> Callable[[Object], None]:
+    """The defaults of a strategy that rolls."""
+
+    def default(obj: Object) -> None:
+        strategy = obj["spec"][field]
+        if strategy["type"] == "RollingUpdate":
+            _fill(strategy.setdefault("rollingUpdate", {}), values)
+
+    return default
 
 
-def default_replica_set(replica_set: Object) -> None:
-    """Fill in what a ReplicaSet or ReplicationController leaves out."""
-    replica_set["spec"].setdefault("replicas", 1)
-    _default_template(replica_set["spec"])
+def _default_ports(service: Object) -> None:
+    """No address is allocated: nothing listens here."""
+    for port in service["spec"].get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port"))
 
 
-def admit_replica_set(replica_set: Object, cluster: Cluster) -> None:
-    """No replicas yet, whatever the client wrote."""
-    del cluster
-    replica_set["status"] = {"replicas": 0}
-
-
-def default_daemon_set(daemon_set: Object) -> None:
-    """Fill in what a DaemonSet leaves out."""
-    spec = daemon_set["spec"]
-    spec.setdefault("revisionHistoryLimit", 10)
-    strategy = spec.setdefault("updateStrategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-    _default_template(spec)
-
-
-def default_stateful_set(stateful_set: Object) -> None:
-    """Fill in what a StatefulSet leaves out."""
-    spec = stateful_set["spec"]
-    spec.setdefault("replicas", 1)
-    spec.setdefault("podManagementPolicy", "OrderedReady")
-    spec.setdefault("revisionHistoryLimit", 10)
-    strategy = spec.setdefault("updateStrategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-    spec.setdefault("persistentVolumeClaimRetentionPolicy", {"whenDeleted": "Retain", "whenScaled": "Retain"})
-    _default_template(spec)
-
-
-def default_cron_job(cron_job: Object) -> None:
-    """Fill in what a CronJob leaves out."""
-    spec = cron_job["spec"]
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
-    template = spec.get("jobTemplate") or {}
+def _default_job_template(cron_job: Object) -> None:
+    template = cron_job["spec"].get("jobTemplate") or {}
     if "spec" in template:
         default_job(template)
-
-
-def _default_template(spec: Object) -> None:
-    template = spec.get("template") or {}
-    if template.get("spec"):
-        default_pod_spec(template["spec"])
-
-
-def default_priority_class(priority_class: Object) -> None:
-    """Priority classes preempt unless they say otherwise."""
-    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def validate_priority_class(priority_class: Object) -> list[FieldError]:
@@ -436,12 +364,6 @@ def validate_priority_class_update(new: Object, old: Object) -> list[FieldError]
     if new["preemptionPolicy"] != old["preemptionPolicy"]:
         errors.append(FieldError.invalid("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
     return errors
-
-
-def admit_disruption_budget(budget: Object, cluster: Cluster) -> None:
-    """Nothing may be disrupted until the controller has counted."""
-    del cluster
-    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
 
 
 def validate_disruption_budget(budget: Object) -> list[FieldError]:
@@ -469,16 +391,44 @@ NO_RULES = Rules()
 
 RULES: dict[str, Rules] = {
     "configmaps": Rules(validate_update=validate_config_update),
-    "cronjobs.batch": Rules(default=default_cron_job, admit=reset_status),
+    "cronjobs.batch": Rules(
+        default=defaults(
+            {
+                "spec": {
+                    "concurrencyPolicy": "Allow",
+                    "suspend": False,
+                    "successfulJobsHistoryLimit": 3,
+                    "failedJobsHistoryLimit": 1,
+                }
+            },
+            then=_default_job_template,
+        ),
+        admit=first_status({}),
+    ),
     "customresourcedefinitions.apiextensions.k8s.io": Rules(
         default=crd.default_definition,
         admit=crd.admit_definition,
         validate=crd.validate_definition,
     ),
-    "daemonsets.apps": Rules(default=default_daemon_set),
+    "daemonsets.apps": Rules(
+        default=defaults(
+            {"spec": {"revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate"}}},
+            then=_rolling("updateStrategy", maxUnavailable=1, maxSurge=0),
+        )
+    ),
     "deployments.apps": Rules(
-        default=default_deployment,
-        admit=reset_status,
+        default=defaults(
+            {
+                "spec": {
+                    "replicas": 1,
+                    "revisionHistoryLimit": 10,
+                    "progressDeadlineSeconds": 600,
+                    "strategy": {"type": "RollingUpdate"},
+                }
+            },
+            then=_rolling("strategy", maxUnavailable="25%", maxSurge="25%"),
+        ),
+        admit=first_status({}),
         validate=validate_deployment,
         validate_update=validate_replicated_update,
     ),
@@ -494,9 +444,18 @@ RULES: dict[str, Rules] = {
         keep=keep_namespace_finalizers,
     ),
     "nodes": Rules(validate=validate_node, validate_status=validate_node_status),
-    "persistentvolumeclaims": Rules(default=default_claim, admit=admit_claim),
-    "persistentvolumes": Rules(default=default_volume, admit=admit_volume),
-    "poddisruptionbudgets.policy": Rules(admit=admit_disruption_budget, validate=validate_disruption_budget),
+    "persistentvolumeclaims": Rules(
+        default=defaults({"spec": {"volumeMode": "Filesystem"}}), admit=first_status({"phase": "Pending"})
+    ),
+    "persistentvolumes": Rules(
+        default=defaults({"spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"}}),
+        admit=first_status({"phase": "Pending"}),
+    ),
+    "poddisruptionbudgets.policy": Rules(
+        # Nothing may be disrupted until the controller has counted.
+        admit=first_status({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
+        validate=validate_disruption_budget,
+    ),
     "pods": Rules(
         default=pods.default_pod,
         admit=pods.admit_pod,
@@ -505,21 +464,42 @@ RULES: dict[str, Rules] = {
         validate_update=pod_validation.validate_pod_update,
     ),
     "priorityclasses.scheduling.k8s.io": Rules(
-        default=default_priority_class,
+        default=defaults({"preemptionPolicy": "PreemptLowerPriority"}),
         validate=validate_priority_class,
         validate_update=validate_priority_class_update,
     ),
     "replicasets.apps": Rules(
-        default=default_replica_set,
-        admit=admit_replica_set,
+        default=defaults({"spec": {"replicas": 1}}),
+        admit=first_status({"replicas": 0}),
         validate=validate_replicated,
         validate_update=validate_replicated_update,
     ),
-    "replicationcontrollers": Rules(default=default_replica_set),
+    "replicationcontrollers": Rules(default=defaults({"spec": {"replicas": 1}})),
     "resourceclaims.resource.k8s.io": Rules(default=default_resource_claim),
     "resourceclaimtemplates.resource.k8s.io": Rules(default=default_resource_claim_template),
     "secrets": Rules(default=default_secret, validate_update=validate_config_update),
-    "services": Rules(default=default_service, admit=admit_service),
-    "statefulsets.apps": Rules(default=default_stateful_set),
-    "storageclasses.storage.k8s.io": Rules(default=default_storage_class),
+    "services": Rules(
+        default=defaults(
+            {"spec": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}},
+            then=_default_ports,
+        ),
+        admit=first_status({"loadBalancer": {}}),
+    ),
+    "statefulsets.apps": Rules(
+        default=defaults(
+            {
+                "spec": {
+                    "replicas": 1,
+                    "podManagementPolicy": "OrderedReady",
+                    "revisionHistoryLimit": 10,
+                    "updateStrategy": {"type": "RollingUpdate"},
+                    "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+                }
+            },
+            then=_rolling("updateStrategy", partition=0),
+        )
+    ),
+    "storageclasses.storage.k8s.io": Rules(
+        default=defaults({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
+    ),
 }

@@ -14,7 +14,6 @@ Json = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
 
-_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
 
 @lru_cache(maxsize=256)
