@@ -6,7 +6,7 @@ Nothing that folding needs is imported before it is clear that there is no API: 
 import asyncio
 import sys
 import urllib.parse
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ from kaicore.analysis.ask.answers import (
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.errors import UnknownSubject
 
 from kai_cli.sources.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
 from kai_cli.sources.current_cluster import clusters_at, look_in
@@ -184,6 +185,25 @@ async def open_answers(
 
             clusters = [cluster for cluster, _ in await look_in(clusters, positions)]
         yield answers, clusters
+
+
+async def ask_each(source: AnswerSource, at: str, ask: Callable[[Answers, str], Awaitable[_AnswerT]]) -> list[_AnswerT]:
+    """Ask about each cluster that is meant; one that has no such subject is left out.
+
+    Raises:
+        UnknownSubject: none has it, or the log is empty.
+    """
+    found: list[_AnswerT] = []
+    unknown: UnknownSubject | None = None
+    async with open_answers(source, at) as (answers, clusters):
+        for cluster in clusters:
+            try:
+                found.append(await ask(answers, cluster))
+            except UnknownSubject as error:
+                unknown = error
+    if not found:
+        raise unknown or UnknownSubject("the log is empty")
+    return found
 
 
 @asynccontextmanager

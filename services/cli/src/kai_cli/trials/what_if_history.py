@@ -18,7 +18,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import Output, OutputFlag, Progress, print_data, table
+from kai_cli.output import Output, OutputFlag, Progress, print_answer, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
@@ -174,10 +174,7 @@ def answer_history(
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
         _write(html, comparison)
-    if output == "table":
-        print(text(comparison))
-    else:
-        print_data(comparison, output)
+    print_answer(comparison, output, lambda: text(comparison))
     return 0
 
 

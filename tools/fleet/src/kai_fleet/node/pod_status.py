@@ -15,7 +15,6 @@ Json = dict[str, Any]
 _encode = msgspec.json.Encoder().encode
 
 
-
 @lru_cache(maxsize=256)
 def _rfc3339(second: int) -> str:
     return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
