@@ -183,7 +183,7 @@ def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: P
             "otlp_endpoint: opentelemetry-proto is not installed: pip install 'kai-ledger[otel]'"
         ) from error
     url, headers = traces_url(settings.otlp_endpoint), read_headers(settings.otlp_headers)
-    return OtlpSender(url, headers, metrics=metrics, logger=context.log)
+    return OtlpSender(url, headers, sent=metrics.sent_spans, dropped=metrics.dropped_spans, logger=context.log)
 
 
 async def follow(

@@ -13,7 +13,7 @@ import asyncio
 from base64 import b64encode
 from collections import deque
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aiohttp
 from google.protobuf.json_format import ParseDict
@@ -31,9 +31,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-
-if TYPE_CHECKING:
-    from kai_projector.main import ProjectorMetrics
+from prometheus_client import Counter
 
 #: Requests that wait for the receiver at most; each has the spans of one batch of events.
 _MOST_WAITING = 200
@@ -72,10 +70,12 @@ def read_headers(text: str) -> dict[str, str]:
 class OtlpSender:
     """Sends requests to one receiver, in order."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, metrics: "ProjectorMetrics", logger: Logger) -> None:
+    def __init__(
+        self, url: str, headers: Mapping[str, str], *, sent: Counter, dropped: Counter, logger: Logger
+    ) -> None:
         self._url = url
         self._headers = {"Content-Type": "application/x-protobuf", **headers}
-        self._metrics = metrics
+        self._sent, self._dropped = sent, dropped
         self._logger = logger.bind(receiver=url)
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._grown = asyncio.Event()
@@ -84,7 +84,7 @@ class OtlpSender:
     def take(self, request: bytes, spans: int) -> None:
         """Have a request with so many spans sent; returns at once."""
         if len(self._waiting) == _MOST_WAITING:
-            self._metrics.dropped_spans.inc(self._waiting.popleft()[1])
+            self._dropped.inc(self._waiting.popleft()[1])
         self._waiting.append((request, spans))
         self._grown.set()
 
@@ -115,9 +115,9 @@ class OtlpSender:
             return False
         self._retry.succeeded()
         refused = spans if status >= 300 else _refused(body)
-        self._metrics.sent_spans.inc(spans - refused)
+        self._sent.inc(spans - refused)
         if refused:
-            self._metrics.dropped_spans.inc(refused)
+            self._dropped.inc(refused)
             self._logger.error("a receiver of traces refuses spans", status=status, spans=refused)
         return True
 
