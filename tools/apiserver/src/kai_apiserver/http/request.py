@@ -1,7 +1,4 @@
-"""One HTTP request, as ASGI hands it over.
-
-Read what a request is about from its method and path.
-"""
+"""One HTTP request, as ASGI hands it over, what its method and path ask for, and its answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, MutableMapping

@@ -1,12 +1,7 @@
-"""Build `meta.k8s.io/v1` Tables, for built-in and custom kinds.
+"""`meta.k8s.io/v1` Tables: columns and cells of the built-in kinds, and of custom kinds by their printer columns.
 
-Columns of the built-in kinds, as a table.
-
-The descriptions are this server's own, shorter than the real one's.
-
-The part of JSONPath that printer columns use: fields, indexes, `[-1:]`, `[*]`, and `[?(@.type=="Ready")]`.
-
-The cells of a pod's row: how many containers are ready, and one word for what it is up to.
+Descriptions are this server's own, shorter than the real one's. Of JSONPath it has the part that printer columns use:
+fields, indexes, `[-1:]`, `[*]`, and `[?(@.type=="Ready")]`.
 """
 
 import re

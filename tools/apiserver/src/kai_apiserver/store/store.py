@@ -91,7 +91,7 @@ class Store:
         return self._owned.get(uid, {}).keys()
 
     def owned(self, uid: str, storage: str) -> list[Stored]:
-        """What names an owner of this uid, of one collection."""
+        """Objects of one collection that name an owner of this uid."""
         collection = self._collections[storage]
         found = (collection.get(key) for kind, key in self._owned.get(uid, ()) if kind == storage)
         return [stored for stored in found if stored is not None]

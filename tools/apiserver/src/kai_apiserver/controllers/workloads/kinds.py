@@ -2,7 +2,7 @@
 
 A rule is a pure function from an object and its children to a `Plan`. The library has the rule for the pods of an
 object (`kaicore.rules.groups.dialects`), as in `kai simulate`. Here is what only a running operator does: environment
-variables and Services, replacing what failed, the end, and the status. `training_workloads` has Kubeflow's and Ray's.
+variables and Services, replacing what failed, the end, and the status. `training` has Kubeflow's and Ray's.
 
 Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/controllers`, `pkg/webhooks`), Volcano
 1.13 (`pkg/controllers/job`), Kubernetes 1.36 (`pkg/controller/statefulset`).
@@ -520,7 +520,7 @@ _NAME_TAKEN_S = 0.5
 
 
 class WorkloadController(Controller[Place]):
-    """Runs every kind of `workload_kinds.KINDS`, as far as the server has its definition."""
+    """Runs every kind of `KINDS`, as far as the server has its definition."""
 
     name = "workload-controller"
 

@@ -1,4 +1,4 @@
-"""The input and the output of the rules of `workload_kinds`: an object with its children, and what is to be done."""
+"""The input and the output of the rules of `kinds`: an object with its children, and what is to be done."""
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
