@@ -16,7 +16,7 @@ from kai_fleet.kubelet import Kubelet, Pod
 from kai_fleet.kubelet.machine import members
 from kai_fleet.node.agent import Agent, Decided, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.node.nrt import NrtBuilder
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject
 from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import parse_profile
 from kaicore.kube.normalize.node import normalize_topology

@@ -27,11 +27,11 @@ from kai_api.main import KeptStates
 from kai_binder.metrics import BinderMetrics
 from kai_cli.main import app as kai
 from kai_exporter.metrics import ExporterMetrics
-from kai_fleet.metrics import Metrics as FleetMetrics
+from kai_fleet.writer import Metrics as FleetMetrics
 from kai_hub.hub import HubMetrics
 from kai_ingest.ingest import IngestMetrics
 from kai_operator.carrying_out import OperatorMetrics
-from kai_projector.metrics import ProjectorMetrics
+from kai_projector.main import ProjectorMetrics
 from kai_relay.relay import RelayMetrics
 from kai_relay.sealing import SealMetrics
 from kai_scheduler.metrics import SchedulerMetrics

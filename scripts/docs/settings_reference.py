@@ -6,7 +6,7 @@ from enum import Enum
 
 from kai_api.main import ApiSettings
 from kai_apiserver.main import ApiServerSettings
-from kai_binder.settings import BinderSettings
+from kai_binder.binder import BinderSettings
 from kai_exporter.main import ExporterSettings
 from kai_fleet.main import FleetSettings
 from kai_gpu_reservation.main import GpuReservationSettings

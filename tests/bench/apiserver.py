@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
-from kai_apiserver.process import ApiServerProcess
 
+from tests.api_server_process import ApiServerProcess
 from tests.bench.figures import Figure, figure
 
 NODES, PODS, CONNECTIONS, RUNS = 5_000, 50_000, 16, 5

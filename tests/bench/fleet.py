@@ -13,7 +13,6 @@ from typing import Any
 
 import grpc
 import uvloop
-from kai_apiserver.process import ApiServerProcess
 from kai_fleet.fleet import Fleet
 from kai_fleet.kubelet import Container, Kubelet, Pod
 from kai_fleet.main import running_fleet
@@ -25,6 +24,7 @@ from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.service import configure_logging
 
+from tests.api_server_process import ApiServerProcess
 from tests.bench.figures import Figure, figure
 from tests.tools.fleet.cluster import eventually
 

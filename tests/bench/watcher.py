@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
-from kai_apiserver.process import ApiServerProcess
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector_core import ListPage, ReflectorCore
@@ -27,6 +26,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import PodObserved
 from kaicore.runtime.embedded import EmbeddedPostgres
 
+from tests.api_server_process import ApiServerProcess
 from tests.bench.apiserver import Load, pod
 from tests.bench.figures import Figure, figure
 from tests.servers import scratch_directory

@@ -9,7 +9,7 @@ import random
 from contextlib import suppress
 from typing import Any
 
-from kai_apiserver.rest.patches.strategic import apply_json_patch
+from kai_apiserver.rest.patching import apply_json_patch
 from kaicore.errors import ClusterError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.gpu_shares import sharing_patch

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from kai_cli.sources.log_answers import open_log_answers
+from kai_cli.sources.log_access import open_log_answers
 from kai_cli.sources.source import AnswerSource
 from kaicore.analysis.ask.answers import RowSelection
 from kaicore.ledger.log.port import EventLog, Snapshot

@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 from kai_fleet.fleet import PreparedClaims
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject
 
 from tests.kube import PODS, Json, simulated
 

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from kai_apiserver.controllers.resource_claims import FINALIZER
-from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.controllers.claims import FINALIZER
 from kai_apiserver.resources import demonstration
+from kai_apiserver.server import ControllerOptions
 from kaicore.yaml_text import load_yaml_all
 
 from tests.kube import DEFINITIONS, PODS, Json, simulated

@@ -235,6 +235,9 @@ async def test_a_spoilt_place_of_the_trail_is_dropped_and_the_one_before_it_serv
         await log.trail.save(C, snapshot, zlib.compress(snapshot.body))
     change(url, "UPDATE state_trail SET body = 'nonsense' WHERE position = 3")
     change(url, "UPDATE state_trail SET digest = sha256(body) WHERE position = 2")
+    async with await PostgresLog.open(f"{url}&options=-crole%3Dkai_read") as reader:
+        assert await reader.trail.load(C, schema=SNAPSHOT_SCHEMA, upto=4) == take_state(states[1])
+    assert [place.position for place in await log.trail.places(C)] == [1, 2, 3]
     sound = await log.trail.load(C, schema=SNAPSHOT_SCHEMA, upto=4)
     assert sound == take_state(states[1])
     assert [place.position for place in await log.trail.places(C)] == [1]

@@ -10,13 +10,13 @@ from functools import partial
 from typing import Any
 
 import msgspec
-from kai_fleet.gpu_reservations import devices_of
+from kai_fleet.fleet import devices_of
 from kai_fleet.node.agent import Agent, DeletePod, Instruction, PatchStatus, WakeAt
 from kai_fleet.node.checkpoint import NodeState, restore, snapshot
 from kai_fleet.node.nrt import API_VERSION, NrtBuilder
 from kai_fleet.node.nrt import PATH as NRT_PATH
 from kai_fleet.node.objects import node_marks, node_object, node_status
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject
 from kai_fleet.profiles.nodes import NodeSpec
 from kai_gpu_reservation.main import annotate, own_gpu
 from kai_ingest.reports import Answer, Report

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 import msgspec
-from kai_apiserver.rest.patches.strategic import apply_json_patch
+from kai_apiserver.rest.patching import apply_json_patch
 from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import parse_profile
 from kaicore.analysis.trial.dispatching.submitting import read_dispatch

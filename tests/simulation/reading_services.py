@@ -8,8 +8,7 @@ from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.routes import make_router
 from kai_hub.main import make_app as make_hub_app
-from kai_projector.main import follow
-from kai_projector.metrics import ProjectorMetrics
+from kai_projector.main import ProjectorMetrics, follow
 from kai_webhook.app import make_app as make_webhook_app
 from kai_webhook.main import KnownTopologies
 from kaicore.analysis.ask.projections.building import GenerationStore

@@ -5,9 +5,8 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any
 
-from kai_binder.binder import Binder
+from kai_binder.binder import Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics
-from kai_binder.settings import BinderOptions
 from kai_hub.hub import Hub, HubMetrics, HubOptions
 from kai_ingest.ingest import Ingest, IngestMetrics
 from kai_ingest.reports import Answer, Report

@@ -12,13 +12,13 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import uvloop
-from kai_apiserver.process import ApiServerProcess
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.events.payloads import NodeCharged, PodObserved, PodPlaced
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
+from tests.api_server_process import ApiServerProcess
 from tests.bench import apiserver
 from tests.bench.figures import Figure, figure
 from tests.bench.scale.services import Servers, ServiceProcess, cpu_seconds, durable_servers, recorded

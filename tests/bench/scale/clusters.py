@@ -17,7 +17,6 @@ from typing import Any
 
 import msgspec
 import uvloop
-from kai_apiserver.process import ApiServerProcess
 from kaicore.analysis.trial.dispatching.submitting import HubLog, read_dispatch
 from kaicore.analysis.trial.simulation import Located
 from kaicore.ledger.log.port import Filter
@@ -25,6 +24,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, cluster_stream, dispatch_stream
 
+from tests.api_server_process import ApiServerProcess
 from tests.bench import apiserver
 from tests.bench.figures import Figure, figure
 from tests.bench.scale.services import Servers, ServiceProcess, durable_servers, recorded

@@ -21,7 +21,6 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 import uvloop
-from kai_apiserver.process import ApiServerProcess
 from kaicore.analysis.ask.projections.store import ViewStore
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.postgres import PostgresLog
@@ -29,6 +28,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import NodeCharged, PodObserved, PodPlaced
 
+from tests.api_server_process import ApiServerProcess
 from tests.bench import apiserver
 from tests.bench.figures import Figure, figure
 from tests.bench.scale.instances import Fault, Template

@@ -7,9 +7,8 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from kai_binder.binder import API, LOG, Binder
+from kai_binder.binder import API, LOG, Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics
-from kai_binder.settings import BinderOptions
 from kai_binder.work_share import WorkShare
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import EventLog, Filter

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.server import ControllerOptions
 from kai_binder.writes.claims import Next, what_next, what_next_with
 from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
 from kaicore.ledger.log.postgres import PostgresLog

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.server import ControllerOptions
 from kai_operator.carrying_out import Hands, OperatorMetrics
 from kai_operator.main import API, Operator, OperatorSettings, watch, what_is_given
 from kaicore.errors import ApiStatus

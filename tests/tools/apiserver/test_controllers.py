@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.server import ControllerOptions
 
 from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, binding, config_map, node, pod
 from tests.tools.apiserver.conftest import ServerFactory

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.server import ControllerOptions
 
 from tests.tools.apiserver.client import NODES, PODS, Client, pod
 from tests.tools.apiserver.conftest import ServerFactory

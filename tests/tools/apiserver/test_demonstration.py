@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
-from kai_apiserver.server import ApiServer, ApiServerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
 from kaicore.kube.kinds.table import QUEUE_KINDS
 
 from tests.tools.apiserver.client import PODS, Client, pod

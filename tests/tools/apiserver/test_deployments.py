@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.server import ControllerOptions
 
 from tests.tools.apiserver.client import PODS, Client
 from tests.tools.apiserver.conftest import ServerFactory

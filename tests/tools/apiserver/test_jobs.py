@@ -10,8 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kai_apiserver.controllers.jobs import read_indexes, write_indexes
-from kai_apiserver.controllers.running import ControllerOptions
-from kai_apiserver.server import ApiServer, ApiServerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
 
 from tests.tools.apiserver.client import PODS, Client, Watch, binding, pod
 from tests.tools.apiserver.conftest import ServerFactory

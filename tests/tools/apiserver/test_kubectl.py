@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
-from kai_apiserver.server import ApiServer, ApiServerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
 
 from tests.tools.apiserver.client import NODES, PODS, Client, binding, node, pod
 from tests.tools.apiserver.conftest import ServerFactory

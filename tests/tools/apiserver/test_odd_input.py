@@ -5,8 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
-from kai_apiserver.server import ApiServer, ApiServerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
 from kai_apiserver.store.records import Journal
 
 from tests.tools.apiserver.client import CONFIG_MAPS, PODS, Client, config_map, pod

@@ -149,16 +149,16 @@ def _container(name: str, **state: Any) -> dict[str, Any]:
 def test_pod_state_is_printed_as_one_word(phase: str, status: dict[str, Any], word: str) -> None:
     spec = {"containers": [{"name": "c"}], "initContainers": [{"name": "i"}]}
     pod = {"metadata": {}, "spec": spec, "status": {"phase": phase, **status}}
-    assert status_word(pod, None) == word  # type: ignore[arg-type]
+    assert status_word(pod) == word
     going = {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}, "spec": spec, "status": {"phase": "Running"}}
-    assert status_word(going, None) == "Terminating"  # type: ignore[arg-type]
+    assert status_word(going) == "Terminating"
 
 
 def test_sidecars_count_as_containers() -> None:
     spec = {"containers": [{"name": "c"}], "initContainers": [{"name": "s", "restartPolicy": "Always"}]}
     statuses = [_container("s", running={}) | {"restartCount": 2}]
     pod = {"metadata": {}, "spec": spec, "status": {"initContainerStatuses": statuses}}
-    assert (ready(pod, None), restarts(pod, None)) == ("1/2", "2")  # type: ignore[arg-type]
+    assert (ready(pod), restarts(pod)) == ("1/2", "2")
 
 
 def test_the_tables_name_only_what_exists() -> None:

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 from kai_apiserver.resources.types import APPLY_ONLY_KEYS, MERGE_KEYS, RETAIN_KEYS, SETS, apply_keys
-from kai_apiserver.rest.patches.strategic import merge_patch, strategic_merge
+from kai_apiserver.rest.patching import merge_patch, strategic_merge
 from kaicore.kube.wire.builtin_fields import TYPES, element
 
 from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, config_map, node, pod

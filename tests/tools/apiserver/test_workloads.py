@@ -7,7 +7,7 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from kai_apiserver.controllers.running import ControllerOptions
+from kai_apiserver.server import ControllerOptions
 from kaicore.yaml_text import load_yaml
 
 from tests.tools.apiserver.client import PODS, Client

@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject
 from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import parse_profile
 

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from kai_fleet.metrics import Metrics
-from kai_fleet.writer import Write, Writer
+from kai_fleet.writer import Metrics, Write, Writer
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient

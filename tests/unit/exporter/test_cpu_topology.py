@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kai_exporter.cpu_topology import parse_cpulist, read_cpu_topology
+from kai_exporter.checkpoints import parse_cpulist, read_cpu_topology
 from kaicore.errors import InvalidObject
 
 from tests.podresources import write_sysfs

@@ -4,8 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from kai_projector.main import follow
-from kai_projector.metrics import ProjectorMetrics
+from kai_projector.main import ProjectorMetrics, follow
 from kaicore.analysis.ask.projections.building import Builder
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog

@@ -2,14 +2,14 @@
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kai_projector import traces
-from kai_projector.metrics import ProjectorMetrics
+from kai_projector.main import ProjectorMetrics
 from kai_projector.traces import MOST_AGE_US, OtlpSender, encoded, ended_spans, read_headers, traces_url
 from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState
@@ -74,6 +74,10 @@ async def test_what_ended_long_ago_is_not_sent(shown: Workloads) -> None:
     assert await spans_of(shown, batch=1000, now=shown.now + MOST_AGE_US + 1_000_000) == []
 
 
+def _sender(url: str, headers: Mapping[str, str], metrics: ProjectorMetrics) -> OtlpSender:
+    return OtlpSender(url, headers, sent=metrics.sent_spans, dropped=metrics.dropped_spans, logger=get_logger())
+
+
 async def until(satisfied: Callable[[], bool]) -> None:
     async with asyncio.timeout(10):
         while not satisfied():  # noqa: ASYNC110
@@ -89,7 +93,7 @@ async def test_a_receiver_gets_all_spans_also_when_it_was_away_and_what_it_refus
     async with trace_receiver() as receiver:
         receiver.refusals = [503, 429]
         url, headers = traces_url(receiver.url), read_headers("authorization=Bearer x, tenant=a")
-        sender = OtlpSender(url, headers, metrics=ProjectorMetrics(registry=registry), logger=get_logger())
+        sender = _sender(url, headers, ProjectorMetrics(registry=registry))
         sender.take(encoded("c1", spans), len(spans))
         sending = asyncio.create_task(sender.run())
         await until(lambda: registry.get_sample_value("kai_projector_spans_sent_total") == len(spans))
@@ -110,7 +114,7 @@ async def test_a_collector_has_every_span_as_it_is_meant(shown: Workloads, tmp_p
     spans = await spans_of(shown, batch=7, now=shown.now)
     with collecting(tmp_path, port=free_port(), ready=is_open) as collected:
         metrics = ProjectorMetrics(registry=CollectorRegistry())
-        sender = OtlpSender(traces_url(collected.url), {}, metrics=metrics, logger=get_logger())
+        sender = _sender(traces_url(collected.url), {}, metrics)
         for span in spans:
             sender.take(encoded("c1", [span]), 1)
         sending = asyncio.create_task(sender.run())

@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from kai_apiserver.rest.patches.strategic import apply_json_patch
+from kai_apiserver.rest.patching import apply_json_patch
 from kai_webhook.app import admitted
 from kaicore.errors import InvalidObject
 

@@ -27,7 +27,6 @@ class LiveLog:
     """The ends of all clusters' logs."""
 
     def __init__(self, log: EventLog) -> None:
-        """Args: log: that is followed."""
         self._log = log
         self._tails: dict[str, _Tail] = {}
         self._closed = False
@@ -39,7 +38,6 @@ class LiveLog:
 
         Args:
             after: the last position that is known already; None begins at the log's end.
-            idle_s: seconds.
         """
         tail = self._tails.get(cluster)
         if tail is None:

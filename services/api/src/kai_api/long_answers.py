@@ -83,7 +83,6 @@ class LongAnswers:
         self, database_url: str, *, at_once: int, most_s: float, forks: ForkServer | None = None, policies: str = ""
     ) -> None:
         """Args:
-        database_url: of the log.
         at_once: questions answered at the same time; more are `Busy`.
         most_s: seconds that an answer may take.
         forks: has imported `ANSWERS`, so that an answer begins at once and not after a second of imports.
@@ -207,8 +206,6 @@ async def keep_replaying(
     """Run what every cluster's cycles decided since the last time again, every so often, each once; never ends.
 
     Args:
-        log: that is read.
-        long_answers: by which replays are run.
         every_s: seconds from the end of a round of replays to the next one.
         after: positions, by cluster, behind which to begin, and a log that is not named at its beginning; None for the
             ends of the logs as they are now.
@@ -256,10 +253,6 @@ class Calibrations:
     """One for a process."""
 
     def __init__(self, log: EventLog, long_answers: LongAnswers) -> None:
-        """Args:
-        log: questions are about its clusters.
-        long_answers: measures.
-        """
         self._log, self._long_answers = log, long_answers
         self._kept: dict[str, CalibrationAnswer] = {}
         self._due: dict[str, float] = {}

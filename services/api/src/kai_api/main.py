@@ -46,8 +46,14 @@ from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.long_answers import ANSWERS, Calibrations, LongAnswers, keep_replaying
 from kai_api.pages.router import make_pages
-from kai_api.policy_inputs import make_policy_inputs_router
-from kai_api.routes import make_audit_router, make_history_router, make_long_router, make_router, make_submission_router
+from kai_api.routes import (
+    make_audit_router,
+    make_history_router,
+    make_long_router,
+    make_policy_inputs_router,
+    make_router,
+    make_submission_router,
+)
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
 
@@ -139,7 +145,6 @@ class KeptStates(Collector):
     """`kai_api_position` by cluster."""
 
     def __init__(self, inquiry: Inquiry) -> None:
-        """Args: inquiry: it reads the states."""
         self._inquiry = inquiry
 
     def collect(self) -> Iterator[GaugeMetricFamily]:

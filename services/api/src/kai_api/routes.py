@@ -25,6 +25,7 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRow, input_rows, record_input
 from kaicore.analysis.ask.projections.questions import (
     DecisionSeries,
     OccupancySeries,
@@ -53,7 +54,7 @@ from kaicore.rules.hub.hub_state import HUB
 from kaicore.runtime.access.scopes import View, current_caller, current_view
 
 from kai_api.answering import HIDDEN, AnswerRouter, encoded
-from kai_api.auth import check_kind, for_namespaces
+from kai_api.auth import check_kind, for_namespaces, for_recorders
 from kai_api.events import PositionQuery
 from kai_api.long_answers import (
     NONE,
@@ -589,3 +590,42 @@ def _seen(group: SubmittedGroup, view: View) -> SubmittedGroup:
         for one in group.evictions
     ]
     return msgspec.structs.replace(group, evictions=evictions)
+
+
+INPUT_DESCRIBED: dict[str, Any] = {
+    "requestBody": {
+        "required": True,
+        "description": "name, value (null takes it away), node (none: the cluster), request (a name to repeat it by)",
+        "content": {"application/json": {"schema": {"type": "object"}}},
+    }
+}
+
+
+def make_policy_inputs_router(inquiry: Inquiry, recording: EventLog | None) -> AnswerRouter:
+    """Make the routes.
+
+    Args:
+        recording: the log, as a role that may append such facts; None where nobody may.
+    """
+    router = AnswerRouter()
+
+    @router.get("/v1/clusters/{cluster}/policy-inputs")
+    async def inputs(cluster: str, *, at: str = "") -> list[PolicyInputRow]:
+        """List the facts from outside that policies may look at."""
+        return input_rows((await inquiry.state_at(cluster, at)).policy_inputs)
+
+    @router.post("/v1/clusters/{cluster}/policy-inputs", openapi_extra=INPUT_DESCRIBED)
+    @for_recorders
+    async def record(cluster: str, request: Request) -> PolicyInputRow:
+        """Record a fact from outside for policies; a request that names itself may come again."""
+        if recording is None:
+            raise HTTPException(501, "this API records nothing: it has no KAI_INPUTS_DATABASE_URL")
+        body = await request.body()
+        try:
+            asked = msgspec.json.decode(body, type=PolicyInputRequest)
+        except msgspec.DecodeError as error:
+            raise InvalidObject("policy input", "body", body[:100].decode(errors="replace"), str(error)) from error
+        known, by = (await inquiry.state_at(cluster)).policy_inputs, current_caller().name
+        return await record_input(recording, cluster, asked, known, by=by, actor=f"caller/{by}")
+
+    return router

@@ -55,7 +55,6 @@ class DispatchObjects:
     """The objects of all dispatches on one API server."""
 
     def __init__(self, client: KubeClient) -> None:
-        """Args: client: of the API server."""
         self._client = client
         self._paths = ObjectPaths(client)
 
@@ -170,13 +169,10 @@ class HubSide:
         options: HubSideOptions | None = None,
     ) -> None:
         """Args:
-        cluster: that the binder is of.
         log: the hub's, and the cluster's.
         bus: brings events sooner; None to read from the log alone.
-        client: of the cluster's API server.
         clock: microseconds since the epoch.
         pods_of: returns how many pods of a term the cluster's log knows of.
-        options: how to work.
         """
         self._cluster, self._log, self._bus, self._context = cluster, log, bus, context
         self._clock, self._pods_of = clock, pods_of

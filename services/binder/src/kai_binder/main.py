@@ -13,9 +13,8 @@ from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.log_access import open_log
 
-from kai_binder.binder import API, LOG, Binder
+from kai_binder.binder import API, LOG, Binder, BinderSettings
 from kai_binder.metrics import BinderMetrics
-from kai_binder.settings import BinderSettings
 from kai_binder.work_share import WorkShare
 from kai_binder.writes.side_writes import FIELD_MANAGER
 

@@ -12,10 +12,6 @@ class BinderMetrics:
     """The metrics of one cluster's binder."""
 
     def __init__(self, cluster: str, *, registry: CollectorRegistry = REGISTRY) -> None:
-        """Args:
-        cluster: label of them all.
-        registry: where they are registered.
-        """
 
         def counter(name: str, text: str, *labels: str) -> Callable[..., None]:
             """A counter, as the function that counts one by its labels."""

@@ -57,10 +57,6 @@ class Meant:
 def meant(arguments: Sequence[str], environment: Mapping[str, str]) -> Meant:
     """Return what a command line of `kubectl kai` means.
 
-    Args:
-        arguments: without the program's name.
-        environment: of the process.
-
     Raises:
         ConfigurationError: a flag lacks its value, or the command cannot have it.
     """

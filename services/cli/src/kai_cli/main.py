@@ -7,6 +7,7 @@ here as well (a test holds the two together).
 import gc
 import os
 import sys
+from typing import Literal
 
 from cyclopts import App, Group, Parameter
 from kaicore.errors import ConfigurationError, KaiError, UnfoldableEvent
@@ -85,7 +86,7 @@ _COMMANDS = {
     "status = asking.status:status": (
         "Say what runs, whether it is ready, how far behind the log it is, and where the logs end."
     ),
-    "dashboard = asking.dashboard:dashboard": (
+    "dashboard = asking.status:dashboard": (
         "Print an address at which a browser is logged in to the API: once, within a day."
     ),
     "logs = running.service_logs:logs": "Print what a service said.",
@@ -203,7 +204,7 @@ _COMMANDS = {
     "erase pod = upkeep.database:erase_pod": (
         "Take a pod's name, labels and annotations out of the log, for good; what is left can be verified as before."
     ),
-    "completion = upkeep.completion:completion": "Print the script that completes `kai` in a shell.",
+    "completion = main:completion": "Print the script that completes `kai` in a shell.",
 }
 #: Words that have commands below them.
 _PARENTS = {
@@ -247,6 +248,19 @@ _with_commands()
 
 #: What a command does where it is not said: `kai topology` shows them, `kai what-if --from …` asks of history.
 _USUAL = {"report": "show", "topology": "show", "what-if": "history"}
+
+
+def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
+    """Print the script that completes `kai` in a shell.
+
+    For bash: `source <(kai completion bash)` in ~/.bashrc. For zsh: `kai completion zsh > "${fpath[1]}/_kai"`.
+    For fish: `kai completion fish > ~/.config/fish/completions/kai.fish`.
+
+    Args:
+        shell: bash, zsh or fish.
+    """
+    sys.stdout.write(app.generate_completion(prog_name="kai", shell=shell))
+    return 0
 
 
 def _has_subcommand(arguments: list[str]) -> bool:

@@ -4,7 +4,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Literal, Self
 
 import msgspec
@@ -43,7 +43,6 @@ class Progress:
     """A line such as `replaying events  41 % (28,000 of 68,000)  9,300/s  3 s, 4 s left`, gone when the block ends."""
 
     def __init__(self, what: str) -> None:
-        """Args: what: is being done."""
         self._what = what
         self._shown = False
         self._began = self._written = 0.0
@@ -124,6 +123,14 @@ def print_data(answer: object, output: Output) -> None:
         print(yaml.safe_dump(msgspec.json.decode(body), sort_keys=False, allow_unicode=True), end="")
         return
     print((msgspec.json.format(body, indent=2) if sys.stdout.isatty() else body).decode())
+
+
+def print_answer(answer: object, output: Output, text: Callable[[], str]) -> None:
+    """Print an answer: for people what `text` returns, or for machines."""
+    if output == "table":
+        print(text())
+    else:
+        print_data(answer, output)
 
 
 def print_answers(answers: Sequence[object], output: Output) -> None:

@@ -6,6 +6,7 @@ of a container, and no two pods have the same ones: by that they are matched. Po
 a while. They are in no podresources answer, and so in no report.
 """
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,8 +25,59 @@ from kaicore.kube.wire.kubelet_checkpoints import (
     decode_memory_state,
 )
 
-from kai_exporter.cpu_topology import parse_cpulist
 from kai_exporter.holdings import Allocation, PodAllocations
+
+#: No machine has a CPU with a greater id; a longer list is garbage.
+MAX_CPU_ID = 65_535
+
+_NODE = re.compile(r"node(\d+)", re.ASCII)
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
+
+
+def parse_cpulist(text: str, *, subject: str, field: str) -> list[int]:
+    """Return the CPU ids of a list such as `0-3,8-11`, in the order in which it names them.
+
+    Args:
+        text: the list; surrounding white space is ignored.
+
+    Raises:
+        InvalidObject: when it is no such list.
+    """
+    ids: list[int] = []
+    for part in filter(None, text.strip().split(",")):
+        match = _RANGE.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
+        if not first <= last <= MAX_CPU_ID:
+            raise InvalidObject(subject, field, text.strip(), "not a list of CPUs such as 0-3,8")
+        ids += range(first, last + 1)
+    return ids
+
+
+def read_cpu_topology(sysfs_root: Path, *, subject: str) -> Mapping[int, int]:
+    """Return the NUMA node's id of each CPU that is on one.
+
+    Args:
+        sysfs_root: where sysfs is mounted, usually `/sys`.
+
+    Raises:
+        InvalidObject: when sysfs does not list NUMA nodes there, or a list is garbage or contradicts another.
+    """
+    directory = sysfs_root / "devices/system/node"
+    numa_node: dict[int, int] = {}
+    try:
+        for entry in sorted(directory.iterdir()):
+            if (match := _NODE.fullmatch(entry.name)) is None:
+                continue
+            path = entry / "cpulist"
+            for cpu in parse_cpulist(path.read_text("ascii"), subject=subject, field=str(path)):
+                if numa_node.setdefault(cpu, int(match[1])) != int(match[1]):
+                    raise InvalidObject(subject, str(path), cpu, f"this CPU is on NUMA node {numa_node[cpu]} too")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidObject(subject, "sysfs", str(directory), f"cannot be read ({error})") from error
+    if not numa_node:
+        raise InvalidObject(subject, "sysfs", str(directory), "lists no CPU of any NUMA node")
+    return numa_node
+
 
 _State = TypeVar("_State")
 
@@ -93,10 +145,6 @@ class Checkpoints:
     """Reads the state files of one kubelet; what has not changed is not decoded again."""
 
     def __init__(self, directory: Path, *, subject: str) -> None:
-        """Args:
-        directory: the kubelet's root directory.
-        subject: the node, for errors.
-        """
         self._directory = directory
         self._subject = subject
         self._contents: list[bytes | None] = []

@@ -28,8 +28,7 @@ from kaicore.errors import ConfigurationError, InvalidObject, KaiError
 from kaicore.runtime.agent.process import Log, jitter
 from kaicore.runtime.process_context import Health
 
-from kai_exporter.checkpoints import Allocations, Checkpoints
-from kai_exporter.cpu_topology import read_cpu_topology
+from kai_exporter.checkpoints import Allocations, Checkpoints, read_cpu_topology
 from kai_exporter.ingest_client import Answer, IngestClient, IngestUnavailable
 from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
 from kai_exporter.metrics import ExporterMetrics
@@ -90,10 +89,6 @@ class StateFileWatch:
 
     def add(self, directory: Path, changed: Callable[[], None]) -> bool:
         """Have changes of a kubelet's state files reported from now on; to be asked again while it returns False.
-
-        Args:
-            directory: the kubelet's root directory.
-            changed: called after each change.
 
         Returns:
             whether all directories are there.
@@ -264,9 +259,6 @@ class Exporter:
         """Serve a node from now on.
 
         Args:
-            name: the node's.
-            socket: the kubelet's podresources socket.
-            sysfs_root: where the node's sysfs is.
             state_dir: the kubelet's root directory: its state files tell uids and init containers, and it is asked
                 less often while nothing changes there.
         """

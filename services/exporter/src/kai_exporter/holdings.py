@@ -134,10 +134,6 @@ _Amounts = dict[tuple[int, ...], dict[str, int]]
 def pod_holdings(pod: PodResources, numa_node_of_cpu: Mapping[int, int]) -> PodHoldings:
     """Return what a pod holds.
 
-    Args:
-        pod: as podresources lists it.
-        numa_node_of_cpu: see `kai_exporter.cpu_topology`.
-
     Raises:
         UnknownCpus: a CPU's zone is unknown, so nothing true can be said of the pod as a whole.
     """
@@ -174,7 +170,6 @@ def init_holdings(
     Args:
         shown: the pod's other containers.
         every: all of its containers, by the state files.
-        numa_node_of_cpu: see `kai_exporter.cpu_topology`.
 
     Raises:
         UnknownCpus: a CPU's zone is unknown.

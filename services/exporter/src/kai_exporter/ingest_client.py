@@ -178,7 +178,6 @@ class IngestClient:
     ) -> None:
         """Args:
         url: of ingest, without a path; several with commas between them: the last that answered is asked first.
-        cluster: the cluster's name.
         tokens: gives the bearer token.
         node: the one node that reports are about, None for reports about any.
         timeout_s: how long an answer may take, seconds.

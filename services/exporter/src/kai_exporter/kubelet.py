@@ -6,6 +6,8 @@ A kubelet answers with all its pods whenever it is asked, and next to none of th
 `List` is cut into its pods' messages, and bytes that were seen before are not decoded again.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from grpclib.client import Channel, UnaryUnaryMethod
@@ -17,45 +19,36 @@ from kai_exporter import wire
 from kai_exporter.wire import AllocatableResources, PodResources, WireError
 
 
-def pod_messages(answer: bytes, *, subject: str) -> list[bytes]:
-    """Return the encoded `PodResources` of an encoded `ListPodResourcesResponse`.
+@contextmanager
+def _decoding(message: bytes, subject: str, field: str, what: str = "") -> Iterator[None]:
+    try:
+        yield
+    except WireError as error:
+        raise InvalidObject(
+            subject, f"podresources {field}", message[:40], f"{what}cannot be decoded ({error})"
+        ) from error
 
-    Args:
-        answer: what the kubelet answered.
-        subject: the node, for the error.
+
+def pod_messages(answer: bytes, *, subject: str) -> list[bytes]:
+    """Return the encoded `PodResources` of an encoded `ListPodResourcesResponse`; `subject` is the node.
 
     Raises:
         InvalidObject: the bytes are no such message.
     """
-    try:
+    with _decoding(answer, subject, "List"):
         return wire.messages_of(answer)
-    except WireError as error:
-        raise InvalidObject(subject, "podresources List", answer[:40], f"cannot be decoded ({error})") from error
 
 
 def decode_pod(message: bytes, *, subject: str) -> PodResources:
-    """Decode one pod's message.
-
-    Raises:
-        InvalidObject: the bytes are no such message.
-    """
-    try:
+    """Decode one pod's message; raises as `pod_messages`."""
+    with _decoding(message, subject, "List", "a pod "):
         return wire.decode_pod(message)
-    except WireError as error:
-        raise InvalidObject(subject, "podresources List", message[:40], f"a pod cannot be decoded ({error})") from error
 
 
 def decode_allocatable(answer: bytes, *, subject: str) -> AllocatableResources:
-    """Decode an answer to `GetAllocatableResources`.
-
-    Raises:
-        InvalidObject: the bytes are no such message.
-    """
-    try:
+    """Decode an answer to `GetAllocatableResources`; raises as `pod_messages`."""
+    with _decoding(answer, subject, "GetAllocatableResources"):
         return wire.decode_allocatable(answer)
-    except WireError as error:
-        field = "podresources GetAllocatableResources"
-        raise InvalidObject(subject, field, answer[:40], f"cannot be decoded ({error})") from error
 
 
 _LIST = "/v1.PodResourcesLister/List"

@@ -9,7 +9,6 @@ class ExporterMetrics:
     """The exporter's metrics; pods and nodes are those of all nodes it serves."""
 
     def __init__(self, *, registry: Registry) -> None:
-        """Args: registry: where the metrics are registered."""
         self.polls = Counter("kai_exporter_polls", "Answers of kubelets", ("result",), registry=registry)
         self.reports = Counter("kai_exporter_reports", "Nodes' reports sent", ("result",), registry=registry)
         self.pods = Counter("kai_exporter_pods", "Pods reported", ("result",), registry=registry)

@@ -153,7 +153,6 @@ class NodePods:
             answer: the encoded `ListPodResourcesResponse`.
             now: seconds, of a clock that does not jump.
             observed_at: when the kubelet was asked, microseconds since the epoch.
-            numa_node_of_cpu: see `kai_exporter.cpu_topology`.
             allocations: what the kubelet's state files said after it had answered; None where they say nothing.
 
         Raises:

@@ -34,7 +34,7 @@ from kaicore.runtime.agent.api_server import ApiServer
 from kaicore.runtime.agent.process import Log, jitter
 from kaicore.yaml_text import load_yaml
 
-from kai_exporter.cpu_topology import read_cpu_topology
+from kai_exporter.checkpoints import read_cpu_topology
 from kai_exporter.kubelet import PodResourcesClient, decode_allocatable, decode_pod, pod_messages
 from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.wire import AllocatableResources, ContainerDevices, PodResources
@@ -294,9 +294,6 @@ class TopologyPublisher:
     async def publish(self, contents: Json) -> Published:
         """Write an object's contents, unless it has them or is another's.
 
-        Args:
-            contents: see `kai_exporter.publishing`.
-
         Raises:
             ApiStatus: the API server refuses: no CustomResourceDefinition, no right, no such node.
             ClusterUnavailable: it does not answer, or cannot now.
@@ -373,13 +370,6 @@ class TopologyPublishing:
         metrics: ExporterMetrics,
         log: Log,
     ) -> None:
-        """Args:
-        publisher: writes the object.
-        sysfs_root: where the node's sysfs is.
-        config_file: the kubelet's configuration.
-        metrics: tells what became of it.
-        log: says what changed.
-        """
         self._publisher, self._kubelet = publisher, kubelet
         self._sysfs_root, self._config_file = sysfs_root, config_file
         self._metrics, self._log = metrics, log

@@ -5,9 +5,9 @@ https://protobuf.dev/programming-guides/encoding. Names and numbers of fields ar
 holds this decoder to the library's. Fields that are not known are passed over.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _FIXED = {_FIXED64: 8, _FIXED32: 4}
@@ -82,20 +82,7 @@ def decode_pod(message: bytes) -> PodResources:
     Raises:
         WireError: it is none.
     """
-    pod = PodResources()
-    for number, value in _fields(message):
-        match number:
-            case 1:
-                pod.name = _text(value)
-            case 2:
-                pod.namespace = _text(value)
-            case 3:
-                pod.containers.append(_container(_bytes(value)))
-            case 4:
-                pod.cpu_ids += _integers(value)
-            case 5:
-                pod.memory.append(_memory(_bytes(value)))
-    return pod
+    return _decoded(PodResources, message)
 
 
 def decode_allocatable(message: bytes) -> AllocatableResources:
@@ -104,63 +91,31 @@ def decode_allocatable(message: bytes) -> AllocatableResources:
     Raises:
         WireError: it is none.
     """
-    allocatable = AllocatableResources()
+    return _decoded(AllocatableResources, message)
+
+
+def _decoded(kind: type[_T], message: bytes) -> _T:
+    made, fields = kind(), _FIELDS[kind]
     for number, value in _fields(message):
-        match number:
-            case 1:
-                allocatable.devices.append(_devices(_bytes(value)))
-            case 2:
-                allocatable.cpu_ids += _integers(value)
-            case 3:
-                allocatable.memory.append(_memory(_bytes(value)))
-    return allocatable
+        if number in fields:
+            name, read = fields[number]
+            content = read(value)
+            if isinstance(content, list):
+                getattr(made, name).extend(content)
+            else:
+                setattr(made, name, content)
+    return made
 
 
-def _container(message: bytes) -> ContainerResources:
-    container = ContainerResources()
-    for number, value in _fields(message):
-        match number:
-            case 1:
-                container.name = _text(value)
-            case 2:
-                container.devices.append(_devices(_bytes(value)))
-            case 3:
-                container.cpu_ids += _integers(value)
-            case 4:
-                container.memory.append(_memory(_bytes(value)))
-    return container
+def _one(kind: type[_T]) -> Callable[[int | bytes], list[_T]]:
+    """Read one message of a repeated field."""
+    return lambda value: [_decoded(kind, _bytes(value))]
 
 
-def _devices(message: bytes) -> ContainerDevices:
-    devices = ContainerDevices()
-    for number, value in _fields(message):
-        match number:
-            case 1:
-                devices.resource_name = _text(value)
-            case 2:
-                devices.device_ids.append(_text(value))
-            case 3:
-                devices.numa_nodes += _numa_nodes(_bytes(value))
-    return devices
-
-
-def _memory(message: bytes) -> ContainerMemory:
-    memory = ContainerMemory()
-    for number, value in _fields(message):
-        match number:
-            case 1:
-                memory.memory_type = _text(value)
-            case 2:
-                memory.size = _integer(value)
-            case 3:
-                memory.numa_nodes += _numa_nodes(_bytes(value))
-    return memory
-
-
-def _numa_nodes(message: bytes) -> list[int]:
+def _numa_nodes(message: int | bytes) -> list[int]:
     """Decode a `TopologyInfo`: the ids of its nodes."""
     ids = []
-    for number, value in _fields(message):
+    for number, value in _fields(_bytes(message)):
         if number == 1:
             last = 0
             for inner, identity in _fields(_bytes(value)):
@@ -239,3 +194,32 @@ def _of(kind: type[_T], value: int | bytes) -> _T:
     if not isinstance(value, kind):
         raise WireError(f"a field that is not of type {kind.__name__}")
     return value
+
+
+#: The fields of each message by number: their names, and how they are read. A list grows by what is read.
+_FIELDS: dict[type, dict[int, tuple[str, Callable[[int | bytes], Any]]]] = {
+    ContainerDevices: {
+        1: ("resource_name", _text),
+        2: ("device_ids", lambda value: [_text(value)]),
+        3: ("numa_nodes", _numa_nodes),
+    },
+    ContainerMemory: {1: ("memory_type", _text), 2: ("size", _integer), 3: ("numa_nodes", _numa_nodes)},
+    ContainerResources: {
+        1: ("name", _text),
+        2: ("devices", _one(ContainerDevices)),
+        3: ("cpu_ids", _integers),
+        4: ("memory", _one(ContainerMemory)),
+    },
+    PodResources: {
+        1: ("name", _text),
+        2: ("namespace", _text),
+        3: ("containers", _one(ContainerResources)),
+        4: ("cpu_ids", _integers),
+        5: ("memory", _one(ContainerMemory)),
+    },
+    AllocatableResources: {
+        1: ("devices", _one(ContainerDevices)),
+        2: ("cpu_ids", _integers),
+        3: ("memory", _one(ContainerMemory)),
+    },
+}

@@ -34,7 +34,6 @@ def own_gpu(environment: Mapping[str, str], *, driver: Callable[[], list[str]]) 
     """Return the one GPU of this container.
 
     Args:
-        environment: of the process.
         driver: returns the UUIDs of the container's GPUs.
 
     Raises:
@@ -83,9 +82,6 @@ class GpuReservationSettings(AgentSettings, frozen=True, kw_only=True):
 async def annotate(client: ApiServer, *, namespace: str, name: str, gpu: str) -> None:
     """Write into a reservation pod which GPU it holds; nothing is written twice.
 
-    Args:
-        gpu: as the driver names it.
-
     Raises:
         ConfigurationError: the pod says another GPU already, by which others may use it.
         ClusterUnavailable: the API server does not answer.
@@ -103,9 +99,6 @@ async def annotate(client: ApiServer, *, namespace: str, name: str, gpu: str) ->
 
 async def hold(context: ProcessContext[Any], client: ApiServer, *, namespace: str, name: str, gpu: str) -> None:
     """Say which GPU the pod holds, as often as it takes, and wait until the service is to stop.
-
-    Args:
-        gpu: as the driver names it.
 
     Raises:
         ConfigurationError: see `annotate`.

@@ -48,7 +48,6 @@ class HubMetrics:
     """The hub's metrics."""
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
-        """Args: registry: where the metrics are registered."""
         self._dispatches = Gauge("kai_hub_dispatches", "Dispatches by stage", ["stage"], registry=registry)
         self._decided = Counter("kai_hub_decisions", "Events appended, by type", ["type"], registry=registry)
         self._stale = Counter("kai_hub_stale", "Decisions that came too late", registry=registry)
@@ -209,11 +208,9 @@ class Hub:
         log: the hub's, and the clusters'.
         bus: brings events sooner; None to read from the log alone.
         context: of the service; its health must have the condition `STATE`.
-        metrics: to count with.
         instance: tells this process from other hubs.
         clock: microseconds since the epoch.
         monotonic: microseconds of a clock that is never set.
-        options: how to work.
         policies: the code of the clusters' policies, for trials.
         """
         self._log, self._context, self._metrics = log, context, metrics

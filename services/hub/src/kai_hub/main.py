@@ -53,8 +53,6 @@ def make_app(hub: HubLog, access: HttpAccess, health: Health) -> Asgi:
     """Make the application.
 
     Args:
-        hub: its log, which no other object folds.
-        access: decides who asks.
         health: answered without asking who asks.
     """
     app = FastAPI(title="kai-hub", docs_url=None, redoc_url=None, dependencies=[Depends(only_known_parameters)])

@@ -64,10 +64,6 @@ class Authenticator(Protocol):
     async def node_of(self, token: str, *, client: str) -> str:
         """Return the name of the node that the token speaks for, or `EVERY_NODE`.
 
-        Args:
-            token: the bearer token.
-            client: address that it came from.
-
         Raises:
             NotAuthenticated: the token is worth nothing.
             NotAllowed: it is genuine, but no exporter's.
@@ -128,7 +124,6 @@ class KubernetesTokens:
         clock: Callable[[], float],
     ) -> None:
         """Args:
-        reviewer: the API server.
         audience: which the token must have been made for; empty for the API server's own.
         service_accounts: their tokens count, as `namespace:name`.
         clock: seconds, of a clock that does not jump.

@@ -53,7 +53,6 @@ class EqualReads:
         """Tell whether the same was read before, and remember it for the next time.
 
         Args:
-            uid: the pod's uid.
             content: digest of what was read.
             at: when, by the node's clock; a report that is sent twice is one read.
         """
@@ -118,9 +117,6 @@ class Judge:
     """Judges by what ingest knows of a cluster, and by what was said before."""
 
     def __init__(self, projection: IngestProjection, cluster: str) -> None:
-        """Args:
-        projection: what is known.
-        """
         self._projection = projection
         self._cluster = cluster
         self._reads = EqualReads()
@@ -129,7 +125,6 @@ class Judge:
         """Judge one pod of a report.
 
         Args:
-            value: as reported.
             judged: what follows is added to it.
             seen: the pods of the report so far, by namespace and name.
 
@@ -190,9 +185,6 @@ class Judge:
         """Return an observation as it is to be appended.
 
         Args:
-            pod: the pod's name.
-            placement: what it holds.
-            source: as in `PlacementObserved`.
             occurred_at: when it was seen, microseconds since the epoch.
         """
         event = observation(
@@ -228,7 +220,6 @@ class IngestMetrics:
     """Ingest's metrics; reasons are few and fixed, and no metric has a label per node or pod."""
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
-        """Args: registry: where the metrics are registered."""
         self.requests = Counter("kai_ingest_requests", "HTTP requests by status", ["status"], registry=registry)
         self.reports = Counter("kai_ingest_reports", "Nodes' reports", ["result"], registry=registry)
         self.refused = Counter("kai_ingest_refused", "What was refused, by reason", ["reason"], registry=registry)
@@ -330,7 +321,6 @@ class Reporters:
         on its node is not heard again.
 
         Args:
-            report: what came.
             now: microseconds since the epoch.
         """
         reporter = self._by_node.setdefault(report.node, _Reporter(report.instance))
@@ -392,8 +382,6 @@ class Ingest:
     ) -> None:
         """Args:
         log: where observations are appended, and what the projection is made of.
-        metrics: where things are counted.
-        logger: where refusals are written.
         clock: microseconds since the epoch; for ages and for what has been said before, never for a rule.
         snapshot_events: how many events lie between two snapshots of the projection.
         health: says which events cannot be folded; None where nobody asks for it.

@@ -93,12 +93,7 @@ class ReportRoutes:
         logger: Logger,
     ) -> None:
         """Args:
-        ingest: judges reports.
-        authenticator: finds the node that a token is of.
-        cluster: the only one that is served.
         health: reports wait until its condition `PROJECTION` is met.
-        metrics: where things are counted.
-        logger: where refusals are written.
         """
         self._ingest = ingest
         self._authenticator = authenticator

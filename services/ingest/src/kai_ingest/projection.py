@@ -194,10 +194,6 @@ class IngestProjection:
         """Return the pod that a node's exporter means.
 
         Args:
-            namespace: as reported.
-            name: as reported.
-            node: that reports.
-            uid: as reported, or empty.
             observed_at: when the exporter saw it, by its node's clock.
 
         Raises:

@@ -183,10 +183,6 @@ class Hands:
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         """Args:
-        client: of the API server.
-        namespace: of the operands.
-        metrics: what is counted.
-        log: of the service.
         now: the time for conditions and events.
         """
         self._client = client

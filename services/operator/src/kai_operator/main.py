@@ -146,7 +146,6 @@ class Operator:
 
     def __init__(self, context: ServiceContext, hands: Hands, given: Given, *, resync_s: float) -> None:
         """Args:
-        hands: what reads and writes.
         resync_s: how often everything is looked at, when nothing has changed.
         """
         self._context = context
@@ -248,8 +247,6 @@ class KubeLeaseStore:
         self, client: KubeClient, namespace: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
     ) -> None:
         """Args:
-        client: of the API server; it is not closed.
-        namespace: where the leases are.
         now: for `renewTime`, which only people read.
         """
         self._client = client

@@ -16,9 +16,8 @@ from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 from pydantic import Field
-
-from kai_projector.metrics import ProjectorMetrics
 
 if TYPE_CHECKING:
     from kai_projector.traces import OtlpSender
@@ -50,6 +49,40 @@ class ProjectorSettings(LeaseSettings):
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
+
+
+class ProjectorMetrics:
+    """The metrics of all clusters."""
+
+    def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
+        self._position = Gauge(
+            "kai_projector_position", "Position up to which the read models are made", ["cluster"], registry=registry
+        )
+        self._lag = Gauge(
+            "kai_projector_lag_events",
+            "Events in the log that are not in the read models",
+            ["cluster"],
+            registry=registry,
+        )
+        self._events = Counter("kai_projector_events", "Events taken in", ["cluster"], registry=registry)
+
+        self.sent_spans = Counter(
+            "kai_projector_spans_sent", "Spans that the receiver of traces took", registry=registry
+        )
+        self.dropped_spans = Counter(
+            "kai_projector_spans_dropped",
+            "Spans that were not sent: the receiver refused them, or was away for too long",
+            registry=registry,
+        )
+
+    def took(self, cluster: str, count: int) -> None:
+        """Count events."""
+        self._events.labels(cluster).inc(count)
+
+    def reached(self, cluster: str, *, position: int, head: int) -> None:
+        """Set how far the read models are."""
+        self._position.labels(cluster).set(position)
+        self._lag.labels(cluster).set(max(0, head - position))
 
 
 async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
@@ -150,7 +183,7 @@ def open_sender(context: ServiceContext, settings: ProjectorSettings, metrics: P
             "otlp_endpoint: opentelemetry-proto is not installed: pip install 'kai-ledger[otel]'"
         ) from error
     url, headers = traces_url(settings.otlp_endpoint), read_headers(settings.otlp_headers)
-    return OtlpSender(url, headers, metrics=metrics, logger=context.log)
+    return OtlpSender(url, headers, sent=metrics.sent_spans, dropped=metrics.dropped_spans, logger=context.log)
 
 
 async def follow(

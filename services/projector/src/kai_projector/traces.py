@@ -31,8 +31,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
-
-from kai_projector.metrics import ProjectorMetrics
+from prometheus_client import Counter
 
 #: Requests that wait for the receiver at most; each has the spans of one batch of events.
 _MOST_WAITING = 200
@@ -71,16 +70,12 @@ def read_headers(text: str) -> dict[str, str]:
 class OtlpSender:
     """Sends requests to one receiver, in order."""
 
-    def __init__(self, url: str, headers: Mapping[str, str], *, metrics: ProjectorMetrics, logger: Logger) -> None:
-        """Args:
-        url: of the receiver, with the path.
-        headers: sent with each request.
-        metrics: what is counted.
-        logger: the service's.
-        """
+    def __init__(
+        self, url: str, headers: Mapping[str, str], *, sent: Counter, dropped: Counter, logger: Logger
+    ) -> None:
         self._url = url
         self._headers = {"Content-Type": "application/x-protobuf", **headers}
-        self._metrics = metrics
+        self._sent, self._dropped = sent, dropped
         self._logger = logger.bind(receiver=url)
         self._waiting: deque[tuple[bytes, int]] = deque()
         self._grown = asyncio.Event()
@@ -89,7 +84,7 @@ class OtlpSender:
     def take(self, request: bytes, spans: int) -> None:
         """Have a request with so many spans sent; returns at once."""
         if len(self._waiting) == _MOST_WAITING:
-            self._metrics.dropped_spans.inc(self._waiting.popleft()[1])
+            self._dropped.inc(self._waiting.popleft()[1])
         self._waiting.append((request, spans))
         self._grown.set()
 
@@ -120,9 +115,9 @@ class OtlpSender:
             return False
         self._retry.succeeded()
         refused = spans if status >= 300 else _refused(body)
-        self._metrics.sent_spans.inc(spans - refused)
+        self._sent.inc(spans - refused)
         if refused:
-            self._metrics.dropped_spans.inc(refused)
+            self._dropped.inc(refused)
             self._logger.error("a receiver of traces refuses spans", status=status, spans=refused)
         return True
 
@@ -149,9 +144,7 @@ async def ended_spans(log: EventLog, state: WorkView, events: Sequence[Event], *
     """Return the spans that a batch of events ends.
 
     Args:
-        log: the cluster's.
         state: of the cluster, as of the last of the events.
-        events: the batch, in order.
         now: microseconds since the epoch.
     """
     fresh = [event for event in events if event.recorded_at >= now - MOST_AGE_US and event.stream.startswith(_STREAMS)]

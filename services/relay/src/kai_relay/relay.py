@@ -58,7 +58,6 @@ class RelayMetrics:
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY, clock: Callable[[], float] = time.time) -> None:
         """Args:
-        registry: where the metrics are registered.
         clock: seconds since the epoch.
         """
 
@@ -480,13 +479,8 @@ class Relay:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        bus: where to.
         clusters: which; empty for all that the log has.
-        options: how.
-        metrics: what is counted.
         readiness: records what works.
-        logger: the service's.
-        jitter: random numbers of 0 to 1.
         """
         self._jitter = jitter
         self._log = log

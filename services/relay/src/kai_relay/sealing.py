@@ -39,7 +39,6 @@ class SealMetrics:
     """Counts of seals."""
 
     def __init__(self, *, registry: CollectorRegistry = REGISTRY) -> None:
-        """Args: registry: where the metrics are registered."""
 
         def gauge(name: str, text: str, label: str) -> Gauge:
             return Gauge(f"kai_relay_{name}", text, [label], registry=registry)
@@ -224,13 +223,10 @@ class Sealer:
         logger: Logger,
     ) -> None:
         """Args:
-        log: what is sealed.
         deposits: where seals go; closed at the end.
         key: with which they are signed.
         clusters: returns the clusters with logs to seal now.
         every_s: seconds between two seals.
-        metrics: what is counted.
-        logger: the service's.
         """
         self._log = log
         self._deposits = deposits

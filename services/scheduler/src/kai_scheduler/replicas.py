@@ -50,7 +50,6 @@ class Announcer:
         open_store: opens the store in the thread's own loop.
         members_of: makes the member on it.
         changed: is called, in that thread, when others are live than before, or they are known at last.
-        clock: seconds.
         """
         self._open_store = open_store
         self._members_of = members_of
@@ -142,13 +141,10 @@ class ReplicaList:
         monotonic: Callable[[], float],
     ) -> None:
         """Args:
-        log: where the list is.
-        shard: the shard's name.
         replica: this one's; empty for a scheduler that has the shard for itself.
         actor: who appends; unlike that of any other process.
         live: tells who is live; None without replicas.
         clock: microseconds since the epoch.
-        monotonic: seconds.
         """
         self._log = log
         self._shard = shard
@@ -244,7 +240,6 @@ class Standby:
     ) -> None:
         """Args:
         standby_s: how long to leave the shard to another scheduler after its last cycle, where the bus does not tell.
-        monotonic: seconds.
         live: the schedulers of the shard that are live; None where they do not announce themselves.
         member: this one's name among them; the names' order is that of their announcement.
         notify: is called with whether this one decides, as often as it is asked.

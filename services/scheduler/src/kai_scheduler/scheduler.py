@@ -170,17 +170,12 @@ class Scheduler:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        log: where decisions go.
         feed: begins right after `state`.
         state: at the position that a snapshot was taken at, or empty.
-        config: recorded with the cycles.
-        shard: the shard's name.
         replica: this scheduler's name among those that share the shard; empty where it has the shard for itself.
         live: which replicas are live; None where there are none.
         standby: tells from when on this one of several schedulers of the shard may decide; by default its cycles tell.
         instance: tells this process from others of the shard.
-        metrics: where figures go.
-        pace: see `CyclePace`.
         policies: the code of those that the settings name.
         collecting: the garbage collector of this process; None where others are in it, too.
         clock: this machine's, microseconds since the epoch; cycles go by the log's (`LogClock`).

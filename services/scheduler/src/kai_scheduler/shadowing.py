@@ -79,13 +79,11 @@ class Shadow:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
-        log: where records go.
         feed: begins right after `state`.
         state: at the position that a snapshot was taken at, or empty.
         config: the shard's settings; its own pods are left alone.
         schedulers: their pods are decided on, by `spec.schedulerName`; `EVERY` for all but our own.
         instance: tells this process from others.
-        metrics: where figures go.
         pace: how often cycles are run for pods that had one already, and snapshots saved.
         policies: the code of those that the settings name.
         clock: the cycles' clock, microseconds since the epoch.

@@ -125,8 +125,6 @@ class WatcherMetrics:
         self, cluster: str, *, registry: CollectorRegistry = REGISTRY, clock: Callable[[], float] = time.time
     ) -> None:
         """Args:
-        cluster: label of them all.
-        registry: where they are registered.
         clock: seconds since the epoch.
         """
 

@@ -99,7 +99,6 @@ async def follow_optional(
     """Follow a resource whenever the cluster has it, until cancelled.
 
     Args:
-        client: of the cluster's API server.
         follow: follows it in a served version; raises `ApiStatus` 404 when it is no longer served.
         absent: is called each time that it is not.
         observer: is called with failures.
@@ -180,10 +179,6 @@ class Findings:
     """Logs and counts what is found."""
 
     def __init__(self, metrics: WatcherMetrics, log: Logger) -> None:
-        """Args:
-        metrics: to count with.
-        log: to say it in.
-        """
         self._metrics = metrics
         self._log = log
         #: What was said of pods' annotations, by uid.
@@ -199,9 +194,6 @@ class Findings:
         """Take note of a change, and of the parts of its object that make no sense and were left out.
 
         Args:
-            kind: the object's.
-            change: what happened to the object.
-            lost: an error for each part.
             now: microseconds since the epoch.
         """
         if isinstance(change, ObjectGone):
@@ -486,15 +478,10 @@ class Watcher:
     ) -> None:
         """Args:
         instance: a name that no other process ever has.
-        log: to record in.
-        client: of the cluster's API server.
         context: its health must have the conditions `LOG`, `API` and `LISTS`.
-        metrics: to count with.
         clock: microseconds since the epoch.
-        options: how to work.
         backoff: how long an API server that fails is left alone.
         log_retry_s: how long a log that did not answer is left alone.
-        jitter: random numbers of 0 to 1.
         """
         self._cluster = cluster
         self._instance = instance

@@ -64,7 +64,6 @@ def admitted(body: bytes, *, namespace: str, request_uid: str, scheduler_name: s
     """Return what is added to a new pod, as a JSON Patch; nothing to one without a share, or of another scheduler.
 
     Args:
-        namespace: where it is to be.
         request_uid: of the API server's question; it tells the pod from others.
         scheduler_name: of the pods that are ours.
 
@@ -123,7 +122,6 @@ def judge(
     """Judge an object; nothing is wrong with one of a kind that is not read.
 
     Args:
-        body: the object as JSON.
         topologies: those that there are; None where that is not known.
         scheduler_name: of the pods that are ours.
     """
@@ -327,7 +325,6 @@ def make_app(
 
     Args:
         topologies: returns those that there are; None where that is not known.
-        health: of the service.
         scheduler_name: of the pods that are ours.
         gpu_sharing: pods with a share of a GPU are completed.
     """

@@ -52,9 +52,6 @@ class KnownTopologies:
     """The topologies of a cluster."""
 
     def __init__(self, log: EventLog, cluster: str) -> None:
-        """Args:
-        log: that says it.
-        """
         self._log = log
         self._cluster = cluster
         self._position = 0

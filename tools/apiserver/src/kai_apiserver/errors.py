@@ -117,6 +117,26 @@ class FieldError:
     value: Any = None
     supported: tuple[str, ...] = ()
 
+    @classmethod
+    def invalid(cls, field: str, value: Any, detail: str) -> "FieldError":
+        """A value that makes no sense; these are named as in `k8s.io/apimachinery/pkg/util/validation/field`."""
+        return cls("FieldValueInvalid", field, detail=detail, value=value)
+
+    @classmethod
+    def required(cls, field: str, detail: str = "") -> "FieldError":
+        """A value that is missing."""
+        return cls("FieldValueRequired", field, detail=detail)
+
+    @classmethod
+    def forbidden(cls, field: str, detail: str) -> "FieldError":
+        """A value that may not be there."""
+        return cls("FieldValueForbidden", field, detail=detail)
+
+    @classmethod
+    def not_supported(cls, field: str, value: Any, supported: tuple[str, ...]) -> "FieldError":
+        """A value that is none of those that would do."""
+        return cls("FieldValueNotSupported", field, value=value, supported=supported)
+
     @property
     def message(self) -> str:
         """The cause's message, without the field."""

@@ -10,8 +10,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.runtime.service import Service, ServiceContext, ServiceSettings
 from pydantic import Field
 
-from kai_apiserver.controllers.running import ControllerOptions
-from kai_apiserver.server import ApiServer, ApiServerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
 
 
 class ApiServerSettings(ServiceSettings):

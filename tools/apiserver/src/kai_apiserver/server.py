@@ -1,19 +1,26 @@
-"""The API server as one thing to start and stop: for the process, for tests, for programs that need a cluster.
-
-The objects of a cluster before any client has written to it.
-"""
+"""The API server as one thing to start and stop: for the process, for tests, for programs that need a cluster."""
 
 import asyncio
 import tempfile
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+from kaicore.runtime.service import get_logger
+
 from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
-from kai_apiserver.controllers.running import ControllerOptions, Controllers
+from kai_apiserver.controllers.claims import ResourceClaimController, VolumeController
+from kai_apiserver.controllers.default_scheduler import DefaultScheduler
+from kai_apiserver.controllers.deployments import DeploymentController, ReplicaSetController
+from kai_apiserver.controllers.garbage import EventExpiry, GarbageCollector, NamespaceController
+from kai_apiserver.controllers.jobs import JobController
+from kai_apiserver.controllers.nodes import DeviceTaintEviction, NodeLifecycleController
+from kai_apiserver.controllers.reconciling import Controller
+from kai_apiserver.controllers.workloads.kinds import WorkloadController
 from kai_apiserver.http.faults import Faults
 from kai_apiserver.http.handler import Handler
 from kai_apiserver.http.listeners import Listeners, certificate_files, write_kubeconfig
@@ -24,6 +31,7 @@ from kai_apiserver.resources.crd_lifecycle import DefinitionLifecycle, serve
 from kai_apiserver.resources.demonstration import demonstrate
 from kai_apiserver.resources.registry import Registry
 from kai_apiserver.rest.backend import Backend, Operation, Target
+from kai_apiserver.rest.disruption import DisruptionController
 from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import create
 from kai_apiserver.store import Store
@@ -65,6 +73,24 @@ def bootstrap(backend: Backend) -> None:
         resource = backend.registry.find(group, "v1", plural=plural)
         if backend.collection(resource).get(obj["metadata"]["name"]) is None:
             create(backend, Target(resource), given=obj, operation=Operation())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerOptions:
+    """The controllers' behaviour.
+
+    Attributes:
+        default_scheduler: whether pods of `default-scheduler` are scheduled.
+        job_backoff_s: seconds until a Job's first failed pod is replaced, and that of any other owner; doubles with
+            each further failure. The real Job controller takes 10.
+        event_ttl_s: seconds after which an event is forgotten.
+        node_grace_s: seconds without a sign of life after which a node counts as unreachable; 0: never.
+    """
+
+    default_scheduler: bool = False
+    job_backoff_s: float = 1.0
+    node_grace_s: float = 40.0
+    event_ttl_s: float = 3600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -247,3 +273,49 @@ class ApiServer:
 def _reachable(host: str) -> str:
     """The address for clients on this machine of a server at `host`, which may be all addresses."""
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # noqa: S104  # what is meant by it
+
+
+class Controllers:
+    """All controllers of a server."""
+
+    def __init__(self, backend: Backend, options: ControllerOptions, *, died: Callable[[str], None]) -> None:
+        """`died` is called if a controller ends by an error of its own."""
+        self._died = died
+        self._controllers: list[Controller[str] | GarbageCollector | WorkloadController] = [
+            JobController(backend, base_backoff_s=options.job_backoff_s),
+            DeploymentController(backend),
+            ReplicaSetController(backend, base_backoff_s=options.job_backoff_s),
+            WorkloadController(backend, base_backoff_s=options.job_backoff_s),
+            GarbageCollector(backend),
+            NamespaceController(backend),
+            DisruptionController(backend),
+            VolumeController(backend),
+            ResourceClaimController(backend),
+            DeviceTaintEviction(backend),
+            EventExpiry(backend, ttl_s=options.event_ttl_s),
+        ]
+        if options.node_grace_s > 0:
+            self._controllers.append(NodeLifecycleController(backend, grace_s=options.node_grace_s))
+        if options.default_scheduler:
+            self._controllers.append(DefaultScheduler(backend))
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def start(self) -> None:
+        """Run them as tasks."""
+        for controller in self._controllers:
+            task = asyncio.create_task(controller.run(), name=controller.name)
+            task.add_done_callback(self._ended)
+            self._tasks.append(task)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            get_logger().error("controller died", controller=task.get_name(), exc_info=task.exception())
+            self._died(task.get_name())
+
+    async def stop(self) -> None:
+        """End them."""
+        for task in self._tasks:
+            task.cancel()
+        for task in self._tasks:
+            with suppress(asyncio.CancelledError, Exception):  # an error was reported when it happened
+                await task

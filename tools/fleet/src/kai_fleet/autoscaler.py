@@ -71,8 +71,6 @@ class Autoscaler:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
-        client: of the API server.
-        fleet: that the nodes join.
         reserve: nodes that may be added, in the order in which they are.
         profile: how long things take.
         clock: seconds of Unix time.

@@ -71,7 +71,6 @@ async def check_access(client: KubeClient, authorization: str, *, method: str, p
     Args:
         client: of the fleet's API server; it needs `create` of tokenreviews and subjectaccessreviews.
         authorization: the header of this name; empty for none.
-        method: of HTTP.
 
     Raises:
         ControlRefused: 401 without a token that the server knows, 403 where its user may not, 503 where the server

@@ -23,30 +23,83 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
+from kai_gpu_reservation.main import hold, own_gpu
 from kaicore.errors import ApiStatus, ClusterError, ConfigurationError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, Relist
 from kaicore.kube.wire.devices import RESOURCE_CLAIMS, ResourceClaimObject
-from kaicore.runtime.service import get_logger
+from kaicore.rules.objects.gpu_sharing import GPU, RESERVATION_COMMAND
+from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
-from kai_fleet.gpu_reservations import GpuReservations
-from kai_fleet.metrics import Metrics
+from kai_fleet.kubelet import Kubelet
 from kai_fleet.node.agent import Complaint, Decided, DeletePod, Instruction, PatchStatus, RecordEvent, WakeAt
 from kai_fleet.node.checkpoint import Journal, restore
+from kai_fleet.node.pod_conversion import BOUND_PODS, NODES, NodeObject, PodObject
 from kai_fleet.node.runtime import NodeRuntime, Timers
-from kai_fleet.node.wire import BOUND_PODS, NODES, NodeObject, PodObject
 from kai_fleet.profiles.nodes import NodeSpec
-from kai_fleet.registration import (
-    claim,
-    deregistered,
-    ensure_crd,
-    ensure_lease_namespace,
-    register,
-    report_status,
-)
-from kai_fleet.writer import STRATEGIC_PATCH, Write, Writer
+from kai_fleet.registration import claim, deregistered, ensure_crd, ensure_lease_namespace, register, report_status
+from kai_fleet.writer import STRATEGIC_PATCH, Metrics, Write, Writer
+
+
+class GpuReservations:
+    """The programs of reservation pods, by uid."""
+
+    def __init__(self, client: KubeClient) -> None:
+        """Args: client: to write as the programs do."""
+        self._client = client
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def seen(self, pod: PodObject, kubelet: Callable[[], Kubelet]) -> None:
+        """Run the program of a reservation pod when its container has started; end it when the pod is deleted.
+
+        Args:
+            pod: as the API has it now.
+            kubelet: returns its node's.
+        """
+        uid = pod.metadata.uid
+        if pod.metadata.deletion_timestamp is not None:
+            self.forget(uid)
+        elif uid not in self._running and pod.status.phase == "Running" and _is_reservation(pod):
+            self._running[uid] = asyncio.create_task(self._run(pod, kubelet), name=f"program of {pod}")
+
+    def forget(self, uid: str) -> None:
+        """A pod is gone."""
+        task = self._running.pop(uid, None)
+        if task is not None:
+            task.cancel()
+
+    async def stop(self) -> None:
+        """End all programs."""
+        for task in self._running.values():
+            task.cancel()
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    async def _run(self, pod: PodObject, kubelet: Callable[[], Kubelet]) -> None:
+        meta = pod.metadata
+        context = ServiceContext("gpu-reservation", Health(), get_logger(pod=str(pod)))
+        try:
+            gpu = own_gpu({}, driver=lambda: devices_of(kubelet(), meta.uid))
+            await hold(context, self._client, namespace=meta.namespace, name=meta.name, gpu=gpu)
+        except ConfigurationError as error:
+            context.log.error("service failed", error=str(error))
+
+
+def devices_of(kubelet: Kubelet, uid: str) -> list[str]:
+    """Return the GPUs that a pod's containers hold, as the device plugin names them."""
+    devices = kubelet.managers.devices
+    return [
+        name
+        for held in devices.assigned.get(uid, {}).values()
+        for name in devices.pools[GPU].ids(held.get(GPU, 0))
+        if GPU in devices.pools
+    ]
+
+
+def _is_reservation(pod: PodObject) -> bool:
+    return any(container.command == [RESERVATION_COMMAND] for container in pod.spec.containers)
+
 
 #: Seconds between two tries; the kubelet's back-off begins with as much.
 RETRY_S = 1.0
@@ -57,7 +110,6 @@ class PreparedClaims:
 
     def __init__(self, client: KubeClient, *, hand_over: Callable[[PodObject], None], retry_s: float = RETRY_S) -> None:
         """Args:
-        client: to read claims with.
         hand_over: is given each pod with ready claims.
         retry_s: seconds between two tries.
         """
@@ -301,7 +353,6 @@ class Fleet:
             client: of the API server; it must allow for `connections(concurrency)`.
             data_dir: where checkpoints are kept; created if need be.
             metrics: where to count; a registry of its own by default.
-            concurrency: requests about pods that are under way at a time.
             clock: seconds of Unix time.
             on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
 

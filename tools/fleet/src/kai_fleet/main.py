@@ -20,11 +20,11 @@ from pydantic import Field
 from kai_fleet.autoscaler import Autoscaler, nodes_that_joined
 from kai_fleet.control import control_app
 from kai_fleet.fleet import Fleet, connections
-from kai_fleet.metrics import Metrics
 from kai_fleet.node.podresources_server import serve_podresources
 from kai_fleet.profiles.nodes import NodeSpec, expand, reserve_of
 from kai_fleet.profiles.profile import AutoscalerProfile, load_profile
 from kai_fleet.registration import ensure_requests
+from kai_fleet.writer import Metrics
 
 
 @asynccontextmanager
@@ -49,7 +49,6 @@ async def running_fleet(
         data_dir: where checkpoints are kept.
         podresources_dir: where every node's podresources socket goes; None: nowhere.
         install_crds: install the CRD of NodeResourceTopology where it is missing.
-        concurrency: requests about pods that are under way at a time.
         metrics: where to count; a registry of its own by default.
         on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
         reserve: nodes that are added for ProvisioningRequests, from `nodes.reserve_of`; without any, none is answered.

@@ -30,8 +30,7 @@ from kai_fleet.kubelet.pod import AdmissionError
 from kai_fleet.kubelet.quantity import parse_amount
 from kai_fleet.node import objects as node_objects
 from kai_fleet.node.nrt import API_VERSION, NrtBuilder, legacy_policy
-from kai_fleet.node.pod_conversion import convert_pod
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject, convert_pod
 from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import MOST_ZONES, load_profile
 

@@ -13,8 +13,8 @@ from kaicore.yaml_text import load_yaml
 from kai_fleet.node import objects as node_objects
 from kai_fleet.node.nrt import PATH as NRT_PATH
 from kai_fleet.node.objects import LEASE_NAMESPACE, MANAGED_BY
+from kai_fleet.node.pod_conversion import NodeObject
 from kai_fleet.node.runtime import NodeRuntime
-from kai_fleet.node.wire import NodeObject
 from kai_fleet.writer import STRATEGIC_PATCH, Write
 
 _NODES = "/api/v1/nodes"

@@ -188,7 +188,6 @@ def next_step(placed: PodPlaced, opened: Iterable[OpenedGpu]) -> tuple[ShareStep
     """Return what is to be done next for a pod with parts of GPUs, and why it is given up where it is.
 
     Args:
-        placed: the decision.
         opened: what is known of its GPUs (`GpuGroups.of`).
     """
     gpus = list(opened)

@@ -55,8 +55,6 @@ def outcome_unit(task: Task[Decision], outcome: Outcome, *, now: int) -> Unit:
     There is one id for every outcome of a decision: of two binders that come to different ones, the first is right.
 
     Args:
-        task: what was to be done.
-        outcome: what became of it.
         now: microseconds since the epoch.
     """
     return Unit(
@@ -126,10 +124,6 @@ class Attempt:
     """
 
     def __init__(self, task: Task[Decision], *, patience_s: float) -> None:
-        """Args:
-        task: to carry out.
-        patience_s: how long the request is repeated.
-        """
         self.task = task
         self.ask = Ask.ACT
         self.outcome: Outcome | None = None

@@ -211,13 +211,7 @@ class ClaimAllocation:
 def allocation_document(
     allocation: Allocation, claim: Mapping[str, Any], classes: Mapping[str, Mapping[str, Any]]
 ) -> Document:
-    """Return `status.allocation` of a claim.
-
-    Args:
-        allocation: what was decided.
-        claim: as the API server has it.
-        classes: its device classes, by name.
-    """
+    """Return `status.allocation` of a claim."""
     requests = dict(_requests(claim))
     uid = claim["metadata"]["uid"]
     results = [_result(device, requests, uid, number) for number, device in enumerate(allocation.devices)]
@@ -414,7 +408,6 @@ def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Nex
     """Tell what to do about a claim that is to be provisioned for a node.
 
     Args:
-        claim: as it is now.
         selected: whether we have selected it before.
     """
     if claim.bound:
@@ -425,12 +418,7 @@ def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Nex
 
 
 def what_next_with(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Next:
-    """Tell what to do about a claim that is to be bound to a volume made beforehand.
-
-    Args:
-        volume: as it is now.
-        claim: as it is now.
-    """
+    """Tell what to do about a claim that is to be bound to a volume made beforehand."""
     if claim.volume and claim.volume != volume.name:
         return Next.GIVE_UP
     if claim.bound:
@@ -446,7 +434,6 @@ class Claims:
 
     def __init__(self, client: KubeClient, *, patience_s: float, is_open: Callable[[PodBinding], bool]) -> None:
         """Args:
-        client: to write with.
         patience_s: how long it may take until all of a decision's claims are bound.
         is_open: whether there is still anything to do about a decision.
         """

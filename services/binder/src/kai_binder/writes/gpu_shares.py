@@ -64,11 +64,9 @@ class GpuKeeper:
         logger: Logger,
     ) -> None:
         """Args:
-        client: to write with.
         settings: of reservation pods; None where sharing is not enabled, and nothing is made.
         groups: returns the opened GPUs as the log has them.
         has: whether work is this binder's, by what it is shared by.
-        logger: to say it in.
         """
         self._client = client
         self._settings = settings
@@ -176,10 +174,8 @@ class GpuShares:
         is_open: Callable[[PodBinding], bool],
     ) -> None:
         """Args:
-        client: to write with.
         settings: of reservation pods; None where sharing is not enabled.
         cdi: GPUs are named by CDI.
-        patience_s: how long it may take.
         groups: returns the opened GPUs as the log has them.
         is_open: whether there is still anything to do about a decision.
         """
@@ -311,12 +307,9 @@ class GpuCloser:
         logger: Logger,
     ) -> None:
         """Args:
-        client: to delete with.
-        log: gets the events.
         projection: returns what the log says.
         has: whether work is this binder's, by what it is shared by.
         clock: microseconds since the epoch.
-        logger: to say it in.
         """
         self._client = client
         self._log = log

@@ -40,7 +40,6 @@ async def bring_about(
     Args:
         ask: makes one request, `attempt.ask`; returns the pod that was looked at, None after any other request.
         is_open: whether there is still anything to do about a decision.
-        jitter: random numbers of 0 to 1.
         answered: gets each request's lack of an answer, or None after an answer.
     """
     clock = asyncio.get_running_loop().time
@@ -83,14 +82,8 @@ class Carrier(ABC, Generic[_Task]):
         log: Logger,
     ) -> None:
         """Args:
-        client: to write with.
-        outbox: gets the outcomes.
-        patience_s: how long a decision is tried.
         is_open: whether there is still anything to do about a decision.
         clock: microseconds since the epoch.
-        jitter: random numbers of 0 to 1.
-        metrics: to count with.
-        log: to say it in.
         """
         self._client = client
         self._outbox = outbox

@@ -33,11 +33,12 @@ from kai_cli.output import (
     dispatch_lines,
     dispatches_text,
     listing_text,
+    print_answer,
     print_answers,
     print_data,
     rows_text,
 )
-from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
+from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 
 #: Seconds that one wait for news lasts.
@@ -81,7 +82,6 @@ def print_changes(
     """Print rows that are new or have changed, and those that are gone.
 
     Args:
-        kind: of the list.
         changed: rows as they are now; a table has a head where its columns are others than before.
         gone: rows as they were.
         columns: words of the head that was printed last.
@@ -186,25 +186,16 @@ def why(
 async def _why_dispatch(source: AnswerSource, name: str, output: Output) -> int:
     async with open_answers(source) as (answers, _):
         why = await answers.why_dispatch(name)
-    if output == "table":
-        print("\n".join(dispatch_lines(why)))
-    else:
-        print_data(why, output)
+    print_answer(why, output, lambda: "\n".join(dispatch_lines(why)))
     return 0
 
 
 async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: str) -> int:
-    stories: list[Why] = []
-    unknown: UnknownSubject | None = None
-    async with open_answers(source, at) as (answers, clusters):
+    async def ask(answers: Answers, cluster: str) -> Why:
         asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
-        for cluster in clusters:
-            try:
-                stories.append(await asked.why(cluster, subject.kind, subject.namespace, subject.name, at=at))
-            except UnknownSubject as error:
-                unknown = error
-    if not stories:
-        raise unknown or UnknownSubject("the log is empty")
+        return await asked.why(cluster, subject.kind, subject.namespace, subject.name, at=at)
+
+    stories = await ask_each(source, at, ask)
     if output != "table":
         print_answers(stories, output)
         return 0
@@ -285,19 +276,13 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
             rows = [row for row in await answers.clusters() if row.name in clusters and wanted.name in ("", row.name)]
             if wanted.name and not rows:
                 raise UnknownSubject(f"no cluster {wanted.name!r} in the log{did_you_mean(wanted.name, clusters)}")
-            if output == "table":
-                print(rows_text(kind, rows))
-            else:
-                print_data(rows, output)
+            print_answer(rows, output, lambda: rows_text(kind, rows))
             return 0
         if kind == "dispatches":
             dispatches = [
                 row for row in await answers.dispatches(pending=wanted.pending) if wanted.name in ("", row.name)
             ]
-            if output != "table":
-                print_data(dispatches, output)
-            else:
-                print(dispatches_text(dispatches) if dispatches else "no dispatches")
+            print_answer(dispatches, output, lambda: dispatches_text(dispatches) if dispatches else "no dispatches")
             return 0
         await check_subjects(answers, clusters, kind, wanted, at=at)
         if watch:

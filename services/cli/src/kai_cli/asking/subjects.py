@@ -93,10 +93,6 @@ async def check_subjects(
     A queue or node that is gone, or never was, but that pods name, is no stranger.
 
     Args:
-        answers: who is asked.
-        clusters: which are meant.
-        kind: of the list.
-        wanted: the selection.
         at: as of which moment; empty for the log's end.
 
     Raises:

@@ -5,7 +5,7 @@ users of the cluster: every answer says that they are data.
 """
 
 import shlex
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any, Literal
 
@@ -382,14 +382,8 @@ class Tools:
             status = await stack_status(self._source_of(ctx))
         bad = [f"{one.name} is {one.status}: {one.details}" for one in status.services if one.status != "ready"]
         text = "all ready" if status.ready else "; ".join(bad) or "nothing runs here"
-        position = {one.name: one.position for one in status.clusters}
-        return {
-            "answer": text,
-            "facts": {"ready": status.ready, "services": msgspec.to_builtins(status.services)},
-            "restsOn": [{"cluster": cluster, "position": at} for cluster, at in position.items()],
-            "shownBy": shlex.join(["kai", "status"]),
-            "data": _DATA,
-        }
+        facts = {"ready": status.ready, "services": msgspec.to_builtins(status.services)}
+        return _answer(text, facts, {one.name: one.position for one in status.clusters}, ("status",))
 
     def _source_of(self, ctx: Context[Any, Any]) -> AnswerSource:
         if not self._callers:
@@ -443,14 +437,19 @@ class Tools:
         where = [f"--file={source.file}"] if source.file is not None else []
         where += [f"--data-dir={source.data_dir}"] if source.data_dir is not None else []
         at = [f"--at={position}"] if past else []
-        answer = {
-            "answer": text,
-            "facts": facts,
-            "restsOn": [{"cluster": cluster, "position": position}],
-            "shownBy": shlex.join(["kai", *command, f"--cluster={cluster}", *at, *where]),
-            "data": _DATA,
-        }
+        answer = _answer(text, facts, {cluster: position}, [*command, f"--cluster={cluster}", *at, *where])
         return answer | ({"more": more} if more else {})
+
+
+def _answer(text: str, facts: object, positions: Mapping[str, int], command: Sequence[str]) -> Cited:
+    """Return an answer with the logs' positions that it rests on, and the command that prints it."""
+    return {
+        "answer": text,
+        "facts": facts,
+        "restsOn": [{"cluster": cluster, "position": position} for cluster, position in positions.items()],
+        "shownBy": shlex.join(["kai", *command]),
+        "data": _DATA,
+    }
 
 
 @contextmanager

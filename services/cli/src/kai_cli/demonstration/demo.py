@@ -138,9 +138,6 @@ def arrival(work: dict[str, list[Manifest]], *, seed: int, number: int, pace: fl
     """Return the work of a number: always the same for a seed.
 
     Args:
-        work: what the teams may bring.
-        seed: of all that is drawn.
-        number: from 0.
         pace: how much faster than usual work comes and goes.
     """
     chance = random.Random(f"{seed}/{number}")
@@ -174,8 +171,6 @@ class Life:
 
     def __init__(self, client: KubeClient, *, seed: int, report: Callable[[str], None], pace: float = 1.0) -> None:
         """Args:
-        client: of the cluster.
-        seed: of what comes.
         report: gets a line about how it stands now and then.
         pace: how much faster than usual work comes and goes; tests are in a hurry.
         """

@@ -27,7 +27,6 @@ class Kubeconfigs:
         """Read the values of `--kubeconfig`: `FILE`, or `SERVICE=FILE`.
 
         Args:
-            given: the values.
             binds: whether there is a binder, which needs one.
 
         Raises:

@@ -3,7 +3,7 @@
 from kaicore.analysis.trial.policies.checking import PolicyCheck, check_policy
 from kaicore.errors import ConfigurationError
 
-from kai_cli.output import OutputFlag, print_data, table
+from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.policies import ArgumentsFlag, book_of, policy_of
 
 
@@ -33,10 +33,7 @@ def check(
     book = book_of()
     book.add(loaded.kind, loaded.setting.digest)
     report = check_policy(loaded.setting, book, seed=seed, clusters=clusters, budget_s=budget_ms / 1000)
-    if output == "table":
-        print(check_text(report, file))
-    else:
-        print_data(report, output)
+    print_answer(report, output, lambda: check_text(report, file))
     return 0 if report.passed else 1
 
 

@@ -14,7 +14,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import OutputFlag, print_data, table
+from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.source import LogSource, LogSourceFlags
@@ -41,12 +41,7 @@ class PolicyStep(Answer, frozen=True, kw_only=True):
 
 
 async def policy_steps(log: EventLog, cluster: str) -> list[PolicyStep]:
-    """Return the changes of policies in what is left of a log; what a shard begins with is one, if it is any.
-
-    Args:
-        log: the cluster's.
-        cluster: its name.
-    """
+    """Return the changes of policies in what is left of a log; what a shard begins with is one, if it is any."""
     by_digest: dict[str, tuple[PolicySetting, ...]] = {}
     async for recorded in _payloads(log, cluster, ConfigRecorded.__name__):
         if isinstance(recorded[2], ConfigRecorded):
@@ -94,10 +89,7 @@ def history(*, source: LogSourceFlags | None = None, output: OutputFlag = "table
         output: table, json or yaml.
     """
     steps = asyncio.run(_ask(source or LogSource()))
-    if output == "table":
-        print(steps_text(steps))
-    else:
-        print_data(steps, output)
+    print_answer(steps, output, lambda: steps_text(steps))
     return 0
 
 

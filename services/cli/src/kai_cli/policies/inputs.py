@@ -11,7 +11,7 @@ from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRo
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.errors import ConfigurationError
 
-from kai_cli.output import OutputFlag, print_data, table
+from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.api_requests import request_api
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
@@ -47,10 +47,7 @@ def policy_input(
     source = source or AnswerSource()
     if not name:
         rows = asyncio.run(_listed(source))
-        if output == "table":
-            print(listing_text(rows))
-        else:
-            print_data(rows, output)
+        print_answer(rows, output, lambda: listing_text(rows))
         return 0
     if bool(value) == remove:
         raise ConfigurationError(f"policy input {name}: give a value, or --remove")

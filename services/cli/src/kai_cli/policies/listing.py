@@ -13,7 +13,7 @@ from kaicore.rules.engine.policies.setting import PolicySetting
 from kaicore.runtime.policies import GROUP, load_policy
 from kaicore.runtime.shard_settings import read_shard_settings
 
-from kai_cli.output import OutputFlag, print_data, table
+from kai_cli.output import OutputFlag, print_answer, table
 
 #: The built-in rule of each band, for people.
 RULES = {
@@ -112,10 +112,7 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
         book.add(loaded.kind, loaded.setting.digest)
         built_in.append(loaded.setting)
     listing = listing_of(book.policies(config.policies), book.policies(installed), book.policies(built_in))
-    if output == "table":
-        print(listing_text(listing))
-    else:
-        print_data(listing, output)
+    print_answer(listing, output, lambda: listing_text(listing))
     return 0
 
 

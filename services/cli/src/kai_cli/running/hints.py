@@ -20,7 +20,6 @@ def how_to_ask(directory: DataDirectory, *questions: str) -> Iterator[str]:
     """Yield lines with commands to try.
 
     Args:
-        directory: of the stack that runs.
         questions: more of them, which only this stack can answer.
     """
     yield "try:"

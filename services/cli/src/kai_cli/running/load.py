@@ -49,7 +49,6 @@ class Loader:
     """Creates objects on one API server, which it asks once per group for its resources."""
 
     def __init__(self, client: KubeClient) -> None:
-        """Args: client: of the API server."""
         self._client = client
         self._paths = ObjectPaths(client)
 
@@ -59,7 +58,6 @@ class Loader:
         """Create objects; those that are there already stay as they are.
 
         Args:
-            manifests: of the objects.
             on_progress: is called with how many were tried, and how many there are.
 
         Raises:

@@ -83,12 +83,8 @@ class SupervisedProcess:
         forks: ForkServer | None = None,
     ) -> None:
         """Args:
-        spec: what to run.
-        log_file: gets its output.
         report: gets the lines that an operator should see.
         inherit: descriptors that it gets, such as a lock that is to last as long as it does.
-        pauses: before it is started again.
-        watch: how it is looked at while it runs.
         forks: forks it, instead of starting Python anew.
         """
         self.spec = spec
@@ -205,9 +201,7 @@ class KeptServer:
         self, server: EmbeddedServer, report: Callable[[str], None], *, pauses: Pauses = _SERVER_PAUSES
     ) -> None:
         """Args:
-        server: runs already.
         report: gets the lines that an operator should see.
-        pauses: before it is started again.
         """
         self._server = server
         self._report = report

@@ -30,7 +30,6 @@ class RegisteredClusters:
 
     def __init__(self, stack: Stack, own: Sequence[ClusterSpec], *, report: Callable[[str], None]) -> None:
         """Args:
-        stack: that runs.
         own: clusters that it was started with.
         report: gets the lines that an operator should see.
         """

@@ -78,7 +78,6 @@ async def make_reservation_namespace(kubeconfig: str, scheduler_config: Path | N
     """Make the namespace of the pods that hold shared GPUs, unless it is there or GPUs are not shared.
 
     Args:
-        kubeconfig: of the cluster.
         scheduler_config: file with the shard's settings, None for the defaults.
 
     Raises:
@@ -399,8 +398,6 @@ class Stack:
 
         Args:
             name: of the service; the second instance has `-2` behind it, and so on.
-            module: that is run.
-            environment: of all.
             one_port: whether all answer at one address: they take connections from one socket.
             named: whether they share work by their names.
             count: how many there are; at least two where each service has a second instance.

@@ -6,7 +6,7 @@ Nothing that folding needs is imported before it is clear that there is no API: 
 import asyncio
 import sys
 import urllib.parse
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -24,6 +24,7 @@ from kaicore.analysis.ask.answers import (
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.errors import UnknownSubject
 
 from kai_cli.sources.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
 from kai_cli.sources.current_cluster import clusters_at, look_in
@@ -186,6 +187,25 @@ async def open_answers(
         yield answers, clusters
 
 
+async def ask_each(source: AnswerSource, at: str, ask: Callable[[Answers, str], Awaitable[_AnswerT]]) -> list[_AnswerT]:
+    """Ask about each cluster that is meant; one that has no such subject is left out.
+
+    Raises:
+        UnknownSubject: none has it, or the log is empty.
+    """
+    found: list[_AnswerT] = []
+    unknown: UnknownSubject | None = None
+    async with open_answers(source, at) as (answers, clusters):
+        for cluster in clusters:
+            try:
+                found.append(await ask(answers, cluster))
+            except UnknownSubject as error:
+                unknown = error
+    if not found:
+        raise unknown or UnknownSubject("the log is empty")
+    return found
+
+
 @asynccontextmanager
 async def _open(source: AnswerSource, *, once: bool) -> AsyncIterator[tuple[Answers, list[str]]]:
     address = source.api()
@@ -201,7 +221,7 @@ async def _open(source: AnswerSource, *, once: bool) -> AsyncIterator[tuple[Answ
             yield api, there_are
             return
     # Folding needs the engine, NumPy and the database's driver.
-    from kai_cli.sources.log_answers import open_log_answers  # noqa: PLC0415
+    from kai_cli.sources.log_access import open_log_answers  # noqa: PLC0415
 
     async with open_log_answers(source, once=once) as answers:
         yield answers, [row.name for row in await answers.clusters()]

@@ -37,11 +37,8 @@ def request_api(
     """Send a request, and return the answer's body.
 
     Args:
-        url: with path and query.
         token: a key or a token; empty for none.
-        method: GET, POST or DELETE.
         body: JSON to send; None for an empty body.
-        answer_s: seconds that the answer may take.
 
     Raises:
         ConfigurationError: the question makes no sense, or may not be asked.

@@ -26,7 +26,6 @@ def current_cluster(there_are: Sequence[str], directory: DataDirectory | None) -
     is only one.
 
     Args:
-        there_are: the clusters to choose from.
         directory: in which `kai cluster use` chose; None where a database or an API was named instead.
 
     Raises:
@@ -58,11 +57,6 @@ def one_cluster(source: LogSource, there_are: Sequence[str]) -> str:
 
 def clusters_at(source: LogSource, there_are: Sequence[str], *moments: str) -> list[str]:
     """Return the clusters that a question about moments is asked of; positions are those of one cluster's log.
-
-    Args:
-        source: what is named on the command line.
-        there_are: the clusters of the log.
-        moments: as people write them.
 
     Raises:
         ConfigurationError: there is no such cluster.

@@ -1,22 +1,30 @@
 """Open the log itself for a question: of a running stack, of a named database, or of a data directory at rest."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
 
-from kaicore.errors import ConfigurationError
+from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.retired import with_retired
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
+from kaicore.ledger.log.snapshots import take_state
 from kaicore.runtime.embedded import EmbeddedPostgres, embedded_url_of
 
+from kai_cli.output import Progress
 from kai_cli.sources.paths import LOOK_S, PATIENCE_S, DataDirectory, data_directory, try_lock
-from kai_cli.sources.source import LogSource
+from kai_cli.sources.source import AnswerSource, LogSource
+
+if TYPE_CHECKING:
+    from kaicore.analysis.ask.queries import Inquiry
+    from kaicore.analysis.replay.past_states import KeptState
 
 
 @asynccontextmanager
@@ -111,3 +119,36 @@ async def _log_in(directory: DataDirectory, stack: AsyncExitStack, *, role: str)
             return server.url_of(role)
         await asyncio.sleep(LOOK_S)
     raise ConfigurationError(f"{directory.root}: another kai is using it, and does not get ready")
+
+
+#: Events that a question may fold without leaving a snapshot: about half a second's.
+_WORTH_KEEPING = 3000
+
+
+@asynccontextmanager
+async def open_log_answers(source: AnswerSource, *, once: bool = True) -> AsyncIterator["Inquiry"]:
+    """Yield answers from the log that is meant; `once` for a single question: then no state is kept for more."""
+    # Folding needs the engine and NumPy, which an export does not.
+    from kaicore.analysis.ask.queries import Inquiry  # noqa: PLC0415
+
+    from kai_cli.sources.policies import book_of  # noqa: PLC0415
+
+    async with open_log(source) as log:
+        with Progress("folding the log") as progress:
+            inquiry = Inquiry(log, once=once, progress=progress, policies=book_of())
+            yield inquiry
+        for state in inquiry.states:
+            await _keep(inquiry, state)
+
+
+async def _keep(inquiry: "Inquiry", kept: "KeptState") -> None:
+    if kept.folded < _WORTH_KEEPING:
+        return
+    state = await kept.current()
+    try:
+        await inquiry.log.save_snapshot(kept.cluster, take_state(state))
+    except KaiError as error:
+        sys.stderr.write(
+            f"kai: {kept.folded} events of cluster {kept.cluster} were folded for this answer, and will be for the "
+            f"next: no snapshot can be stored here: {error}\n"
+        )

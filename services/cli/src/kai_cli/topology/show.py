@@ -11,7 +11,7 @@ from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQues
 from kaicore.errors import ConfigurationError, InvalidObject, UnknownSubject
 
 from kai_cli.output import as_of, print_data
-from kai_cli.sources.answers import open_answers
+from kai_cli.sources.answers import Answers, ask_each
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 from kai_cli.topology.svg import picture
 from kai_cli.topology.view import MOST_ROWS, Narrowing, draw, narrowed
@@ -82,17 +82,10 @@ def show(  # long: one flag for each way to look
 
 
 async def _ask(source: AnswerSource, wanted: TopologyQuestion, at: str) -> list[TopologiesAnswer]:
-    topologies: list[TopologiesAnswer] = []
-    unknown: UnknownSubject | None = None
-    async with open_answers(source, at) as (answers, clusters):
-        for cluster in clusters:
-            try:
-                topologies.append(await answers.topologies(cluster, wanted, at=at))
-            except UnknownSubject as error:
-                unknown = error
-    if not topologies:
-        raise unknown or UnknownSubject("the log is empty")
-    return topologies
+    async def ask(answers: Answers, cluster: str) -> TopologiesAnswer:
+        return await answers.topologies(cluster, wanted, at=at)
+
+    return await ask_each(source, at, ask)
 
 
 def _of_files(files: list[Path], wanted: TopologyQuestion) -> list[TopologiesAnswer]:

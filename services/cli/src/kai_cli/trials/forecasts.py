@@ -4,16 +4,17 @@ See docs/how-to/before-submitting.md.
 """
 
 import asyncio
+from functools import partial
 
 import msgspec
 from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart
 from kaicore.analysis.trial.submission.answers import StartsAnswer
-from kaicore.errors import ConfigurationError, UnknownSubject
+from kaicore.errors import ConfigurationError
 
 from kai_cli.asking.questions import NamespaceFlag, with_forecasts
 from kai_cli.asking.subjects import Subject, read_subject
 from kai_cli.output import OutputFlag, Progress, as_of, print_answers
-from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
+from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 
 
@@ -33,7 +34,9 @@ def start_command(
         namespace: of what is named without one; by default default.
         at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
     """
-    answers = asyncio.run(_starts(source or AnswerSource(), read_subject(subject, namespace), at))
+    answers = asyncio.run(
+        ask_each(source or AnswerSource(), at, partial(starts_of, subject=read_subject(subject, namespace), at=at))
+    )
     if output != "table":
         print_answers(answers, output)
         return 0
@@ -46,20 +49,6 @@ def start_command(
         if answer.calibration is not None:
             print(answer.calibration.text)
     return 0
-
-
-async def _starts(source: AnswerSource, subject: Subject, at: str) -> list[StartsAnswer]:
-    starts: list[StartsAnswer] = []
-    unknown: UnknownSubject | None = None
-    async with open_answers(source, at) as (answers, clusters):
-        for cluster in clusters:
-            try:
-                starts.append(await starts_of(answers, cluster, subject, at))
-            except UnknownSubject as error:
-                unknown = error
-    if not starts:
-        raise unknown or UnknownSubject("the log is empty")
-    return starts
 
 
 async def starts_of(answers: Answers, cluster: str, subject: Subject, at: str = "") -> StartsAnswer:

@@ -26,7 +26,6 @@ from kaicore.errors import ConfigurationError, InvalidObject
 
 _GPU_MODEL = "nvidia.com/gpu.product"
 _RACK = "cloud.provider.com/topology-rack"
-_MI = 2**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

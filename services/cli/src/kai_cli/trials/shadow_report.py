@@ -11,7 +11,7 @@ from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import OutputFlag, Progress, print_data, table
+from kai_cli.output import OutputFlag, Progress, print_answer, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
@@ -53,10 +53,7 @@ def report(
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
         _write(html, answer)
-    if output == "table":
-        print(report_text(answer))
-    else:
-        print_data(answer, output)
+    print_answer(answer, output, lambda: report_text(answer))
     return 0
 
 

@@ -38,7 +38,6 @@ def render_table(outcome: Outcome, *, wide: bool = False) -> str:
     """Write a table of pods, then why those without a node have none, then one line that sums up.
 
     Args:
-        outcome: of the simulation.
         wide: also pods that had a node before.
     """
     shown = [pod for pod in outcome.pods if wide or pod.placed or pod.phase is not Phase.BOUND]

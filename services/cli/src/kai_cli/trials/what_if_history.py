@@ -18,7 +18,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import Output, OutputFlag, Progress, print_data, table
+from kai_cli.output import Output, OutputFlag, Progress, print_answer, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
@@ -166,11 +166,7 @@ def answer_history(
     """Answer a question about history, and print the answer.
 
     Args:
-        source: where to ask; None for the usual log.
-        question: that is asked.
-        text: writes the answer for people.
         html: write a report with plots to this file, too; None for none.
-        output: table, json or yaml.
         policies: the code of those that the settings name.
     """
     comparison = asyncio.run(_compare(source or LogSource(), question, policies))
@@ -178,10 +174,7 @@ def answer_history(
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
         _write(html, comparison)
-    if output == "table":
-        print(text(comparison))
-    else:
-        print_data(comparison, output)
+    print_answer(comparison, output, lambda: text(comparison))
     return 0
 
 

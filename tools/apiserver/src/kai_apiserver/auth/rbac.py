@@ -7,7 +7,7 @@ allowed each request, and the refused ones: it shows missing and unneeded rights
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import unquote
 
@@ -36,6 +36,18 @@ class Attributes:
     namespace: str = ""
     name: str = ""
     path: str = ""
+
+    @property
+    def path_part(self) -> str:
+        """The resource as rules name it: with its subresource."""
+        return f"{self.resource}/{self.subresource}" if self.subresource else self.resource
+
+
+def refusal(user: User, wanted: Attributes) -> StatusError:
+    """The answer to a user who may not do something with a resource."""
+    where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
+    why = f'User "{user.name}" cannot {wanted.verb} resource "{wanted.path_part}" in API group "{wanted.group}" {where}'
+    return forbidden(NamedResource(wanted.resource, wanted.group), wanted.name, why=why)
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +150,7 @@ def _binds(binding: Object, user: User, namespace: str) -> bool:
 
 
 def _permits(rule: Object, wanted: Attributes) -> bool:
-    resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
+    resource = wanted.path_part
     resources = rule.get("resources") or ()
     names = rule.get("resourceNames")
     return (
@@ -251,12 +263,12 @@ class RightsUse:
     def allowed(self, user: User, wanted: Attributes, rule: str) -> None:
         """A request was allowed by a rule."""
         if len(self._allowed) < _MOST:
-            self._allowed[user.name, rule, _without_name(wanted)] += 1
+            self._allowed[user.name, rule, replace(wanted, name="")] += 1
 
     def refused(self, user: User, wanted: Attributes) -> None:
         """A request was refused."""
         if len(self._refused) < _MOST:
-            self._refused[user.name, _without_name(wanted)] += 1
+            self._refused[user.name, replace(wanted, name="")] += 1
 
     def clear(self) -> None:
         """Count from nothing again."""
@@ -277,25 +289,13 @@ class RightsUse:
         }
 
 
-def _without_name(wanted: Attributes) -> Attributes:
-    if not wanted.name:
-        return wanted
-    return Attributes(
-        wanted.verb,
-        group=wanted.group,
-        resource=wanted.resource,
-        subresource=wanted.subresource,
-        namespace=wanted.namespace,
-    )
-
-
 def _shown(wanted: Attributes) -> Object:
     if wanted.path:
         return {"verb": wanted.verb, "path": wanted.path}
     return {
         "verb": wanted.verb,
         "group": wanted.group,
-        "resource": f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource,
+        "resource": wanted.path_part,
         "namespace": wanted.namespace,
     }
 
@@ -326,14 +326,7 @@ def acting_user(http: Request, user: User, authorizer: Authorizer) -> User:
         raise internal_error("requested groups, a uid or extra fields without impersonating a user")
     for wanted in _wanted(name, uid, groups, extra):
         if not authorizer.allows(user, wanted, counted=True):
-            where = f'in the namespace "{wanted.namespace}"' if wanted.namespace else "at the cluster scope"
-            resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource
-            raise forbidden(
-                NamedResource(wanted.resource, wanted.group),
-                wanted.name,
-                why=f'User "{user.name}" cannot impersonate resource "{resource}" in API group "{wanted.group}" '
-                f"{where}",
-            )
+            raise refusal(user, wanted)
     return User(name, uid, _all_groups(name, groups), extra)
 
 

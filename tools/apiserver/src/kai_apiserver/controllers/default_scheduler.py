@@ -12,16 +12,14 @@ from dataclasses import dataclass, field
 
 import msgspec
 from kai_fleet.kubelet.quantity import parse_amount
-from kai_fleet.node.pod_conversion import convert_pod
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject, convert_pod
 from kaicore.errors import InvalidObject
 
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object, find_condition, replace_condition
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
+from kai_apiserver.rest.backend import Backend, Operation, Target
 from kai_apiserver.rest.pod_actions import bind
-from kai_apiserver.rest.writing import create
-from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.store import Event, EventType, Stored
 
 NAME = "default-scheduler"
 _PODS, _NODES = "pods", "nodes"
@@ -64,8 +62,8 @@ class DefaultScheduler(Controller[str]):
         for stored in self.backend.store.collection(_PODS):
             if self._is_ours(stored):
                 self.queue(stored.key)
-        self.backend.store.subscribe(self._pod_changed, _PODS)
-        self.backend.store.subscribe(self._node_changed, _NODES)
+        self.backend.store.follow(_PODS, self._pod_changed)
+        self.backend.store.follow(_NODES, lambda _: self._look_again())
 
     def _is_ours(self, stored: Stored) -> bool:
         fields = stored.fields
@@ -75,8 +73,7 @@ class DefaultScheduler(Controller[str]):
         """True if a pod takes room on a node."""
         return bool(stored.fields[self._at["spec.nodeName"]]) and stored.fields[self._at["status.phase"]] not in _ENDED
 
-    def _pod_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _pod_changed(self, event: Event) -> None:
         stored = event.stored
         gone = event.type is EventType.DELETED
         if gone:
@@ -90,10 +87,6 @@ class DefaultScheduler(Controller[str]):
                 self._look_again()
         elif stored.key not in self._held:
             self._held[stored.key] = self._taken_by(stored)
-
-    def _node_changed(self, collection: Collection, event: Event) -> None:
-        del collection, event
-        self._look_again()
 
     def _look_again(self) -> None:
         for key in self._pending:
@@ -153,7 +146,7 @@ class DefaultScheduler(Controller[str]):
         target = Target(self._pods, stored.namespace, stored.name)
         binding = {"metadata": {"uid": stored.uid}, "target": {"kind": "Node", "name": node.name}}
         self._pending.pop(stored.key, None)
-        bind(self.backend, target, binding=binding, operation=Operation(user=CONTROLLER))
+        bind(self.backend, target, binding=binding, operation=Operation())
         self._report(pod, "Normal", "Scheduled", f"Successfully assigned {stored.key} to {node.name}")
 
     def _fail(self, stored: Stored, pod: Object, message: str) -> None:
@@ -183,8 +176,7 @@ class DefaultScheduler(Controller[str]):
             "lastTimestamp": now,
             "count": 1,
         }
-        target = Target(self._events, metadata["namespace"])
-        create(self.backend, target, given=event, operation=Operation(user=CONTROLLER))
+        self.create(self._events, event, namespace=metadata["namespace"])
 
 
 def _read_node(node: Object) -> _Node:

@@ -20,12 +20,11 @@ from copy import deepcopy
 from datetime import datetime
 from typing import Any
 
-from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod, has_failed, owner_reference
+from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod, owner_reference
 from kai_apiserver.objects import Object, encode_json, find_condition, parse_time, replace_condition, timestamp
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
-from kai_apiserver.rest.deletion import DeleteOptions, delete
-from kai_apiserver.rest.writing import create, update
-from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.rest.backend import Backend, Operation, Target
+from kai_apiserver.rest.writing import update
+from kai_apiserver.store import Event, EventType, Stored
 
 REPLICA_SETS = "replicasets.apps"
 PODS = "pods"
@@ -47,7 +46,6 @@ class ReplicaSetController(Controller[str]):
         super().__init__(backend)
         self._backoffs = Backoffs(base_backoff_s)
         self._sets: dict[str, str] = {}  # uid to key
-        self._pods: dict[str, dict[str, None]] = {}  # uid of an owner to keys of pods
         self._pod_resource = backend.registry.find("", "v1", plural="pods")
         self._resource = backend.registry.find("apps", "v1", plural="replicasets")
 
@@ -56,14 +54,10 @@ class ReplicaSetController(Controller[str]):
         for stored in self.backend.store.collection(REPLICA_SETS):
             self._sets[stored.uid] = stored.key
             self.queue(stored.key)
-        for stored in self.backend.store.collection(PODS):
-            for owner in stored.owners:
-                self._pods.setdefault(owner, {})[stored.key] = None
-        self.backend.store.subscribe(self._set_changed, REPLICA_SETS)
-        self.backend.store.subscribe(self._pod_changed, PODS)
+        self.backend.store.follow(REPLICA_SETS, self._set_changed)
+        self.backend.store.follow(PODS, self._pod_changed)
 
-    def _set_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _set_changed(self, event: Event) -> None:
         if event.type is EventType.DELETED:
             self._sets.pop(event.stored.uid, None)
             self._backoffs.forget(event.stored.uid)
@@ -71,21 +65,14 @@ class ReplicaSetController(Controller[str]):
             self._sets[event.stored.uid] = event.stored.key
             self.queue(event.stored.key)
 
-    def _pod_changed(self, collection: Collection, event: Event) -> None:
-        stored, previous = event.stored, event.previous
-        for owner in stored.owners:
-            pods = self._pods.setdefault(owner, {})
-            if event.type is EventType.DELETED:
-                pods.pop(stored.key, None)
-                if not pods:
-                    del self._pods[owner]
-            else:
-                pods[stored.key] = None
+    def _pod_changed(self, event: Event) -> None:
+        for owner in event.stored.owners:
             if owner in self._sets:
-                if has_failed(stored, collection) and not has_failed(previous, collection):
+                if self.has_just_failed(event):
                     self._backoffs.failed(owner, self.backend.now().timestamp())
                 # What happens to many pods gathers for a while, for each look is at all of them.
-                self.queue_after(self._sets[owner], min(len(pods) / _PODS_PER_SECOND, _LONGEST_GATHERING_S))
+                pods = len(self.backend.store.dependents(owner))
+                self.queue_after(self._sets[owner], min(pods / _PODS_PER_SECOND, _LONGEST_GATHERING_S))
 
     def reconcile(self, key: str) -> float | None:
         """Make the pods that are missing or delete those that are too many, and say how it stands."""
@@ -93,16 +80,12 @@ class ReplicaSetController(Controller[str]):
         if stored is None:
             return None
         replica_set = stored.decode()
-        pods = [pod for pod in self._pods_of(stored.uid) if _active(pod)]
+        owned = (pod.decode() for pod in self.backend.store.owned(stored.uid, PODS))
+        pods = [pod for pod in owned if _active(pod)]
         again = None
         if not replica_set["metadata"].get("deletionTimestamp"):
             again = self._manage(replica_set, pods)
         return _soonest(again, self._write_status(stored, replica_set, pods))
-
-    def _pods_of(self, uid: str) -> list[Object]:
-        collection = self.backend.store.collection(PODS)
-        owned = (collection.get(key) for key in self._pods.get(uid, ()))
-        return [pod.decode() for pod in owned if pod is not None]
 
     def _manage(self, replica_set: Object, pods: list[Object]) -> float | None:
         """Create or delete pods, also in the list; return seconds to wait before doing the rest."""
@@ -119,18 +102,16 @@ class ReplicaSetController(Controller[str]):
         if wait > 0:
             return wait
         reference = owner_reference(replica_set, api_version="apps/v1", kind="ReplicaSet")
-        target = Target(self._pod_resource, replica_set["metadata"]["namespace"])
+        namespace = replica_set["metadata"]["namespace"]
         for _ in range(min(missing, _AT_ONCE)):
-            pod = controlled_pod(replica_set, reference)
-            pods.append(create(self.backend, target, given=pod, operation=Operation(user=CONTROLLER)).decode())
+            made = self.create(self._pod_resource, controlled_pod(replica_set, reference), namespace=namespace)
+            pods.append(made.decode())
         return 0.001 if missing > _AT_ONCE else None
 
     def _delete(self, pod: Object) -> None:
         stored = self.backend.store.collection(PODS).get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
         if stored is not None and stored.uid == pod["metadata"]["uid"]:
-            options = DeleteOptions(propagation="Background")
-            operation = Operation(user=CONTROLLER)
-            delete(self.backend, stored, resource=self._pod_resource, options=options, operation=operation)
+            self.delete(stored, self._pod_resource)
 
     def _write_status(self, stored: Stored, replica_set: Object, pods: list[Object]) -> float | None:
         """Say how it stands; return seconds until a ready pod counts as available."""
@@ -193,8 +174,6 @@ def _keeps_longer(pod: Object) -> tuple[Any, ...]:
 
 REVISION = "deployment.kubernetes.io/revision"
 TEMPLATE_HASH = "pod-template-hash"
-
-_ALL_WHEN_DONE = ("replicas", "updatedReplicas", "availableReplicas")
 
 
 def revision_of(replica_set: Object) -> int:
@@ -288,14 +267,7 @@ def status_of(deployment: Object, newest: Object | None, old: list[Object]) -> O
 
 
 def progress(deployment: Object, before: Object, newest: Object | None, *, now: datetime) -> float | None:
-    """Write the conditions Available and Progressing; return seconds until no progress would be a failure.
-
-    Args:
-        deployment: with its new counts.
-        before: its status as it was.
-        newest: the ReplicaSet of the present template.
-        now: the time.
-    """
+    """Write the conditions Available and Progressing; return seconds until no progress would be a failure."""
     status, spec = deployment["status"], deployment["spec"]
     conditions: list[Object] = status["conditions"]
     _, unavailable = _bounds(deployment)
@@ -376,7 +348,6 @@ class DeploymentController(Controller[str]):
     def __init__(self, backend: Backend) -> None:
         super().__init__(backend)
         self._deployments: dict[str, str] = {}  # uid to key
-        self._sets: dict[str, dict[str, None]] = {}  # uid of an owner to keys of ReplicaSets
         self._resource = backend.registry.find("apps", "v1", plural="deployments")
         self._set_resource = backend.registry.find("apps", "v1", plural="replicasets")
 
@@ -385,30 +356,18 @@ class DeploymentController(Controller[str]):
         for stored in self.backend.store.collection(DEPLOYMENTS):
             self._deployments[stored.uid] = stored.key
             self.queue(stored.key)
-        for stored in self.backend.store.collection(REPLICA_SETS):
-            for owner in stored.owners:
-                self._sets.setdefault(owner, {})[stored.key] = None
-        self.backend.store.subscribe(self._deployment_changed, DEPLOYMENTS)
-        self.backend.store.subscribe(self._set_changed, REPLICA_SETS)
+        self.backend.store.follow(DEPLOYMENTS, self._deployment_changed)
+        self.backend.store.follow(REPLICA_SETS, self._set_changed)
 
-    def _deployment_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _deployment_changed(self, event: Event) -> None:
         if event.type is EventType.DELETED:
             self._deployments.pop(event.stored.uid, None)
         else:
             self._deployments[event.stored.uid] = event.stored.key
             self.queue(event.stored.key)
 
-    def _set_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _set_changed(self, event: Event) -> None:
         for owner in event.stored.owners:
-            sets = self._sets.setdefault(owner, {})
-            if event.type is EventType.DELETED:
-                sets.pop(event.stored.key, None)
-                if not sets:
-                    del self._sets[owner]
-            else:
-                sets[event.stored.key] = None
             if owner in self._deployments:
                 self.queue(self._deployments[owner])
 
@@ -426,7 +385,7 @@ class DeploymentController(Controller[str]):
         again = None
         if deployment["spec"].get("paused"):
             if newest is not None or old:
-                self._scale(newest or max(old, key=revision_of), deployment["spec"]["replicas"])
+                self._set(newest or max(old, key=revision_of), replicas=deployment["spec"]["replicas"])
         elif deployment["spec"]["strategy"]["type"] == "Recreate" and self._end_first(old):
             again = _LOOK_AGAIN_S
         else:
@@ -435,15 +394,13 @@ class DeploymentController(Controller[str]):
         return self._write_status(stored, deployment, newest, old, again=again)
 
     def _sets_of(self, uid: str) -> list[Object]:
-        collection = self.backend.store.collection(REPLICA_SETS)
-        owned = (collection.get(key) for key in self._sets.get(uid, ()))
-        sets = [item.decode() for item in owned if item is not None]
+        sets = [item.decode() for item in self.backend.store.owned(uid, REPLICA_SETS)]
         return [item for item in sets if not item["metadata"].get("deletionTimestamp")]
 
     def _end_first(self, old: list[Object]) -> bool:
         """Scale older ReplicaSets down; tell whether pods of theirs are still there."""
         for item in old:
-            self._scale(item, 0)
+            self._set(item, replicas=0)
         uids = {item["metadata"]["uid"] for item in old}
         return any(not uids.isdisjoint(pod.owners) for pod in self.backend.store.collection(PODS))
 
@@ -454,9 +411,9 @@ class DeploymentController(Controller[str]):
             newest = self._create(deployment, old, revision=last + 1)
         elif revision_of(newest) <= last:
             newest = self._set(newest, revision=last + 1)  # the template is that of an earlier revision again
-        newest = self._scale(newest, new_size(deployment, newest, old))
+        newest = self._set(newest, replicas=new_size(deployment, newest, old))
         for item, size in old_sizes(deployment, newest, old):
-            self._scale(item, size)
+            self._set(item, replicas=size)
         return newest
 
     def _create(self, deployment: Object, old: list[Object], *, revision: int) -> Object:
@@ -481,11 +438,7 @@ class DeploymentController(Controller[str]):
             },
             "spec": {**spec, "replicas": new_size(deployment, {"spec": {"replicas": 0}}, old)},
         }
-        target = Target(self._set_resource, deployment["metadata"]["namespace"])
-        return create(self.backend, target, given=wanted, operation=Operation(user=CONTROLLER)).decode()
-
-    def _scale(self, replica_set: Object, replicas: int) -> Object:
-        return self._set(replica_set, replicas=replicas)
+        return self.create(self._set_resource, wanted, namespace=deployment["metadata"]["namespace"]).decode()
 
     def _set(self, replica_set: Object, *, replicas: int | None = None, revision: int | None = None) -> Object:
         """Write size or revision of a ReplicaSet, where they are others now; return it as it is then."""
@@ -498,7 +451,7 @@ class DeploymentController(Controller[str]):
             new["metadata"].setdefault("annotations", {})[REVISION] = str(revision)
         if new == stored.decode():
             return new
-        return update(self.backend, target, stored=stored, new=new, operation=Operation(user=CONTROLLER)).decode()
+        return update(self.backend, target, stored=stored, new=new, operation=Operation()).decode()
 
     def _forget_old(self, deployment: Object, old: list[Object]) -> None:
         """Delete old ReplicaSets without pods, beyond those that are kept to go back to."""
@@ -508,8 +461,7 @@ class DeploymentController(Controller[str]):
             key = f"{item['metadata']['namespace']}/{item['metadata']['name']}"
             stored = self.backend.store.collection(REPLICA_SETS).get(key)
             if stored is not None:
-                options, operation = DeleteOptions(uid=stored.uid), Operation(user=CONTROLLER)
-                delete(self.backend, stored, resource=self._set_resource, options=options, operation=operation)
+                self.delete(stored, self._set_resource, "")
 
     def _write_status(
         self, stored: Stored, deployment: Object, newest: Object | None, old: list[Object], *, again: float | None

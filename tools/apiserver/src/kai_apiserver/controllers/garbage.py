@@ -10,10 +10,11 @@ from itertools import islice
 
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object, parse_time
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
-from kai_apiserver.rest.deletion import FOREGROUND, ORPHAN, DeleteOptions, delete
-from kai_apiserver.rest.writing import NAMESPACES, commit
+from kai_apiserver.rest.backend import Backend, Target
+from kai_apiserver.rest.deletion import FOREGROUND, ORPHAN
+from kai_apiserver.rest.writing import NAMESPACES
 from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.store.store import Place
 
 _AT_ONCE = 200
 _NAMESPACE_TERMINATING = "Terminating"
@@ -56,18 +57,14 @@ class NamespaceController(Controller[str]):
             waiting = (item for item in collection.scan(prefix) if b'"deletionTimestamp"' not in item.body)
             batch = list(islice(waiting, _AT_ONCE))
             for item in batch:
-                options = DeleteOptions(propagation="Background")
-                resource = collection.resource
-                delete(self.backend, item, resource=resource, options=options, operation=Operation(user=CONTROLLER))
+                self.delete(item, collection.resource)
             if len(batch) == _AT_ONCE:
                 self.queue(key)
         if left:
             return None  # every deletion that goes through leads back here
         namespace = stored.decode()
         namespace["spec"] = {}
-        resource = self.backend.registry.find("", "v1", plural=NAMESPACES)
-        target = Target(resource, name=key)
-        commit(self.backend, target, stored=stored, new=namespace, operation=Operation(user=CONTROLLER))
+        self.commit(stored, self.backend.registry.find("", "v1", plural=NAMESPACES), namespace)
         return None
 
 
@@ -104,9 +101,6 @@ def _last_seen(event: dict[str, object]) -> str:
     return str(event.get("lastTimestamp") or event.get("eventTime") or metadata["creationTimestamp"])
 
 
-#: collection and key of an object
-Place = tuple[str, str]
-
 _TERMINATING = b'"deletionTimestamp"'
 _WAITS_FOR_US = (f'"{FOREGROUND}"'.encode(), f'"{ORPHAN}"'.encode())
 
@@ -117,26 +111,12 @@ class GarbageCollector(Controller[Place]):
     name = "garbage-collector"
 
     def begin(self) -> None:
-        """Index the owners of everything, and look at everything that has one."""
-        self._dependents: dict[str, dict[Place, None]] = {}
+        """Look at everything that has an owner."""
         for collection in self.backend.store.collections:
             for stored in collection:
-                self._index(collection.resource.storage, stored)
                 if stored.owners or self._waits(stored):
                     self.queue((collection.resource.storage, stored.key))
         self.backend.store.subscribe(self._changed)
-
-    def _index(self, storage: str, stored: Stored) -> None:
-        for owner in stored.owners:
-            self._dependents.setdefault(owner, {})[storage, stored.key] = None
-
-    def _unindex(self, storage: str, stored: Stored) -> None:
-        for owner in stored.owners:
-            dependents = self._dependents.get(owner)
-            if dependents is not None:
-                dependents.pop((storage, stored.key), None)
-                if not dependents:
-                    del self._dependents[owner]
 
     @staticmethod
     def _waits(stored: Stored) -> bool:
@@ -144,19 +124,12 @@ class GarbageCollector(Controller[Place]):
 
     def _changed(self, collection: Collection, event: Event) -> None:
         storage, stored, previous = collection.resource.storage, event.stored, event.previous
-        if (
-            previous is not None
-            and previous.owners
-            and (event.type is EventType.DELETED or previous.owners != stored.owners)
-        ):
-            self._unindex(storage, previous)
         if event.type is EventType.DELETED:
-            for place in self._dependents.get(stored.uid, ()):
+            for place in self.backend.store.dependents(stored.uid):
                 self.queue(place)
             self._notify_owners(stored)
             return
         if stored.owners and (previous is None or previous.owners != stored.owners):
-            self._index(storage, stored)
             self.queue((storage, stored.key))
         if event.type is EventType.MODIFIED and self._waits(stored):
             self.queue((storage, stored.key))
@@ -194,8 +167,7 @@ class GarbageCollector(Controller[Place]):
         solid = [reference for reference in references if self._exists(reference, stored.namespace)]
         if references and not solid:
             resource = self.backend.registry.of_storage(key[0])
-            options = DeleteOptions(uid=stored.uid, propagation="Background")
-            delete(self.backend, stored, resource=resource, options=options, operation=Operation())
+            self.delete(stored, resource)
         elif len(solid) < len(references):
             metadata["ownerReferences"] = solid
             self._write(key, stored, obj)
@@ -210,13 +182,11 @@ class GarbageCollector(Controller[Place]):
         return owner is not None and owner.uid == reference["uid"]
 
     def _write(self, place: Place, stored: Stored, obj: Object) -> None:
-        resource = self.backend.registry.of_storage(place[0])
-        target = Target(resource, stored.namespace, stored.name)
-        commit(self.backend, target, stored=stored, new=obj, operation=Operation(user=CONTROLLER))
+        self.commit(stored, self.backend.registry.of_storage(place[0]), obj)
 
     def _orphan(self, place: Place, stored: Stored) -> None:
         """Cut the dependents loose, then let the object go."""
-        for dependent_place in list(self._dependents.get(stored.uid, ())):
+        for dependent_place in list(self.backend.store.dependents(stored.uid)):
             dependent = self.backend.store.find(*dependent_place)
             if dependent is None:
                 continue
@@ -230,19 +200,16 @@ class GarbageCollector(Controller[Place]):
 
     def _delete_dependents(self, place: Place, stored: Stored) -> None:
         """Delete the dependents, and let the object go when the last of them has gone."""
-        for dependent_place in list(self._dependents.get(stored.uid, ())):
+        for dependent_place in list(self.backend.store.dependents(stored.uid)):
             dependent = self.backend.store.find(*dependent_place)
             if dependent is not None and _TERMINATING not in dependent.body:
                 resource = self.backend.registry.of_storage(dependent_place[0])
-                options = DeleteOptions(
-                    uid=dependent.uid, propagation="Foreground" if self._owns(dependent) else "Background"
-                )
-                delete(self.backend, dependent, resource=resource, options=options, operation=Operation())
+                self.delete(dependent, resource, "Foreground" if self._owns(dependent) else "Background")
         if not self._owns(stored):
             self._release(place, stored, FOREGROUND)
 
     def _owns(self, stored: Stored) -> bool:
-        return bool(self._dependents.get(stored.uid))
+        return bool(self.backend.store.dependents(stored.uid))
 
     def _release(self, place: Place, stored: Stored, finalizer: str) -> None:
         obj = stored.decode()

@@ -15,10 +15,8 @@ from datetime import datetime
 from kai_apiserver.controllers.reconciling import Backoffs, Controller, controlled_pod, owner_reference
 from kai_apiserver.kinds.pods import containers_of
 from kai_apiserver.objects import Object, find_condition, parse_time, replace_condition
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
-from kai_apiserver.rest.deletion import DeleteOptions, delete
-from kai_apiserver.rest.writing import commit, create
-from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.rest.backend import Backend
+from kai_apiserver.store import Event, EventType, Stored
 
 INDEX = "batch.kubernetes.io/job-completion-index"
 TRACKING = "batch.kubernetes.io/job-tracking"
@@ -241,7 +239,6 @@ class JobController(Controller[str]):
         super().__init__(backend)
         self._backoffs = Backoffs(base_backoff_s)
         self._jobs: dict[str, str] = {}  # uid to key
-        self._pods: dict[str, dict[str, None]] = {}  # uid of a Job (or of what was one) to keys of pods
         self._briefs: dict[str, tuple[Stored, Object]] = {}
         self._pod_resource = backend.registry.find("", "v1", plural="pods")
         self._job_resource = backend.registry.find("batch", "v1", plural="jobs")
@@ -253,47 +250,40 @@ class JobController(Controller[str]):
             self.queue(stored.key)
         for stored in self.backend.store.collection(PODS):
             self._pod_seen(stored)
-        self.backend.store.subscribe(self._job_changed, JOBS)
-        self.backend.store.subscribe(self._pod_changed, PODS)
+        self.backend.store.follow(JOBS, self._job_changed)
+        self.backend.store.follow(PODS, self._pod_changed)
 
-    def _job_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _job_changed(self, event: Event) -> None:
         stored = event.stored
         if event.type is EventType.DELETED:
             self._jobs.pop(stored.uid, None)
             self._backoffs.forget(stored.uid)
-            for pod_key in self._pods.get(stored.uid, ()):
-                self.queue(f"pod/{pod_key}")
+            for pod in self.backend.store.owned(stored.uid, PODS):
+                self.queue(f"pod/{pod.key}")
         else:
             self._jobs[stored.uid] = stored.key
             self.queue(stored.key)
 
     def _pod_seen(self, stored: Stored) -> None:
         for owner in stored.owners:
-            self._pods.setdefault(owner, {})[stored.key] = None
             job = self._jobs.get(owner)
             if job is not None:
                 self.queue_after(job, self._gathering(owner))
             elif TRACKING.encode() in stored.body:
                 self.queue(f"pod/{stored.key}")
 
-    def _pod_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _pod_changed(self, event: Event) -> None:
         if event.type is not EventType.DELETED:
             self._pod_seen(event.stored)
             return
         self._briefs.pop(event.stored.key, None)
         for owner in event.stored.owners:
-            pods = self._pods.get(owner, {})
-            pods.pop(event.stored.key, None)
-            if not pods:
-                self._pods.pop(owner, None)
             if owner in self._jobs:
                 self.queue_after(self._jobs[owner], self._gathering(owner))
 
     def _gathering(self, uid: str) -> float:
         """Seconds during which changes of a Job's pods gather before the Job is looked at: the more, the larger."""
-        return min(len(self._pods.get(uid, ())) / _PODS_PER_SECOND, _LONGEST_GATHERING_S)
+        return min(len(self.backend.store.dependents(uid)) / _PODS_PER_SECOND, _LONGEST_GATHERING_S)
 
     def reconcile(self, key: str) -> float | None:
         """Bring one Job on its way, or release a pod without its Job."""
@@ -314,9 +304,7 @@ class JobController(Controller[str]):
         return self._sync(stored, job, pods=pods)
 
     def _pods_of(self, uid: str) -> list[Object]:
-        collection = self.backend.store.collection(PODS)
-        owned = (collection.get(key) for key in self._pods.get(uid, ()))
-        return [self._brief(stored) for stored in owned if stored is not None]
+        return [self._brief(stored) for stored in self.backend.store.owned(uid, PODS)]
 
     def _brief(self, stored: Stored) -> Object:
         """A pod without its spec, decoded once per version; not to be changed."""
@@ -344,8 +332,7 @@ class JobController(Controller[str]):
         left = [name for name in current["metadata"].pop("finalizers", ()) if name != TRACKING]
         if left:
             current["metadata"]["finalizers"] = left
-        target = Target(self._pod_resource, stored.namespace, stored.name)
-        commit(self.backend, target, stored=stored, new=current, operation=Operation(user=CONTROLLER))
+        self.commit(stored, self._pod_resource, current)
 
     def _expire(self, stored: Stored, job: Object) -> float | None:
         """Delete a finished Job when its time to live is over."""
@@ -359,8 +346,7 @@ class JobController(Controller[str]):
         left = float(seconds - (self.backend.now() - ended).total_seconds())
         if left > 0:
             return left
-        options = DeleteOptions(uid=stored.uid, propagation="Foreground")
-        delete(self.backend, stored, resource=self._job_resource, options=options, operation=Operation(user=CONTROLLER))
+        self.delete(stored, self._job_resource, "Foreground")
         return None
 
     def _sync(self, stored: Stored, job: Object, *, pods: list[Object]) -> float | None:
@@ -475,9 +461,7 @@ class JobController(Controller[str]):
             self._untrack(pod)
             stored = collection.get(f"{pod['metadata']['namespace']}/{pod['metadata']['name']}")
             if stored is not None and stored.uid == pod["metadata"]["uid"]:
-                options = DeleteOptions(propagation="Background")
-                resource, operation = self._pod_resource, Operation(user=CONTROLLER)
-                delete(self.backend, stored, resource=resource, options=options, operation=operation)
+                self.delete(stored, self._pod_resource)
         if count and pods:
             job["status"]["failed"] = job["status"].get("failed", 0) + len(pods)
 
@@ -518,8 +502,8 @@ class JobController(Controller[str]):
         return free[:missing]
 
     def _create(self, job: Object, index: int | None) -> Object:
-        target = Target(self._pod_resource, job["metadata"]["namespace"])
-        return create(self.backend, target, given=pod_of(job, index), operation=Operation(user=CONTROLLER)).decode()
+        namespace = job["metadata"]["namespace"]
+        return self.create(self._pod_resource, pod_of(job, index), namespace=namespace).decode()
 
     def _write_status(self, stored: Stored, job: Object, *, tally: Tally, end: End | None) -> None:
         status = job["status"]

@@ -17,9 +17,8 @@ from datetime import datetime
 
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object, find_condition, replace_condition
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation
-from kai_apiserver.rest.deletion import DeleteOptions, delete
-from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.rest.backend import Backend
+from kai_apiserver.store import Event, EventType, Stored
 
 PODS, CLAIMS = "pods", "resourceclaims.resource.k8s.io"
 SLICES, RULES = "resourceslices.resource.k8s.io", "devicetaintrules.resource.k8s.io"
@@ -34,25 +33,16 @@ class DeviceTaintEviction(Controller[str]):
     def begin(self) -> None:
         """Look at every claim."""
         self._queue_all()
-        self.backend.store.subscribe(self._claim_changed, CLAIMS)
+        self.backend.store.follow(CLAIMS, lambda event: self.queue(event.stored.key))
         for kind in (SLICES, RULES):
-            self.backend.store.subscribe(self._taints_changed, kind)
-        self.backend.store.subscribe(self._pod_changed, PODS)
+            self.backend.store.follow(kind, lambda _: self._queue_all())
+        self.backend.store.follow(PODS, self._pod_changed)
 
     def _queue_all(self) -> None:
         for stored in self.backend.store.collection(CLAIMS):
             self.queue(stored.key)
 
-    def _taints_changed(self, collection: Collection, event: Event) -> None:
-        del collection, event
-        self._queue_all()
-
-    def _claim_changed(self, collection: Collection, event: Event) -> None:
-        del collection
-        self.queue(event.stored.key)
-
-    def _pod_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _pod_changed(self, event: Event) -> None:
         if b"laimName" in event.stored.body and (event.previous is None or b'"nodeName"' not in event.previous.body):
             for name in claim_names(event.stored.decode()):
                 self.queue(f"{event.stored.namespace}/{name}")
@@ -87,10 +77,7 @@ class DeviceTaintEviction(Controller[str]):
         conditions = pod.setdefault("status", {}).setdefault("conditions", [])
         if replace_condition(conditions, {**condition, "message": message}, self.backend.timestamp()):
             stored = self.backend.store.update(collection, pod, stored)
-        options = DeleteOptions(uid=stored.uid)
-        delete(
-            self.backend, stored, resource=collection.resource, options=options, operation=Operation(user=CONTROLLER)
-        )
+        self.delete(stored, collection.resource, "")
 
     def _taints(self, device: Object) -> Iterator[Object]:
         """Yield the evicting taints of a device, by its slice and by rules."""
@@ -184,20 +171,18 @@ class NodeLifecycleController(Controller[str]):
             self.queue(stored.name)
         for lease in self.backend.store.collection(LEASES).scan(_LEASE_PREFIX):
             self._lives(lease.name)
-        self.backend.store.subscribe(self._node_changed, "nodes")
-        self.backend.store.subscribe(self._lease_changed, LEASES)
+        self.backend.store.follow("nodes", self._node_changed)
+        self.backend.store.follow(LEASES, self._lease_changed)
 
     def _lives(self, name: str) -> None:
         self._alive[name] = asyncio.get_running_loop().time()
         self.queue_after(name, self._grace)
 
-    def _lease_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _lease_changed(self, event: Event) -> None:
         if event.stored.key.startswith(_LEASE_PREFIX) and event.type is not EventType.DELETED:
             self._lives(event.stored.name)
 
-    def _node_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _node_changed(self, event: Event) -> None:
         name = event.stored.name
         if event.type is EventType.DELETED:
             self._alive.pop(name, None)

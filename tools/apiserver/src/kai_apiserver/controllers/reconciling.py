@@ -20,8 +20,11 @@ from kaicore.runtime.service import get_logger
 
 from kai_apiserver.errors import StatusError
 from kai_apiserver.objects import Object
-from kai_apiserver.rest.backend import Backend
-from kai_apiserver.store import Collection, Stored
+from kai_apiserver.resources.registry import ResourceType
+from kai_apiserver.rest.backend import Backend, Operation, Target
+from kai_apiserver.rest.deletion import DeleteOptions, delete
+from kai_apiserver.rest.writing import commit, create
+from kai_apiserver.store import Event, Stored
 
 #: The longest wait, in first waits: ten minutes of ten seconds each in the real Job controller.
 _MOST = 60.0
@@ -98,14 +101,6 @@ def controlled_pod(owner: Object, reference: Object, *, name: str = "") -> Objec
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": template["spec"]}
 
 
-def has_failed(pod: Stored | None, collection: Collection) -> bool:
-    """True if a pod of the pods' collection has failed; a missing pod has not."""
-    if pod is None:
-        return False
-    labels = [field.label for field in collection.resource.selectable]
-    return pod.fields[labels.index("status.phase")] == "Failed"
-
-
 KeyT = TypeVar("KeyT")
 
 _RETRY_S = 0.05
@@ -124,6 +119,27 @@ class Controller(ABC, Generic[KeyT]):
         self._failures: dict[KeyT, int] = {}
         self._wakeup = asyncio.Event()
         self._log = get_logger(controller=self.name)
+
+    def delete(self, stored: Stored, resource: ResourceType, propagation: str = "Background") -> None:
+        """Delete an object, with what depends on it as `propagation` says."""
+        options = DeleteOptions(propagation=propagation)
+        delete(self.backend, stored, resource=resource, options=options, operation=Operation())
+
+    def create(self, resource: ResourceType, given: Object, *, namespace: str) -> Stored:
+        """Create an object."""
+        return create(self.backend, Target(resource, namespace), given=given, operation=Operation())
+
+    def commit(self, stored: Stored, resource: ResourceType, new: Object) -> None:
+        """Write an object that was changed beside its status."""
+        target = Target(resource, stored.namespace, stored.name)
+        commit(self.backend, target, stored=stored, new=new, operation=Operation())
+
+    def has_just_failed(self, event: Event) -> bool:
+        """True if a pod has failed by this event."""
+        labels = [field.label for field in self.backend.store.collection("pods").resource.selectable]
+        at = labels.index("status.phase")
+        before = "" if event.previous is None else event.previous.fields[at]
+        return event.stored.fields[at] == "Failed" != before
 
     @abstractmethod
     def reconcile(self, key: KeyT) -> float | None:

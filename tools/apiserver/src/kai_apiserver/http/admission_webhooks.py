@@ -16,7 +16,7 @@ import aiohttp
 from kai_apiserver.errors import StatusError, internal_error
 from kai_apiserver.objects import Object, decode_json, encode_json, new_uid
 from kai_apiserver.rest.backend import Backend, Operation, Target
-from kai_apiserver.rest.patches.strategic import apply_json_patch
+from kai_apiserver.rest.patching import apply_json_patch
 from kai_apiserver.rest.selectors import selector_of
 
 CONFIGURATIONS = "validatingwebhookconfigurations.admissionregistration.k8s.io"
@@ -32,7 +32,6 @@ class AdmissionWebhooks:
 
     def __init__(self, backend: Backend, post: Callable[[Object, Object], Awaitable[Object]] | None = None) -> None:
         """Args:
-        backend: of the cluster.
         post: sends a webhook a review and returns its response, by default over HTTPS; raises an OSError where there
             is none.
         """
@@ -45,10 +44,8 @@ class AdmissionWebhooks:
         """Return the webhooks that are to be asked, in order of configuration.
 
         Args:
-            target: what is written.
             verb: CREATE, UPDATE or DELETE.
             labels: of the object; None where they are not known yet, and all may match.
-            configurations: where they are registered.
         """
         return [
             webhook

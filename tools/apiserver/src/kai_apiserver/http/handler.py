@@ -15,19 +15,28 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from kai_apiserver.auth.rbac import Attributes, Authorizer, RightsUse, acting_user
+from kai_apiserver.auth.rbac import Attributes, Authorizer, RightsUse, acting_user, refusal
 from kai_apiserver.auth.tokens import ADMIN, Tokens
 from kai_apiserver.errors import (
-    NamedResource,
     StatusError,
     bad_request,
-    forbidden,
     internal_error,
     path_not_found,
 )
-from kai_apiserver.http.answers import Answer, error_answer, json_answer, object_answer, send_answer, text_answer
 from kai_apiserver.http.faults import Faults, Subject, answer_of
-from kai_apiserver.http.request import Receive, Request, RequestPath, Send, read_request_path
+from kai_apiserver.http.request import (
+    Answer,
+    Receive,
+    Request,
+    RequestPath,
+    Send,
+    error_answer,
+    json_answer,
+    object_answer,
+    read_request_path,
+    send_answer,
+    text_answer,
+)
 from kai_apiserver.http.resource_verbs import ResourceVerbs, read_body
 from kai_apiserver.objects import encode_json
 from kai_apiserver.resources import discovery
@@ -238,16 +247,8 @@ class Handler:
             namespace=request.namespace,
             name=request.name,
         )
-        if self._authorizer.allows(user, wanted, counted=True):
-            return
-        resource = f"{request.plural}/{request.subresource}" if request.subresource else request.plural
-        where = f'in the namespace "{request.namespace}"' if request.namespace else "at the cluster scope"
-        raise forbidden(
-            NamedResource(request.plural, request.group),
-            request.name,
-            why=f'User "{user.name}" cannot {request.verb} resource "{resource}" in API group "{request.group}" '
-            f"{where}",
-        )
+        if not self._authorizer.allows(user, wanted, counted=True):
+            raise refusal(user, wanted)
 
     def _is_there(self, request: RequestPath) -> bool:
         resource = self._backend.registry.find(request.group, request.version, plural=request.plural)

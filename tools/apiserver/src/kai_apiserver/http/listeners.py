@@ -134,13 +134,8 @@ class Listeners:
         """Begin to listen at `host`, for clients that know it as `advertise_host`; port 0 takes a free one.
 
         Args:
-            handler: what answers.
-            host: address of both.
-            advertise_host: how clients name it.
-            http_port: of the plain listener.
             http_fd: descriptor of a socket that is the plain listener, instead of host and port.
             https_port: of the TLS listener; None: there is none.
-            certificate: file of its certificate and file of the key.
 
         Raises:
             ConfigurationError: an address cannot be listened on.

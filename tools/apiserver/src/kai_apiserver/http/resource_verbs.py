@@ -17,20 +17,18 @@ from kai_apiserver.errors import (
     path_not_found,
 )
 from kai_apiserver.http.admission_webhooks import AdmissionWebhooks
-from kai_apiserver.http.answers import Answer, json_answer, object_answer, stream_answer, success
 from kai_apiserver.http.faults import Subject
 from kai_apiserver.http.protobuf import MEDIA_TYPE, decode_protobuf
-from kai_apiserver.http.request import Request, RequestPath
+from kai_apiserver.http.request import Answer, Request, RequestPath, json_answer, object_answer, stream_answer, success
 from kai_apiserver.objects import Object, decode_json, is_true
 from kai_apiserver.resources.crd import DEFINITIONS
 from kai_apiserver.resources.crd_lifecycle import DefinitionLifecycle
 from kai_apiserver.rest.backend import Backend, Operation, Target, shown
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.listing import Page, list_page
-from kai_apiserver.rest.patches.strategic import apply_json_patch, merge_patch
-from kai_apiserver.rest.patching import JSON_PATCH, Patch, patch
+from kai_apiserver.rest.patching import JSON_PATCH, Patch, apply_json_patch, merge_patch, patch
 from kai_apiserver.rest.pod_actions import bind, evict, scale_of, set_scale
-from kai_apiserver.rest.views import View
+from kai_apiserver.rest.tables import View
 from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import commit, create, replace
 from kai_apiserver.store import Stored

@@ -44,23 +44,15 @@ def validate_name(name: str, field: str, storage: str = "") -> list[FieldError]:
     """The problems of a name."""
     if storage in _FREELY_NAMED:
         if name in (".", ".."):
-            return [FieldError("FieldValueInvalid", field, detail=f"may not be '{name}'", value=name)]
-        return [
-            FieldError("FieldValueInvalid", field, detail=f"may not contain '{char}'", value=name)
-            for char in "/%"
-            if char in name
-        ]
+            return [FieldError.invalid(field, name, f"may not be '{name}'")]
+        return [FieldError.invalid(field, name, f"may not contain '{char}'") for char in "/%" if char in name]
     if storage in _LABEL_NAMED:
         if len(name) <= 63 and DNS_LABEL.fullmatch(name):
             return []
-        return [FieldError("FieldValueInvalid", field, detail=BAD_LABEL_NAME, value=name)]
+        return [FieldError.invalid(field, name, BAD_LABEL_NAME)]
     if len(name) > 253:
-        return [FieldError("FieldValueInvalid", field, detail="must be no more than 253 characters", value=name)]
-    return (
-        []
-        if DNS_SUBDOMAIN.fullmatch(name)
-        else [FieldError("FieldValueInvalid", field, detail=_BAD_SUBDOMAIN, value=name)]
-    )
+        return [FieldError.invalid(field, name, "must be no more than 253 characters")]
+    return [] if DNS_SUBDOMAIN.fullmatch(name) else [FieldError.invalid(field, name, _BAD_SUBDOMAIN)]
 
 
 def validate_generate_name(base: str, storage: str = "") -> list[FieldError]:
@@ -78,9 +70,9 @@ def validate_labels(labels: Object | None, field: str) -> list[FieldError]:
     errors = []
     for key, value in (labels or {}).items():
         if not is_qualified_name(key):
-            errors.append(FieldError("FieldValueInvalid", field, detail=_BAD_QUALIFIED, value=key))
+            errors.append(FieldError.invalid(field, key, _BAD_QUALIFIED))
         if not is_label_value(value):
-            errors.append(FieldError("FieldValueInvalid", field, detail=_BAD_LABEL_VALUE, value=value))
+            errors.append(FieldError.invalid(field, value, _BAD_LABEL_VALUE))
     return errors
 
 
@@ -90,7 +82,7 @@ def validate_metadata(metadata: Object, storage: str) -> list[FieldError]:
     errors += validate_labels(metadata.get("labels"), "metadata.labels")
     annotations = metadata.get("annotations") or {}
     errors += [
-        FieldError("FieldValueInvalid", "metadata.annotations", detail=_BAD_QUALIFIED, value=key)
+        FieldError.invalid("metadata.annotations", key, _BAD_QUALIFIED)
         for key in annotations
         if not is_qualified_name(key.lower())
     ]
@@ -106,22 +98,21 @@ def validate_metadata(metadata: Object, storage: str) -> list[FieldError]:
     for index, owner in enumerate(metadata.get("ownerReferences") or ()):
         field = f"metadata.ownerReferences[{index}]"
         errors += [
-            FieldError("FieldValueInvalid", f"{field}.{part}", detail="must not be empty", value="")
+            FieldError.invalid(f"{field}.{part}", "", "must not be empty")
             for part in ("apiVersion", "kind", "name", "uid")
             if not owner.get(part)
         ]
         controllers += owner.get("controller") is True
     if controllers > 1:
         errors.append(
-            FieldError(
-                "FieldValueInvalid",
+            FieldError.invalid(
                 "metadata.ownerReferences",
-                detail="Only one reference can have Controller set to true",
-                value=metadata["ownerReferences"],
+                metadata["ownerReferences"],
+                "Only one reference can have Controller set to true",
             )
         )
     errors += [
-        FieldError("FieldValueInvalid", "metadata.finalizers", detail=_BAD_QUALIFIED, value=finalizer)
+        FieldError.invalid("metadata.finalizers", finalizer, _BAD_QUALIFIED)
         for finalizer in metadata.get("finalizers") or ()
         if not is_qualified_name(finalizer)
     ]
@@ -137,10 +128,8 @@ def validate_metadata_update(new: Object, old: Object) -> list[FieldError]:
         return []
     listed = ", ".join(f'"{name}"' for name in added)
     return [
-        FieldError(
-            "FieldValueForbidden",
+        FieldError.forbidden(
             "metadata.finalizers",
-            detail=f"no new finalizers can be added if the object is being deleted, found new finalizers "
-            f"[]string{{{listed}}}",
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}",
         )
     ]

@@ -44,7 +44,7 @@ def _validate_node_affinity(affinity: Object, field: str) -> list[FieldError]:
         terms = required.get("nodeSelectorTerms") or ()
         where = f"{field}.{_REQUIRED}.nodeSelectorTerms"
         if not terms:
-            errors.append(FieldError("FieldValueRequired", where, detail="must have at least one node selector term"))
+            errors.append(FieldError.required(where, "must have at least one node selector term"))
         for index, term in enumerate(terms):
             errors += _validate_node_term(term, f"{where}[{index}]")
     for index, preferred in enumerate(affinity.get(_PREFERRED) or ()):
@@ -66,14 +66,12 @@ def _validate_node_field(expression: Object, field: str) -> list[FieldError]:
     errors = []
     key, operator = expression.get("key"), expression.get("operator")
     if operator not in _WITH_VALUES:
-        detail = "not a valid selector operator"
-        errors.append(FieldError("FieldValueInvalid", f"{field}.operator", detail=detail, value=operator))
+        errors.append(FieldError.invalid(f"{field}.operator", operator, "not a valid selector operator"))
     elif len(expression.get("values") or ()) != 1:
         detail = "must be only one value when `operator` is 'In' or 'NotIn' for node field selector"
-        errors.append(FieldError("FieldValueRequired", f"{field}.values", detail=detail))
+        errors.append(FieldError.required(f"{field}.values", detail))
     if key != _NODE_FIELD:
-        detail = "not a valid field selector key"
-        errors.append(FieldError("FieldValueInvalid", f"{field}.key", detail=detail, value=key))
+        errors.append(FieldError.invalid(f"{field}.key", key, "not a valid field selector key"))
     return errors
 
 
@@ -83,17 +81,16 @@ def _validate_expressions(expressions: Iterable[Object], field: str, operators: 
         where = f"{field}[{index}]"
         operator, values = expression.get("operator"), expression.get("values") or ()
         if operator not in operators:
-            detail = "not a valid selector operator"
-            errors.append(FieldError("FieldValueInvalid", f"{where}.operator", detail=detail, value=operator))
+            errors.append(FieldError.invalid(f"{where}.operator", operator, "not a valid selector operator"))
         elif operator in _WITH_VALUES and not values:
             detail = "must be specified when `operator` is 'In' or 'NotIn'"
-            errors.append(FieldError("FieldValueRequired", f"{where}.values", detail=detail))
+            errors.append(FieldError.required(f"{where}.values", detail))
         elif operator in _WITHOUT_VALUES and values:
             detail = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'"
-            errors.append(FieldError("FieldValueForbidden", f"{where}.values", detail=detail))
+            errors.append(FieldError.forbidden(f"{where}.values", detail))
         elif operator in _COMPARING and len(values) != 1:
             detail = "must be specified single value when `operator` is 'Lt' or 'Gt'"
-            errors.append(FieldError("FieldValueRequired", f"{where}.values", detail=detail))
+            errors.append(FieldError.required(f"{where}.values", detail))
         errors += validate_labels({expression.get("key", ""): ""}, f"{where}.key")
     return errors
 
@@ -128,7 +125,7 @@ def validate_label_selector(selector: Object, field: str) -> list[FieldError]:
 def _validate_topology_key(constraint: Object, field: str) -> list[FieldError]:
     key = constraint.get("topologyKey")
     if not key:
-        return [FieldError("FieldValueRequired", f"{field}.topologyKey", detail="can not be empty")]
+        return [FieldError.required(f"{field}.topologyKey", "can not be empty")]
     return validate_labels({key: ""}, f"{field}.topologyKey")
 
 
@@ -136,7 +133,7 @@ def _validate_weight(preferred: Object, field: str) -> list[FieldError]:
     weight = preferred.get("weight", 0)
     if 1 <= weight <= _MOST_WEIGHT:
         return []
-    return [FieldError("FieldValueInvalid", f"{field}.weight", detail="must be in the range 1-100", value=weight)]
+    return [FieldError.invalid(f"{field}.weight", weight, "must be in the range 1-100")]
 
 
 def _validate_spread(constraint: Object, field: str) -> list[FieldError]:
@@ -144,22 +141,19 @@ def _validate_spread(constraint: Object, field: str) -> list[FieldError]:
     for name in ("maxSkew", "minDomains"):
         value = constraint.get(name, 0 if name == "maxSkew" else None)
         if value is not None and value <= 0:
-            detail = "must be greater than zero"
-            errors.append(FieldError("FieldValueInvalid", f"{field}.{name}", detail=detail, value=value))
+            errors.append(FieldError.invalid(f"{field}.{name}", value, "must be greater than zero"))
     errors += _validate_topology_key(constraint, field)
     action = constraint.get("whenUnsatisfiable", "")
     if action not in _UNSATISFIABLE:
-        where = f"{field}.whenUnsatisfiable"
-        errors.append(FieldError("FieldValueNotSupported", where, value=action, supported=_UNSATISFIABLE))
+        errors.append(FieldError.not_supported(f"{field}.whenUnsatisfiable", action, _UNSATISFIABLE))
     elif constraint.get("minDomains") is not None and action != "DoNotSchedule":
         detail = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {action}"
         value = constraint["minDomains"]
-        errors.append(FieldError("FieldValueInvalid", f"{field}.minDomains", detail=detail, value=value))
+        errors.append(FieldError.invalid(f"{field}.minDomains", value, detail))
     for name in ("nodeAffinityPolicy", "nodeTaintsPolicy"):
         policy = constraint.get(name)
         if policy is not None and policy not in _NODE_POLICIES:
-            where = f"{field}.{name}"
-            errors.append(FieldError("FieldValueNotSupported", where, value=policy, supported=_NODE_POLICIES))
+            errors.append(FieldError.not_supported(f"{field}.{name}", policy, _NODE_POLICIES))
     return errors + validate_label_selector(constraint.get("labelSelector") or {}, f"{field}.labelSelector")
 
 
@@ -187,7 +181,7 @@ def validate_pod_spec(spec: Object, field: str) -> list[FieldError]:
     """The problems of a pod's spec, in a pod or a template."""
     errors: list[FieldError] = []
     if not spec.get("containers"):
-        errors.append(FieldError("FieldValueRequired", f"{field}.containers"))
+        errors.append(FieldError.required(f"{field}.containers"))
     names: set[str] = set()
     volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
     for group in ("containers", "initContainers"):
@@ -196,15 +190,12 @@ def validate_pod_spec(spec: Object, field: str) -> list[FieldError]:
     for name, choices in _CHOICES.items():
         value = spec.get(name)
         if value is not None and value not in choices:
-            errors.append(FieldError("FieldValueNotSupported", f"{field}.{name}", value=value, supported=choices))
+            errors.append(FieldError.not_supported(f"{field}.{name}", value, choices))
     deadline = spec.get("activeDeadlineSeconds")
     if deadline is not None and deadline <= 0:
         errors.append(
-            FieldError(
-                "FieldValueInvalid",
-                f"{field}.activeDeadlineSeconds",
-                detail="must be between 1 and 2147483647, inclusive",
-                value=deadline,
+            FieldError.invalid(
+                f"{field}.activeDeadlineSeconds", deadline, "must be between 1 and 2147483647, inclusive"
             )
         )
     errors += validate_labels(spec.get("nodeSelector"), f"{field}.nodeSelector")
@@ -217,26 +208,17 @@ def _validate_container(container: Object, field: str, names: set[str], volumes:
     errors: list[FieldError] = []
     name = container.get("name", "")
     if not name:
-        errors.append(FieldError("FieldValueRequired", f"{field}.name"))
+        errors.append(FieldError.required(f"{field}.name"))
     elif len(name) > 63 or not DNS_LABEL.fullmatch(name):
-        errors.append(
-            FieldError(
-                "FieldValueInvalid",
-                f"{field}.name",
-                detail=BAD_LABEL_NAME,
-                value=name,
-            )
-        )
+        errors.append(FieldError.invalid(f"{field}.name", name, BAD_LABEL_NAME))
     elif name in names:
         errors.append(FieldError("FieldValueDuplicate", f"{field}.name", value=name))
     names.add(name)
     if not container.get("image"):
-        errors.append(FieldError("FieldValueRequired", f"{field}.image"))
+        errors.append(FieldError.required(f"{field}.image"))
     policy = container.get("imagePullPolicy")
     if policy is not None and policy not in _PULL_POLICIES:
-        errors.append(
-            FieldError("FieldValueNotSupported", f"{field}.imagePullPolicy", value=policy, supported=_PULL_POLICIES)
-        )
+        errors.append(FieldError.not_supported(f"{field}.imagePullPolicy", policy, _PULL_POLICIES))
     for index, mount in enumerate(container.get("volumeMounts") or ()):
         if mount.get("name") not in volumes:
             errors.append(
@@ -256,28 +238,14 @@ def _validate_resources(resources: Object, field: str) -> list[FieldError]:
         if limit is None:
             if not overcommittable(name):
                 errors.append(
-                    FieldError(
-                        "FieldValueRequired",
-                        f"{field}.limits",
-                        detail="Limit must be set for non overcommitable resources",
-                    )
+                    FieldError.required(f"{field}.limits", "Limit must be set for non overcommitable resources")
                 )
         elif not overcommittable(name) and exact_value(request) != exact_value(limit):
-            errors.append(
-                FieldError(
-                    "FieldValueInvalid",
-                    f"{field}.requests",
-                    detail=f"must be equal to {name} limit of {limit}",
-                    value=request,
-                )
-            )
+            errors.append(FieldError.invalid(f"{field}.requests", request, f"must be equal to {name} limit of {limit}"))
         elif exact_value(request) > exact_value(limit):
             errors.append(
-                FieldError(
-                    "FieldValueInvalid",
-                    f"{field}.requests",
-                    detail=f"must be less than or equal to {name} limit of {limit}",
-                    value=request,
+                FieldError.invalid(
+                    f"{field}.requests", request, f"must be less than or equal to {name} limit of {limit}"
                 )
             )
     return errors
@@ -294,14 +262,12 @@ def _validate_amount(name: str, value: str, field: str) -> list[FieldError]:
         "/" in name or name in _STANDARD_RESOURCES or name.startswith(("hugepages-", "requests."))
     ):
         return [
-            FieldError(
-                "FieldValueInvalid", field, detail="must be a standard resource type or fully qualified", value=name
-            ),
+            FieldError.invalid(field, name, "must be a standard resource type or fully qualified"),
         ]
     if exact_value(value) < 0:
-        return [FieldError("FieldValueInvalid", field, detail="must be greater than or equal to 0", value=value)]
+        return [FieldError.invalid(field, value, "must be greater than or equal to 0")]
     if "/" in name and exact_value(value).denominator != 1:
-        return [FieldError("FieldValueInvalid", field, detail="must be an integer", value=value)]
+        return [FieldError.invalid(field, value, "must be an integer")]
     return []
 
 
@@ -309,21 +275,18 @@ def _validate_toleration(toleration: Object, field: str) -> list[FieldError]:
     errors = []
     operator = toleration.get("operator", "Equal")
     if operator not in ("Equal", "Exists"):
-        errors.append(
-            FieldError("FieldValueNotSupported", f"{field}.operator", value=operator, supported=("Equal", "Exists"))
-        )
+        errors.append(FieldError.not_supported(f"{field}.operator", operator, ("Equal", "Exists")))
     if not toleration.get("key") and operator != "Exists":
         errors.append(
-            FieldError(
-                "FieldValueInvalid",
+            FieldError.invalid(
                 f"{field}.operator",
-                detail='operator must be Exists when `key` is empty, which means "match all values and all keys"',
-                value=operator,
+                operator,
+                'operator must be Exists when `key` is empty, which means "match all values and all keys"',
             )
         )
     effect = toleration.get("effect")
     if effect is not None and effect not in TAINT_EFFECTS:
-        errors.append(FieldError("FieldValueNotSupported", f"{field}.effect", value=effect, supported=TAINT_EFFECTS))
+        errors.append(FieldError.not_supported(f"{field}.effect", effect, TAINT_EFFECTS))
     return errors
 
 
@@ -333,7 +296,7 @@ def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
     if before == after:
         return []
     errors = [
-        FieldError("FieldValueForbidden", f"spec.{group}", detail="pod updates may not add or remove containers")
+        FieldError.forbidden(f"spec.{group}", "pod updates may not add or remove containers")
         for group in ("containers", "initContainers")
         if len(after.get(group) or ()) != len(before.get(group) or ())
     ]
@@ -353,7 +316,7 @@ def validate_pod_update(new: Object, old: Object) -> list[FieldError]:
     if after.get("terminationGracePeriodSeconds") == 1 and before.get("terminationGracePeriodSeconds", 0) < 0:
         _restore(remaining, before, "terminationGracePeriodSeconds")
     if remaining != before:
-        errors.append(FieldError("FieldValueForbidden", "spec", detail=_ONLY_THESE_CHANGE + _diff(before, remaining)))
+        errors.append(FieldError.forbidden("spec", _ONLY_THESE_CHANGE + _diff(before, remaining)))
     return errors
 
 
@@ -372,20 +335,14 @@ def _tolerations_only_added(after: Object, before: Object) -> list[FieldError]:
     if all(without_seconds(toleration) in kept for toleration in before.get("tolerations") or ()):
         return []
     return [
-        FieldError(
-            "FieldValueForbidden",
-            "spec.tolerations",
-            detail="existing toleration can not be modified except its tolerationSeconds",
-        )
+        FieldError.forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
     ]
 
 
 def _gates_only_removed(after: Object, before: Object) -> list[FieldError]:
     return [
-        FieldError(
-            "FieldValueForbidden",
-            "spec.schedulingGates",
-            detail=f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'",
+        FieldError.forbidden(
+            "spec.schedulingGates", f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
         )
         for gate in after.get("schedulingGates") or ()
         if gate not in (before.get("schedulingGates") or ())

@@ -1,21 +1,15 @@
-"""Defaults, first statuses and validation of the kinds that have little of each.
-
-Validation of nodes.
-
-Validation of Deployments and ReplicaSets.
-
-The table of kinds and their rules, by collection.
-"""
+"""The table of kinds and their rules, by collection; defaults, first statuses and validation of all kinds but pods."""
 
 import base64
 import re
+from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 from kai_fleet.kubelet.quantity import exact_value
 
 from kai_apiserver.errors import FieldError
-from kai_apiserver.kinds import jobs, pod_validation, pods
-from kai_apiserver.kinds.jobs import default_job
+from kai_apiserver.kinds import pod_validation, pods
 from kai_apiserver.kinds.metadata import validate_labels
 from kai_apiserver.kinds.pod_validation import TAINT_EFFECTS, validate_label_selector, validate_pod_spec
 from kai_apiserver.kinds.pods import default_pod_spec
@@ -23,6 +17,117 @@ from kai_apiserver.kinds.rules import Cluster, Rules
 from kai_apiserver.objects import Object, is_qualified_name
 from kai_apiserver.resources import crd
 from kai_apiserver.rest.selectors import selector_of
+
+CONTROLLER_UID = "batch.kubernetes.io/controller-uid"
+JOB_NAME = "batch.kubernetes.io/job-name"
+_LEGACY_CONTROLLER_UID = "controller-uid"
+_LEGACY_JOB_NAME = "job-name"
+
+_JOB_COUNTS = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
+#: What may change in the template of a suspended Job that has not started.
+_SCHEDULING_FIELDS = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
+
+
+def default_job(job: Object) -> None:
+    """Fill in what a Job leaves out."""
+    spec = job["spec"]
+    if "completions" not in spec and "parallelism" not in spec:
+        spec["completions"] = spec["parallelism"] = 1
+    spec.setdefault("parallelism", 1)
+    if "backoffLimitPerIndex" in spec:
+        spec.setdefault("backoffLimit", 2**31 - 1)
+    spec.setdefault("backoffLimit", 6)
+    spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("suspend", False)
+    spec.setdefault("manualSelector", False)
+    spec.setdefault("podReplacementPolicy", "Failed" if "podFailurePolicy" in spec else "TerminatingOrFailed")
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            pattern.setdefault("status", "True")
+    template = spec.get("template") or {}
+    if template.get("spec"):
+        default_pod_spec(template["spec"])
+
+
+def admit_job(job: Object, cluster: Cluster) -> None:
+    """Reset the status, and tie the Job to its pods by its uid."""
+    del cluster
+    job["status"] = {}
+    spec, metadata = job["spec"], job["metadata"]
+    if spec.get("manualSelector"):
+        return
+    labels = {
+        CONTROLLER_UID: metadata["uid"],
+        JOB_NAME: metadata["name"],
+        _LEGACY_CONTROLLER_UID: metadata["uid"],
+        _LEGACY_JOB_NAME: metadata["name"],
+    }
+    template = spec.setdefault("template", {})
+    template_metadata = template.setdefault("metadata", {})
+    template_metadata["labels"] = {**(template_metadata.get("labels") or {}), **labels}
+    spec["selector"] = {"matchLabels": {CONTROLLER_UID: metadata["uid"]}}
+
+
+def validate_job(job: Object) -> list[FieldError]:
+    """The problems of a Job."""
+    spec = job["spec"]
+    errors = [
+        FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
+        for name in _JOB_COUNTS
+        if isinstance(spec.get(name), int) and spec[name] < 0
+    ]
+    indexed = spec.get("completionMode") == "Indexed"
+    if indexed and spec.get("completions") is None:
+        errors.append(FieldError.required("spec.completions", "when completion mode is Indexed"))
+    if spec.get("backoffLimitPerIndex") is not None and not indexed:
+        errors.append(
+            FieldError.invalid(
+                "spec.backoffLimitPerIndex", spec["backoffLimitPerIndex"], "requires indexed completion mode"
+            )
+        )
+    pod_spec = (spec.get("template") or {}).get("spec") or {}
+    errors += validate_pod_spec(pod_spec, "spec.template.spec")
+    if pod_spec.get("restartPolicy") == "Always":
+        errors.append(FieldError.required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
+    if spec.get("podFailurePolicy") and pod_spec.get("restartPolicy") != "Never":
+        errors.append(
+            FieldError.invalid(
+                "spec.template.spec.restartPolicy",
+                pod_spec.get("restartPolicy"),
+                'only "Never" is supported when podFailurePolicy is specified',
+            )
+        )
+    return errors
+
+
+def validate_job_update(new: Object, old: Object) -> list[FieldError]:
+    """The problems of a change of a Job: its pod template is fixed once pods may exist."""
+    before, after = old["spec"], new["spec"]
+    errors = [
+        _immutable(f"spec.{name}", after.get(name))
+        for name in ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex")
+        if before.get(name) != after.get(name)
+    ]
+    elastic = after.get("completionMode") == "Indexed" and after.get("completions") == after.get("parallelism")
+    if before.get("completions") != after.get("completions") and not elastic:
+        errors.append(_immutable("spec.completions", after.get("completions")))
+    started = bool((old.get("status") or {}).get("startTime"))
+    may_move = bool(before.get("suspend")) and not started
+    if _fixed_part(before["template"], may_move=may_move) != _fixed_part(after["template"], may_move=may_move):
+        errors.append(_immutable("spec.template", after["template"]))
+    return errors
+
+
+def _fixed_part(template: Object, *, may_move: bool) -> Object:
+    if not may_move:
+        return template
+    spec = {key: value for key, value in template["spec"].items() if key not in _SCHEDULING_FIELDS}
+    metadata = template.get("metadata") or {}
+    return {"metadata": {key: metadata[key] for key in metadata if key not in ("labels", "annotations")}, "spec": spec}
+
+
+def _immutable(field: str, value: Any) -> FieldError:
+    return FieldError.invalid(field, value, "field is immutable")
 
 
 def validate_node(node: Object) -> list[FieldError]:
@@ -38,13 +143,11 @@ def validate_node_status(node: Object) -> list[FieldError]:
         for name, value in (status.get(kind) or {}).items():
             field = f"status.{kind}[{name}]"
             if not is_qualified_name(name):
-                detail = "must be a standard resource type or fully qualified"
-                errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=name))
+                errors.append(FieldError.invalid(field, name, "must be a standard resource type or fully qualified"))
             elif exact_value(value) < 0:
-                detail = "must be greater than or equal to 0"
-                errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=value))
+                errors.append(FieldError.invalid(field, value, "must be greater than or equal to 0"))
             elif "/" in name and exact_value(value).denominator != 1:
-                errors.append(FieldError("FieldValueInvalid", field, detail="must be an integer", value=value))
+                errors.append(FieldError.invalid(field, value, "must be an integer"))
     return errors
 
 
@@ -57,11 +160,9 @@ def _validate_taints(taints: list[Object] | tuple[()]) -> list[FieldError]:
         errors += validate_labels({key: ""}, f"{field}.key")
         errors += validate_labels({"value": taint.get("value", "")}, f"{field}.value")
         if not effect:
-            errors.append(FieldError("FieldValueRequired", f"{field}.effect"))
+            errors.append(FieldError.required(f"{field}.effect"))
         elif effect not in TAINT_EFFECTS:
-            errors.append(
-                FieldError("FieldValueNotSupported", f"{field}.effect", value=effect, supported=TAINT_EFFECTS)
-            )
+            errors.append(FieldError.not_supported(f"{field}.effect", effect, TAINT_EFFECTS))
         if (key, effect) in seen:
             errors.append(FieldError("FieldValueDuplicate", field, value=taint))
         seen.add((key, effect))
@@ -77,7 +178,7 @@ def validate_replicated(obj: Object) -> list[FieldError]:
     """The problems of a ReplicaSet, and of a Deployment besides its strategy."""
     spec = obj["spec"]
     errors = [
-        FieldError("FieldValueInvalid", f"spec.{name}", detail="must be greater than or equal to 0", value=spec[name])
+        FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
         for name in _COUNTS
         if isinstance(spec.get(name), int) and spec[name] < 0
     ]
@@ -86,20 +187,17 @@ def validate_replicated(obj: Object) -> list[FieldError]:
     wrong = validate_label_selector(selector, "spec.selector")
     labels = (template.get("metadata") or {}).get("labels") or {}
     if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-        detail = "empty selector is invalid for deployment"
-        wrong.append(FieldError("FieldValueInvalid", "spec.selector", detail=detail, value=selector))
+        wrong.append(FieldError.invalid("spec.selector", selector, "empty selector is invalid for deployment"))
     elif not wrong:
         read = selector_of(selector)
         if read is not None and not read.matches(labels):
             detail = "`selector` does not match template `labels`"
-            field = "spec.template.metadata.labels"
-            wrong.append(FieldError("FieldValueInvalid", field, detail=detail, value=labels))
+            wrong.append(FieldError.invalid("spec.template.metadata.labels", labels, detail))
     pod_spec = template.get("spec") or {}
     errors += wrong + validate_pod_spec(pod_spec, "spec.template.spec")
     policy = pod_spec.get("restartPolicy", "Always")
     if policy != "Always":
-        field = "spec.template.spec.restartPolicy"
-        errors.append(FieldError("FieldValueNotSupported", field, value=policy, supported=("Always",)))
+        errors.append(FieldError.not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))
     return errors
 
 
@@ -109,23 +207,21 @@ def validate_deployment(deployment: Object) -> list[FieldError]:
     strategy = deployment["spec"]["strategy"]
     kind, rolling = strategy["type"], strategy.get("rollingUpdate")
     if kind not in _STRATEGIES:
-        field = "spec.strategy.type"
-        return [*errors, FieldError("FieldValueNotSupported", field, value=kind, supported=_STRATEGIES)]
+        return [*errors, FieldError.not_supported("spec.strategy.type", kind, _STRATEGIES)]
     if kind == "Recreate":
         if rolling is not None:
             detail = "may not be specified when strategy `type` is 'Recreate'"
-            errors.append(FieldError("FieldValueForbidden", "spec.strategy.rollingUpdate", detail=detail))
+            errors.append(FieldError.forbidden("spec.strategy.rollingUpdate", detail))
         return errors
     rolling = rolling or {}
     for name in ("maxUnavailable", "maxSurge"):
         if not _is_count(value := rolling.get(name)):
             detail = "must be a non-negative number or a percentage (e.g. '1' or '25%')"
-            field = f"spec.strategy.rollingUpdate.{name}"
-            errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=value))
+            errors.append(FieldError.invalid(f"spec.strategy.rollingUpdate.{name}", value, detail))
     if {rolling.get(name) for name in ("maxUnavailable", "maxSurge")} <= {0, "0%"}:
         detail = "may not be 0 when `maxSurge` is 0"
         field = "spec.strategy.rollingUpdate.maxUnavailable"
-        errors.append(FieldError("FieldValueInvalid", field, detail=detail, value=rolling.get("maxUnavailable")))
+        errors.append(FieldError.invalid(field, rolling.get("maxUnavailable"), detail))
     return errors
 
 
@@ -138,17 +234,11 @@ def validate_replicated_update(new: Object, old: Object) -> list[FieldError]:
     if new["spec"].get("selector") == old["spec"].get("selector"):
         return []
     selector = new["spec"].get("selector")
-    return [FieldError("FieldValueInvalid", "spec.selector", detail="field is immutable", value=selector)]
+    return [FieldError.invalid("spec.selector", selector, "field is immutable")]
 
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 _SYSTEM_PREFIX = "system-"
-
-
-def reset_status(obj: Object, cluster: Cluster) -> None:
-    """No status yet, whatever the client wrote."""
-    del cluster
-    obj["status"] = {}
 
 
 def default_namespace(namespace: Object) -> None:
@@ -178,34 +268,6 @@ def default_secret(secret: Object) -> None:
         secret["data"] = {**(secret.get("data") or {}), **encoded}
 
 
-def default_service(service: Object) -> None:
-    """Fill in what a Service leaves out. No address is allocated: nothing listens here."""
-    spec = service["spec"]
-    spec.setdefault("type", "ClusterIP")
-    spec.setdefault("sessionAffinity", "None")
-    spec.setdefault("internalTrafficPolicy", "Cluster")
-    for port in spec.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-        port.setdefault("targetPort", port.get("port"))
-
-
-def admit_service(service: Object, cluster: Cluster) -> None:
-    """No load balancer yet."""
-    del cluster
-    service["status"] = {"loadBalancer": {}}
-
-
-def default_claim(claim: Object) -> None:
-    """Volumes are file systems unless the spec says block."""
-    claim["spec"].setdefault("volumeMode", "Filesystem")
-
-
-def admit_claim(claim: Object, cluster: Cluster) -> None:
-    """A new claim is pending."""
-    del cluster
-    claim["status"] = {"phase": "Pending"}
-
-
 def default_resource_claim(claim: Object) -> None:
     """One device for each request, unless it says otherwise."""
     for request in (claim["spec"].get("devices") or {}).get("requests") or ():
@@ -223,96 +285,63 @@ def default_resource_claim_template(template: Object) -> None:
     default_resource_claim(template["spec"])
 
 
-def default_volume(volume: Object) -> None:
-    """Fill in what a PersistentVolume leaves out."""
-    volume["spec"].setdefault("volumeMode", "Filesystem")
-    volume["spec"].setdefault("persistentVolumeReclaimPolicy", "Retain")
+def first_status(status: Object) -> Callable[[Object, Cluster], None]:
+    """The admission of a kind that begins with this status, whatever the client wrote."""
+
+    def admit(obj: Object, cluster: Cluster) -> None:
+        del cluster
+        obj["status"] = deepcopy(status)
+
+    return admit
 
 
-def admit_volume(volume: Object, cluster: Cluster) -> None:
-    """A new volume is pending."""
-    del cluster
-    volume["status"] = {"phase": "Pending"}
+def defaults(values: Object, *, then: Callable[[Object], None] | None = None) -> Callable[[Object], None]:
+    """The defaults of a kind: values for what a client leaves out, at any depth; `then` fills in what depends on them.
+
+    What a template of pods leaves out is filled in, too.
+    """
+
+    def default(obj: Object) -> None:
+        _fill(obj, values)
+        if then is not None:
+            then(obj)
+        template = (obj.get("spec") or {}).get("template") or {}
+        if template.get("spec"):
+            default_pod_spec(template["spec"])
+
+    return default
 
 
-def default_storage_class(storage_class: Object) -> None:
-    """Fill in what a StorageClass leaves out."""
-    storage_class.setdefault("reclaimPolicy", "Delete")
-    storage_class.setdefault("volumeBindingMode", "Immediate")
+def _fill(obj: Object, values: Object) -> None:
+    for field, value in values.items():
+        if isinstance(value, dict) and value:
+            _fill(obj.setdefault(field, {}), value)
+        else:
+            obj.setdefault(field, deepcopy(value))
 
 
-def default_deployment(deployment: Object) -> None:
-    """Fill in what a Deployment leaves out."""
-    spec = deployment["spec"]
-    spec.setdefault("replicas", 1)
-    spec.setdefault("revisionHistoryLimit", 10)
-    spec.setdefault("progressDeadlineSeconds", 600)
-    strategy = spec.setdefault("strategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", "25%")
-        rolling.setdefault("maxSurge", "25%")
-    _default_template(spec)
+def _rolling(field: str, **values: Any) -> Callable[[Object], None]:
+    """The defaults of a strategy that rolls."""
+
+    def default(obj: Object) -> None:
+        strategy = obj["spec"][field]
+        if strategy["type"] == "RollingUpdate":
+            _fill(strategy.setdefault("rollingUpdate", {}), values)
+
+    return default
 
 
-def default_replica_set(replica_set: Object) -> None:
-    """Fill in what a ReplicaSet or ReplicationController leaves out."""
-    replica_set["spec"].setdefault("replicas", 1)
-    _default_template(replica_set["spec"])
+def _default_ports(service: Object) -> None:
+    """No address is allocated: nothing listens here."""
+    for port in service["spec"].get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port"))
 
 
-def admit_replica_set(replica_set: Object, cluster: Cluster) -> None:
-    """No replicas yet, whatever the client wrote."""
-    del cluster
-    replica_set["status"] = {"replicas": 0}
-
-
-def default_daemon_set(daemon_set: Object) -> None:
-    """Fill in what a DaemonSet leaves out."""
-    spec = daemon_set["spec"]
-    spec.setdefault("revisionHistoryLimit", 10)
-    strategy = spec.setdefault("updateStrategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        rolling = strategy.setdefault("rollingUpdate", {})
-        rolling.setdefault("maxUnavailable", 1)
-        rolling.setdefault("maxSurge", 0)
-    _default_template(spec)
-
-
-def default_stateful_set(stateful_set: Object) -> None:
-    """Fill in what a StatefulSet leaves out."""
-    spec = stateful_set["spec"]
-    spec.setdefault("replicas", 1)
-    spec.setdefault("podManagementPolicy", "OrderedReady")
-    spec.setdefault("revisionHistoryLimit", 10)
-    strategy = spec.setdefault("updateStrategy", {})
-    if strategy.setdefault("type", "RollingUpdate") == "RollingUpdate":
-        strategy.setdefault("rollingUpdate", {}).setdefault("partition", 0)
-    spec.setdefault("persistentVolumeClaimRetentionPolicy", {"whenDeleted": "Retain", "whenScaled": "Retain"})
-    _default_template(spec)
-
-
-def default_cron_job(cron_job: Object) -> None:
-    """Fill in what a CronJob leaves out."""
-    spec = cron_job["spec"]
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
-    template = spec.get("jobTemplate") or {}
+def _default_job_template(cron_job: Object) -> None:
+    template = cron_job["spec"].get("jobTemplate") or {}
     if "spec" in template:
         default_job(template)
-
-
-def _default_template(spec: Object) -> None:
-    template = spec.get("template") or {}
-    if template.get("spec"):
-        default_pod_spec(template["spec"])
-
-
-def default_priority_class(priority_class: Object) -> None:
-    """Priority classes preempt unless they say otherwise."""
-    priority_class.setdefault("preemptionPolicy", "PreemptLowerPriority")
 
 
 def validate_priority_class(priority_class: Object) -> list[FieldError]:
@@ -320,10 +349,8 @@ def validate_priority_class(priority_class: Object) -> list[FieldError]:
     name = priority_class["metadata"]["name"]
     if priority_class["value"] > HIGHEST_USER_PRIORITY and not name.startswith(_SYSTEM_PREFIX):
         return [
-            FieldError(
-                "FieldValueForbidden",
-                "value",
-                detail=f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}",
+            FieldError.forbidden(
+                "value", f"maximum allowed value of a user defined priority is {HIGHEST_USER_PRIORITY}"
             )
         ]
     return []
@@ -333,20 +360,10 @@ def validate_priority_class_update(new: Object, old: Object) -> list[FieldError]
     """Value and policy of a class never change: pods have copied them."""
     errors = []
     if new["value"] != old["value"]:
-        errors.append(FieldError("FieldValueForbidden", "Value", detail="may not be changed in an update."))
+        errors.append(FieldError.forbidden("Value", "may not be changed in an update."))
     if new["preemptionPolicy"] != old["preemptionPolicy"]:
-        errors.append(
-            FieldError(
-                "FieldValueInvalid", "preemptionPolicy", detail="field is immutable", value=new["preemptionPolicy"]
-            )
-        )
+        errors.append(FieldError.invalid("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
     return errors
-
-
-def admit_disruption_budget(budget: Object, cluster: Cluster) -> None:
-    """Nothing may be disrupted until the controller has counted."""
-    del cluster
-    budget["status"] = {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}
 
 
 def validate_disruption_budget(budget: Object) -> list[FieldError]:
@@ -355,7 +372,7 @@ def validate_disruption_budget(budget: Object) -> list[FieldError]:
     errors = validate_label_selector(spec.get("selector") or {}, "spec.selector")
     if "minAvailable" in spec and "maxUnavailable" in spec:
         detail = "minAvailable and maxUnavailable cannot be both set"
-        errors.append(FieldError("FieldValueInvalid", "spec", detail=detail, value=spec["minAvailable"]))
+        errors.append(FieldError.invalid("spec", spec["minAvailable"], detail))
     return errors
 
 
@@ -364,7 +381,7 @@ def validate_config_update(new: Object, old: Object) -> list[FieldError]:
     if not old.get("immutable"):
         return []
     return [
-        FieldError("FieldValueForbidden", field, detail="field is immutable when `immutable` is set")
+        FieldError.forbidden(field, "field is immutable when `immutable` is set")
         for field in ("data", "binaryData", "immutable")
         if new.get(field) != old.get(field)
     ]
@@ -374,24 +391,52 @@ NO_RULES = Rules()
 
 RULES: dict[str, Rules] = {
     "configmaps": Rules(validate_update=validate_config_update),
-    "cronjobs.batch": Rules(default=default_cron_job, admit=reset_status),
+    "cronjobs.batch": Rules(
+        default=defaults(
+            {
+                "spec": {
+                    "concurrencyPolicy": "Allow",
+                    "suspend": False,
+                    "successfulJobsHistoryLimit": 3,
+                    "failedJobsHistoryLimit": 1,
+                }
+            },
+            then=_default_job_template,
+        ),
+        admit=first_status({}),
+    ),
     "customresourcedefinitions.apiextensions.k8s.io": Rules(
         default=crd.default_definition,
         admit=crd.admit_definition,
         validate=crd.validate_definition,
     ),
-    "daemonsets.apps": Rules(default=default_daemon_set),
+    "daemonsets.apps": Rules(
+        default=defaults(
+            {"spec": {"revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate"}}},
+            then=_rolling("updateStrategy", maxUnavailable=1, maxSurge=0),
+        )
+    ),
     "deployments.apps": Rules(
-        default=default_deployment,
-        admit=reset_status,
+        default=defaults(
+            {
+                "spec": {
+                    "replicas": 1,
+                    "revisionHistoryLimit": 10,
+                    "progressDeadlineSeconds": 600,
+                    "strategy": {"type": "RollingUpdate"},
+                }
+            },
+            then=_rolling("strategy", maxUnavailable="25%", maxSurge="25%"),
+        ),
+        admit=first_status({}),
         validate=validate_deployment,
         validate_update=validate_replicated_update,
     ),
     "jobs.batch": Rules(
-        default=jobs.default_job,
-        admit=jobs.admit_job,
-        validate=jobs.validate_job,
-        validate_update=jobs.validate_job_update,
+        default=default_job,
+        admit=admit_job,
+        validate=validate_job,
+        validate_update=validate_job_update,
     ),
     "namespaces": Rules(
         default=default_namespace,
@@ -399,9 +444,18 @@ RULES: dict[str, Rules] = {
         keep=keep_namespace_finalizers,
     ),
     "nodes": Rules(validate=validate_node, validate_status=validate_node_status),
-    "persistentvolumeclaims": Rules(default=default_claim, admit=admit_claim),
-    "persistentvolumes": Rules(default=default_volume, admit=admit_volume),
-    "poddisruptionbudgets.policy": Rules(admit=admit_disruption_budget, validate=validate_disruption_budget),
+    "persistentvolumeclaims": Rules(
+        default=defaults({"spec": {"volumeMode": "Filesystem"}}), admit=first_status({"phase": "Pending"})
+    ),
+    "persistentvolumes": Rules(
+        default=defaults({"spec": {"volumeMode": "Filesystem", "persistentVolumeReclaimPolicy": "Retain"}}),
+        admit=first_status({"phase": "Pending"}),
+    ),
+    "poddisruptionbudgets.policy": Rules(
+        # Nothing may be disrupted until the controller has counted.
+        admit=first_status({"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0}),
+        validate=validate_disruption_budget,
+    ),
     "pods": Rules(
         default=pods.default_pod,
         admit=pods.admit_pod,
@@ -410,21 +464,42 @@ RULES: dict[str, Rules] = {
         validate_update=pod_validation.validate_pod_update,
     ),
     "priorityclasses.scheduling.k8s.io": Rules(
-        default=default_priority_class,
+        default=defaults({"preemptionPolicy": "PreemptLowerPriority"}),
         validate=validate_priority_class,
         validate_update=validate_priority_class_update,
     ),
     "replicasets.apps": Rules(
-        default=default_replica_set,
-        admit=admit_replica_set,
+        default=defaults({"spec": {"replicas": 1}}),
+        admit=first_status({"replicas": 0}),
         validate=validate_replicated,
         validate_update=validate_replicated_update,
     ),
-    "replicationcontrollers": Rules(default=default_replica_set),
+    "replicationcontrollers": Rules(default=defaults({"spec": {"replicas": 1}})),
     "resourceclaims.resource.k8s.io": Rules(default=default_resource_claim),
     "resourceclaimtemplates.resource.k8s.io": Rules(default=default_resource_claim_template),
     "secrets": Rules(default=default_secret, validate_update=validate_config_update),
-    "services": Rules(default=default_service, admit=admit_service),
-    "statefulsets.apps": Rules(default=default_stateful_set),
-    "storageclasses.storage.k8s.io": Rules(default=default_storage_class),
+    "services": Rules(
+        default=defaults(
+            {"spec": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}},
+            then=_default_ports,
+        ),
+        admit=first_status({"loadBalancer": {}}),
+    ),
+    "statefulsets.apps": Rules(
+        default=defaults(
+            {
+                "spec": {
+                    "replicas": 1,
+                    "podManagementPolicy": "OrderedReady",
+                    "revisionHistoryLimit": 10,
+                    "updateStrategy": {"type": "RollingUpdate"},
+                    "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
+                }
+            },
+            then=_rolling("updateStrategy", partition=0),
+        )
+    ),
+    "storageclasses.storage.k8s.io": Rules(
+        default=defaults({"reclaimPolicy": "Delete", "volumeBindingMode": "Immediate"})
+    ),
 }

@@ -1,9 +1,11 @@
-"""The built-in resources, as a table in the style of discovery.
+"""The built-in resources, as a table in the style of `kubectl api-resources`.
 
 Those without a controller here (DaemonSets, CronJobs, …) are stored and served, and nothing acts on them.
 
 Events have two faces: `v1` and `events.k8s.io/v1` are the same stored objects under different field names.
 """
+
+from typing import Any
 
 from kai_apiserver.objects import Object
 from kai_apiserver.resources.registry import READ_WRITE, ResourceType, SelectableField, Subresource
@@ -39,366 +41,160 @@ def from_core_event(event: Object) -> Object:
     return shown
 
 
-_CREATE = ("create",)
 _STATUS_VERBS = ("get", "patch", "update")
-
-
-def _status(kind: str) -> Subresource:
-    return Subresource("status", kind, _STATUS_VERBS)
-
-
 _SCALE = Subresource("scale", "Scale", _STATUS_VERBS, "autoscaling", "v1")
 
+#: Kind, short names (`-` for none) and apiVersion, in the order in which discovery names the groups; then words:
+#: `cluster` is not namespaced; `all` and `api-extensions` are categories; `status` and `scale` are subresources;
+#: `generation` counts changes of the spec; `returned` comes back when it is deleted; `asked` is created, never stored.
+_TABLE = """
+Binding                        -         v1                               asked
+ConfigMap                      cm        v1
+Endpoints                      ep        v1
+Event                          ev        v1
+LimitRange                     limits    v1
+Namespace                      ns        v1                               cluster returned
+Node                           no        v1                               cluster status
+PersistentVolumeClaim          pvc       v1                               status returned
+PersistentVolume               pv        v1                               cluster status returned
+Pod                            po        v1                               all generation returned
+PodTemplate                    -         v1                               returned
+ReplicationController          rc        v1                               all scale status generation
+ResourceQuota                  quota     v1                               status returned
+Secret                         -         v1
+ServiceAccount                 sa        v1                               returned
+Service                        svc       v1                               all status returned
+ControllerRevision             -         apps/v1
+DaemonSet                      ds        apps/v1                          all status generation
+Deployment                     deploy    apps/v1                          all scale status generation
+ReplicaSet                     rs        apps/v1                          all scale status generation
+StatefulSet                    sts       apps/v1                          all scale status generation
+Event                          ev        events.k8s.io/v1
+NetworkPolicy                  netpol    networking.k8s.io/v1             generation
+SelfSubjectReview              -         authentication.k8s.io/v1         cluster asked
+TokenReview                    -         authentication.k8s.io/v1         cluster asked
+LocalSubjectAccessReview       -         authorization.k8s.io/v1          asked
+SelfSubjectAccessReview        -         authorization.k8s.io/v1          cluster asked
+SelfSubjectRulesReview         -         authorization.k8s.io/v1          cluster asked
+SubjectAccessReview            -         authorization.k8s.io/v1          cluster asked
+CronJob                        cj        batch/v1                         all status generation
+Job                            -         batch/v1                         all status generation
+PodDisruptionBudget            pdb       policy/v1                        status generation
+ClusterRoleBinding             -         rbac.authorization.k8s.io/v1     cluster
+ClusterRole                    -         rbac.authorization.k8s.io/v1     cluster
+RoleBinding                    -         rbac.authorization.k8s.io/v1
+Role                           -         rbac.authorization.k8s.io/v1
+CSIDriver                      -         storage.k8s.io/v1                cluster
+CSINode                        -         storage.k8s.io/v1                cluster
+CSIStorageCapacity             -         storage.k8s.io/v1
+StorageClass                   sc        storage.k8s.io/v1                cluster
+VolumeAttachment               -         storage.k8s.io/v1                cluster status
+MutatingWebhookConfiguration   -         admissionregistration.k8s.io/v1  cluster api-extensions generation
+ValidatingWebhookConfiguration -         admissionregistration.k8s.io/v1  cluster api-extensions generation
+CustomResourceDefinition       crd,crds  apiextensions.k8s.io/v1          cluster api-extensions status generation
+PriorityClass                  pc        scheduling.k8s.io/v1             cluster generation
+Lease                          -         coordination.k8s.io/v1
+RuntimeClass                   -         node.k8s.io/v1                   cluster
+EndpointSlice                  -         discovery.k8s.io/v1              generation
+DeviceClass                    -         resource.k8s.io/v1               cluster generation
+DeviceTaintRule                -         resource.k8s.io/v1               cluster status generation
+ResourceClaim                  -         resource.k8s.io/v1               status
+ResourceClaimTemplate          -         resource.k8s.io/v1
+ResourceSlice                  -         resource.k8s.io/v1               cluster generation
+"""
 
-def _fields(*fields: tuple[str, str] | str) -> tuple[SelectableField, ...]:
-    """Each a path, or a path with what its absence means."""
-    pairs = [(item, "") if isinstance(item, str) else item for item in fields]
-    return tuple(SelectableField(label, tuple(label.split(".")), default) for label, default in pairs)
+
+def _fields(*names: str, **defaults: str) -> tuple[SelectableField, ...]:
+    """Fields by their paths, with what the absence of some means."""
+    return tuple(
+        SelectableField(name, tuple(name.split(".")), defaults.get(name.replace(".", "_"), "")) for name in names
+    )
 
 
-def _core(plural: str, kind: str, *, namespaced: bool = True, **rest: object) -> ResourceType:
-    return _resource("", "v1", plural, kind, namespaced=namespaced, **rest)
-
-
-def _resource(group: str, version: str, plural: str, kind: str, *, namespaced: bool, **rest: object) -> ResourceType:
-    rest.setdefault("type_name", f"V1{kind}")
-    rest.setdefault("singular", kind.lower())
-    return ResourceType(group=group, version=version, plural=plural, kind=kind, namespaced=namespaced, **rest)  # type: ignore[arg-type]
-
-
-def _review(group: str, plural: str, kind: str, *, namespaced: bool = False) -> ResourceType:
-    return _resource(group, "v1", plural, kind, namespaced=namespaced, verbs=_CREATE, stored=False)
-
-
-_EVENT_FIELDS = (
-    *_fields("reason", "type", "source"),
-    *(
-        SelectableField(f"involvedObject.{part}", ("involvedObject", part))
-        for part in ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
-    ),
-    SelectableField("reportingComponent", ("reportingComponent",)),
+_EVENT_PARTS = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS = _fields(
+    "reason", "type", "source", *(f"involvedObject.{part}" for part in _EVENT_PARTS), "reportingComponent"
 )
-
-CORE = (
-    _core("bindings", "Binding", verbs=_CREATE, stored=False),
-    _core("configmaps", "ConfigMap", short_names=("cm",)),
-    _core("endpoints", "Endpoints", singular="endpoints", short_names=("ep",)),
-    _core("events", "Event", type_name="CoreV1Event", short_names=("ev",), selectable=_EVENT_FIELDS),
-    _core("limitranges", "LimitRange", short_names=("limits",)),
-    _core(
-        "namespaces",
-        "Namespace",
-        namespaced=False,
-        short_names=("ns",),
-        verbs=tuple(verb for verb in READ_WRITE if verb != "deletecollection"),
-        subresources=(Subresource("finalize", "Namespace", ("update",)), _status("Namespace")),
-        selectable=_fields("status.phase"),
-        returned_when_deleted=True,
-    ),
-    _core(
-        "nodes",
-        "Node",
-        namespaced=False,
-        short_names=("no",),
-        subresources=(_status("Node"),),
-        selectable=_fields(("spec.unschedulable", "false")),
-        status_on_create=True,
-    ),
-    _core(
-        "persistentvolumeclaims",
-        "PersistentVolumeClaim",
-        short_names=("pvc",),
-        subresources=(_status("PersistentVolumeClaim"),),
-        returned_when_deleted=True,
-    ),
-    _core(
-        "persistentvolumes",
-        "PersistentVolume",
-        namespaced=False,
-        short_names=("pv",),
-        subresources=(_status("PersistentVolume"),),
-        returned_when_deleted=True,
-    ),
-    _core(
-        "pods",
-        "Pod",
-        short_names=("po",),
-        categories=("all",),
-        subresources=(
-            Subresource("binding", "Binding", _CREATE),
+#: Whatever else some have, by the name of their collection.
+_MORE: dict[str, dict[str, Any]] = {
+    "endpoints": {"singular": "endpoints"},
+    "events": {"type_name": "CoreV1Event", "selectable": _EVENT_FIELDS},
+    "namespaces": {
+        "verbs": tuple(verb for verb in READ_WRITE if verb != "deletecollection"),
+        "subresources": (
+            Subresource("finalize", "Namespace", ("update",)),
+            Subresource("status", "Namespace", _STATUS_VERBS),
+        ),
+        "selectable": _fields("status.phase"),
+    },
+    "nodes": {"selectable": _fields("spec.unschedulable", spec_unschedulable="false"), "status_on_create": True},
+    "pods": {
+        "subresources": (
+            Subresource("binding", "Binding", ("create",)),
             Subresource("ephemeralcontainers", "Pod", _STATUS_VERBS),
-            Subresource("eviction", "Eviction", _CREATE, "policy", "v1"),
+            Subresource("eviction", "Eviction", ("create",), "policy", "v1"),
             Subresource("log", "Pod", ("get",)),
             Subresource("resize", "Pod", _STATUS_VERBS),
-            _status("Pod"),
+            Subresource("status", "Pod", _STATUS_VERBS),
         ),
-        generation=True,
-        selectable=_fields(
-            "spec.nodeName",
-            "spec.restartPolicy",
-            "spec.schedulerName",
-            "spec.serviceAccountName",
-            ("spec.hostNetwork", "false"),
-            "status.phase",
-            "status.podIP",
-            "status.nominatedNodeName",
+        "selectable": _fields(
+            *("spec.nodeName", "spec.restartPolicy", "spec.schedulerName", "spec.serviceAccountName"),
+            *("spec.hostNetwork", "status.phase", "status.podIP", "status.nominatedNodeName"),
+            spec_hostNetwork="false",
         ),
-        returned_when_deleted=True,
-    ),
-    _core("podtemplates", "PodTemplate", returned_when_deleted=True),
-    _core(
-        "replicationcontrollers",
-        "ReplicationController",
-        short_names=("rc",),
-        categories=("all",),
-        subresources=(_SCALE, _status("ReplicationController")),
-        generation=True,
-        selectable=_fields(("status.replicas", "0")),
-    ),
-    _core(
-        "resourcequotas",
-        "ResourceQuota",
-        short_names=("quota",),
-        subresources=(_status("ResourceQuota"),),
-        returned_when_deleted=True,
-    ),
-    _core("secrets", "Secret", selectable=_fields("type")),
-    _core(
-        "serviceaccounts",
-        "ServiceAccount",
-        short_names=("sa",),
-        subresources=(Subresource("token", "TokenRequest", _CREATE, "authentication.k8s.io", "v1"),),
-        returned_when_deleted=True,
-    ),
-    _core(
-        "services",
-        "Service",
-        short_names=("svc",),
-        categories=("all",),
-        subresources=(_status("Service"),),
-        selectable=_fields("spec.clusterIP", "spec.type"),
-        returned_when_deleted=True,
-    ),
-)
+    },
+    "replicationcontrollers": {"selectable": _fields("status.replicas", status_replicas="0")},
+    "secrets": {"selectable": _fields("type")},
+    "serviceaccounts": {
+        "subresources": (Subresource("token", "TokenRequest", ("create",), "authentication.k8s.io", "v1"),)
+    },
+    "services": {"selectable": _fields("spec.clusterIP", "spec.type")},
+    "events.events.k8s.io": {
+        "type_name": "EventsV1Event",
+        "selectable": _EVENT_FIELDS,
+        "storage_name": "events",
+        "to_storage": to_core_event,
+        "from_storage": from_core_event,
+    },
+    "jobs.batch": {"selectable": _fields("status.successful", status_successful="0")},
+    "devicetaintrules.resource.k8s.io": {"type_name": "V1beta2DeviceTaintRule"},
+    "resourceclaims.resource.k8s.io": {"type_name": "ResourceV1ResourceClaim"},
+    "resourceslices.resource.k8s.io": {"selectable": _fields("spec.nodeName", "spec.driver")},
+}
 
-APPS = (
-    _resource("apps", "v1", "controllerrevisions", "ControllerRevision", namespaced=True),
-    _resource(
-        "apps",
-        "v1",
-        "daemonsets",
-        "DaemonSet",
-        namespaced=True,
-        short_names=("ds",),
-        categories=("all",),
-        subresources=(_status("DaemonSet"),),
-        generation=True,
-    ),
-    *(
-        _resource(
-            "apps",
-            "v1",
-            plural,
-            kind,
-            namespaced=True,
-            short_names=(short,),
-            categories=("all",),
-            subresources=(_SCALE, _status(kind)),
-            generation=True,
-        )
-        for plural, kind, short in (
-            ("deployments", "Deployment", "deploy"),
-            ("replicasets", "ReplicaSet", "rs"),
-            ("statefulsets", "StatefulSet", "sts"),
-        )
-    ),
-)
 
-EVENTS = (
-    _resource(
-        "events.k8s.io",
-        "v1",
-        "events",
-        "Event",
-        namespaced=True,
-        type_name="EventsV1Event",
-        short_names=("ev",),
-        selectable=_EVENT_FIELDS,
-        storage_name="events",
-        to_storage=to_core_event,
-        from_storage=from_core_event,
-    ),
-)
+def _plural(singular: str) -> str:
+    """The plural as Kubernetes guesses it (`k8s.io/apimachinery/pkg/api/meta`, UnsafeGuessKindToResource)."""
+    if singular.endswith("y"):
+        return f"{singular[:-1]}ies"
+    return singular if singular == "endpoints" else f"{singular}es" if singular.endswith("s") else f"{singular}s"
 
-REVIEWS = (
-    _review("authentication.k8s.io", "selfsubjectreviews", "SelfSubjectReview"),
-    _review("authentication.k8s.io", "tokenreviews", "TokenReview"),
-    _review("authorization.k8s.io", "localsubjectaccessreviews", "LocalSubjectAccessReview", namespaced=True),
-    _review("authorization.k8s.io", "selfsubjectaccessreviews", "SelfSubjectAccessReview"),
-    _review("authorization.k8s.io", "selfsubjectrulesreviews", "SelfSubjectRulesReview"),
-    _review("authorization.k8s.io", "subjectaccessreviews", "SubjectAccessReview"),
-)
 
-BATCH = (
-    _resource(
-        "batch",
-        "v1",
-        "cronjobs",
-        "CronJob",
-        namespaced=True,
-        short_names=("cj",),
-        categories=("all",),
-        subresources=(_status("CronJob"),),
-        generation=True,
-    ),
-    _resource(
-        "batch",
-        "v1",
-        "jobs",
-        "Job",
-        namespaced=True,
-        categories=("all",),
-        subresources=(_status("Job"),),
-        generation=True,
-        selectable=_fields(("status.successful", "0")),
-    ),
-)
-
-POLICY = (
-    _resource(
-        "policy",
-        "v1",
-        "poddisruptionbudgets",
-        "PodDisruptionBudget",
-        namespaced=True,
-        short_names=("pdb",),
-        subresources=(_status("PodDisruptionBudget"),),
-        generation=True,
-    ),
-)
-
-NETWORKING = (
-    # Kept and nothing more: no network is simulated.
-    _resource(
-        "networking.k8s.io",
-        "v1",
-        "networkpolicies",
-        "NetworkPolicy",
-        namespaced=True,
-        short_names=("netpol",),
-        generation=True,
-    ),
-)
-
-RBAC = tuple(
-    _resource("rbac.authorization.k8s.io", "v1", plural, kind, namespaced=namespaced)
-    for plural, kind, namespaced in (
-        ("clusterrolebindings", "ClusterRoleBinding", False),
-        ("clusterroles", "ClusterRole", False),
-        ("rolebindings", "RoleBinding", True),
-        ("roles", "Role", True),
+def _resource(row: str) -> ResourceType:
+    kind, short_names, api_version, *words = row.split()
+    plural = _plural(kind.lower())
+    group, _, version = api_version.rpartition("/")
+    subresources = (_SCALE, Subresource("status", kind, _STATUS_VERBS))
+    described: dict[str, Any] = {
+        "type_name": f"V1{kind}",
+        "singular": kind.lower(),
+        "short_names": () if short_names == "-" else tuple(short_names.split(",")),
+        "categories": tuple(word for word in words if word in ("all", "api-extensions")),
+        "subresources": tuple(one for one in subresources if one.name in words),
+        **({"verbs": ("create",), "stored": False} if "asked" in words else {}),
+        **_MORE.get(f"{plural}.{group}" if group else plural, {}),
+    }
+    return ResourceType(
+        group=group,
+        version=version,
+        plural=plural,
+        kind=kind,
+        namespaced="cluster" not in words,
+        generation="generation" in words,
+        returned_when_deleted="returned" in words,
+        **described,
     )
-)
 
-STORAGE = (
-    _resource("storage.k8s.io", "v1", "csidrivers", "CSIDriver", namespaced=False),
-    _resource("storage.k8s.io", "v1", "csinodes", "CSINode", namespaced=False),
-    _resource("storage.k8s.io", "v1", "csistoragecapacities", "CSIStorageCapacity", namespaced=True),
-    _resource("storage.k8s.io", "v1", "storageclasses", "StorageClass", namespaced=False, short_names=("sc",)),
-    _resource(
-        "storage.k8s.io",
-        "v1",
-        "volumeattachments",
-        "VolumeAttachment",
-        namespaced=False,
-        subresources=(_status("VolumeAttachment"),),
-    ),
-)
 
-OTHERS = (
-    _resource(
-        "admissionregistration.k8s.io",
-        "v1",
-        "mutatingwebhookconfigurations",
-        "MutatingWebhookConfiguration",
-        namespaced=False,
-        categories=("api-extensions",),
-        generation=True,
-    ),
-    _resource(
-        "admissionregistration.k8s.io",
-        "v1",
-        "validatingwebhookconfigurations",
-        "ValidatingWebhookConfiguration",
-        namespaced=False,
-        categories=("api-extensions",),
-        generation=True,
-    ),
-    _resource(
-        "apiextensions.k8s.io",
-        "v1",
-        "customresourcedefinitions",
-        "CustomResourceDefinition",
-        namespaced=False,
-        short_names=("crd", "crds"),
-        categories=("api-extensions",),
-        subresources=(_status("CustomResourceDefinition"),),
-        generation=True,
-    ),
-    _resource(
-        "scheduling.k8s.io",
-        "v1",
-        "priorityclasses",
-        "PriorityClass",
-        namespaced=False,
-        short_names=("pc",),
-        generation=True,
-    ),
-    _resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True),
-    _resource("node.k8s.io", "v1", "runtimeclasses", "RuntimeClass", namespaced=False),
-    _resource("discovery.k8s.io", "v1", "endpointslices", "EndpointSlice", namespaced=True, generation=True),
-    _resource("resource.k8s.io", "v1", "deviceclasses", "DeviceClass", namespaced=False, generation=True),
-    _resource(
-        "resource.k8s.io",
-        "v1",
-        "devicetaintrules",
-        "DeviceTaintRule",
-        namespaced=False,
-        type_name="V1beta2DeviceTaintRule",
-        generation=True,
-        subresources=(_status("DeviceTaintRule"),),
-    ),
-    _resource(
-        "resource.k8s.io",
-        "v1",
-        "resourceclaims",
-        "ResourceClaim",
-        namespaced=True,
-        type_name="ResourceV1ResourceClaim",
-        subresources=(_status("ResourceClaim"),),
-    ),
-    _resource("resource.k8s.io", "v1", "resourceclaimtemplates", "ResourceClaimTemplate", namespaced=True),
-    _resource(
-        "resource.k8s.io",
-        "v1",
-        "resourceslices",
-        "ResourceSlice",
-        namespaced=False,
-        generation=True,
-        selectable=_fields("spec.nodeName", "spec.driver"),
-    ),
-)
-
-#: Every built-in resource, in the order in which discovery names the groups.
-BUILTIN_RESOURCES: tuple[ResourceType, ...] = (
-    *CORE,
-    *APPS,
-    *EVENTS,
-    *NETWORKING,
-    *REVIEWS,
-    *BATCH,
-    *POLICY,
-    *RBAC,
-    *STORAGE,
-    *OTHERS,
-)
+#: Every built-in resource.
+BUILTIN_RESOURCES = tuple(map(_resource, _TABLE.strip().splitlines()))

@@ -127,7 +127,7 @@ def _errors(value: Any, schema: Schema, path: str) -> Iterator[FieldError]:
     choices = schema.get("enum")
     if choices is not None and value not in choices:
         supported = tuple(choice if isinstance(choice, str) else encode_json(choice).decode() for choice in choices)
-        yield FieldError("FieldValueNotSupported", path, value=value, supported=supported)
+        yield FieldError.not_supported(path, value, supported)
     if isinstance(value, dict):
         yield from _object_errors(value, schema, path)
     elif isinstance(value, list):
@@ -154,7 +154,7 @@ def _type_error(value: Any, schema: Schema, path: str) -> FieldError | None:
     if fits:
         return None
     detail = f'{path or "<nil>"} in body must be of type {wanted}: "{actual}"'
-    return FieldError("FieldValueTypeInvalid", path or "<nil>", detail=detail, value=actual)
+    return FieldError("FieldValueTypeInvalid", path or "<nil>", value=actual, detail=detail)
 
 
 def _object_errors(value: dict[str, Any], schema: Schema, path: str) -> Iterator[FieldError]:
@@ -162,12 +162,12 @@ def _object_errors(value: dict[str, Any], schema: Schema, path: str) -> Iterator
     additional = schema.get("additionalProperties")
     for name in schema.get("required") or ():
         if name not in value:
-            yield FieldError("FieldValueRequired", f"{path}.{name}" if path else name)
+            yield FieldError.required(f"{path}.{name}" if path else name)
     least, most = schema.get("minProperties"), schema.get("maxProperties")
     if least is not None and len(value) < least:
         yield _invalid(path, f"should have at least {least} properties", value)
     if most is not None and len(value) > most:
-        yield FieldError("FieldValueTooMany", path, detail=f"must have at most {most} items", value=len(value))
+        yield FieldError("FieldValueTooMany", path, value=len(value), detail=f"must have at most {most} items")
     for name, item in value.items():
         below = properties.get(name)
         if below is None and isinstance(additional, dict):
@@ -181,7 +181,7 @@ def _list_errors(value: list[Any], schema: Schema, path: str) -> Iterator[FieldE
     if least is not None and len(value) < least:
         yield _invalid(path, f"should have at least {least} items", value)
     if most is not None and len(value) > most:
-        yield FieldError("FieldValueTooMany", path, detail=f"must have at most {most} items", value=len(value))
+        yield FieldError("FieldValueTooMany", path, value=len(value), detail=f"must have at most {most} items")
     kind = schema.get("x-kubernetes-list-type")
     if kind in ("map", "set"):
         keys = schema.get("x-kubernetes-list-map-keys") or ()
@@ -238,37 +238,25 @@ def _combination_errors(value: Any, schema: Schema, path: str) -> Iterator[Field
         yield from _errors(value, below, path)
     any_of, one_of = schema.get("anyOf"), schema.get("oneOf")
     if any_of and all(validate_schema(value, below, path) for below in any_of):
-        yield FieldError(
-            "FieldValueInvalid",
-            path or "<nil>",
-            detail=f'"{path}" must validate at least one schema (anyOf)',
-            value=value,
-        )
+        yield FieldError.invalid(path or "<nil>", value, f'"{path}" must validate at least one schema (anyOf)')
     if one_of and sum(not validate_schema(value, below, path) for below in one_of) != 1:
-        yield FieldError(
-            "FieldValueInvalid",
-            path or "<nil>",
-            detail=f'"{path}" must validate one and only one schema (oneOf)',
-            value=value,
-        )
+        yield FieldError.invalid(path or "<nil>", value, f'"{path}" must validate one and only one schema (oneOf)')
     excluded = schema.get("not")
     if excluded is not None and not validate_schema(value, excluded, path):
-        yield FieldError(
-            "FieldValueInvalid", path or "<nil>", detail=f'"{path}" must not validate the schema (not)', value=value
-        )
+        yield FieldError.invalid(path or "<nil>", value, f'"{path}" must not validate the schema (not)')
 
 
 def _invalid(path: str, what: str, value: Any) -> FieldError:
-    return FieldError("FieldValueInvalid", path, detail=f"{path} in body {what}", value=value)
+    return FieldError.invalid(path, value, f"{path} in body {what}")
 
 
 DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 #: What an API server says of the rules (`x-kubernetes-validations`) of an object that the schema refuses already.
-_UNCHECKED = FieldError(
-    "FieldValueInvalid",
+_UNCHECKED = FieldError.invalid(
     "<nil>",
-    detail="some validation rules were not checked because the object was invalid; correct the existing errors to "
+    None,
+    "some validation rules were not checked because the object was invalid; correct the existing errors to "
     "complete validation",
 )
 
@@ -356,39 +344,25 @@ def validate_definition(definition: Object) -> list[FieldError]:
     wanted = f"{names.get('plural')}.{spec.get('group')}"
     if definition["metadata"]["name"] != wanted:
         errors.append(
-            FieldError(
-                "FieldValueInvalid",
-                "metadata.name",
-                detail='must be spec.names.plural+"."+spec.group',
-                value=definition["metadata"]["name"],
+            FieldError.invalid(
+                "metadata.name", definition["metadata"]["name"], 'must be spec.names.plural+"."+spec.group'
             )
         )
-    errors += [
-        FieldError("FieldValueRequired", f"spec.names.{part}") for part in ("plural", "kind") if not names.get(part)
-    ]
+    errors += [FieldError.required(f"spec.names.{part}") for part in ("plural", "kind") if not names.get(part)]
     if spec.get("scope") not in ("Namespaced", "Cluster"):
-        errors.append(
-            FieldError(
-                "FieldValueNotSupported", "spec.scope", value=spec.get("scope", ""), supported=("Cluster", "Namespaced")
-            )
-        )
+        errors.append(FieldError.not_supported("spec.scope", spec.get("scope", ""), ("Cluster", "Namespaced")))
     versions = spec.get("versions") or []
     if sum(bool(version.get("storage")) for version in versions) != 1:
         errors.append(
-            FieldError(
-                "FieldValueInvalid",
-                "spec.versions",
-                detail="must have exactly one version marked as storage version",
-                value=versions,
-            )
+            FieldError.invalid("spec.versions", versions, "must have exactly one version marked as storage version")
         )
     for index, version in enumerate(versions):
         schema = (version.get("schema") or {}).get("openAPIV3Schema")
         field = f"spec.versions[{index}].schema.openAPIV3Schema"
         if schema is None:
-            errors.append(FieldError("FieldValueRequired", field, detail="schemas are required"))
+            errors.append(FieldError.required(field, "schemas are required"))
         elif schema.get("type") != "object" and not schema.get("x-kubernetes-preserve-unknown-fields"):
-            errors.append(FieldError("FieldValueRequired", f"{field}.type", detail="must not be empty at the root"))
+            errors.append(FieldError.required(f"{field}.type", "must not be empty at the root"))
     return errors
 
 

@@ -26,26 +26,27 @@ from kaicore.kube.wire.builtin_fields import TYPES
 
 from kai_apiserver.objects import Object, micro_timestamp, parse_time, timestamp
 
+_WITH_CONDITIONS = (
+    *("CustomResourceDefinition", "DaemonSet", "Deployment", "Job", "Namespace", "Node", "PersistentVolumeClaim"),
+    *("Pod", "PodDisruptionBudget", "ReplicaSet", "Service", "StatefulSet"),
+)
+
 #: `Type.field` of a list of objects to the keys that identify an element; the first is the patch merge key.
 MERGE_KEYS: dict[str, tuple[str, ...]] = {
-    "V1Container.env": ("name",),
-    "V1Container.ports": ("containerPort", "protocol"),
-    "V1Container.volumeDevices": ("devicePath",),
-    "V1Container.volumeMounts": ("mountPath",),
+    **{f"V1{kind}Status.conditions": ("type",) for kind in _WITH_CONDITIONS},
+    **{
+        f"V1{kind}.{field}": keys
+        for kind in ("Container", "EphemeralContainer")
+        for field, keys in {
+            "env": ("name",),
+            "ports": ("containerPort", "protocol"),
+            "volumeDevices": ("devicePath",),
+            "volumeMounts": ("mountPath",),
+        }.items()
+    },
     "V1CSINodeSpec.drivers": ("name",),
-    "V1DaemonSetStatus.conditions": ("type",),
-    "V1DeploymentStatus.conditions": ("type",),
-    "V1EphemeralContainer.env": ("name",),
-    "V1EphemeralContainer.ports": ("containerPort", "protocol"),
-    "V1EphemeralContainer.volumeDevices": ("devicePath",),
-    "V1EphemeralContainer.volumeMounts": ("mountPath",),
-    "V1JobStatus.conditions": ("type",),
-    "V1NamespaceStatus.conditions": ("type",),
     "V1NodeStatus.addresses": ("type",),
-    "V1NodeStatus.conditions": ("type",),
     "V1ObjectMeta.ownerReferences": ("uid",),
-    "V1PersistentVolumeClaimStatus.conditions": ("type",),
-    "V1PodDisruptionBudgetStatus.conditions": ("type",),
     "V1PodSpec.containers": ("name",),
     "V1PodSpec.ephemeralContainers": ("name",),
     "V1PodSpec.hostAliases": ("ip",),
@@ -55,18 +56,13 @@ MERGE_KEYS: dict[str, tuple[str, ...]] = {
     "V1PodSpec.schedulingGates": ("name",),
     "V1PodSpec.topologySpreadConstraints": ("topologyKey", "whenUnsatisfiable"),
     "V1PodSpec.volumes": ("name",),
-    "V1PodStatus.conditions": ("type",),
     "V1PodStatus.hostIPs": ("ip",),
     "V1PodStatus.podIPs": ("ip",),
     "V1PodStatus.resourceClaimStatuses": ("name",),
-    "V1ReplicaSetStatus.conditions": ("type",),
     "V1ResourceRequirements.claims": ("name",),
     "V1ServiceAccount.secrets": ("name",),
     "V1ServiceAccount.imagePullSecrets": ("name",),
     "V1ServiceSpec.ports": ("port", "protocol"),
-    "V1ServiceStatus.conditions": ("type",),
-    "V1StatefulSetStatus.conditions": ("type",),
-    "V1CustomResourceDefinitionStatus.conditions": ("type",),
 }
 
 #: Lists merged by key in server-side apply only: a strategic merge patch replaces them.

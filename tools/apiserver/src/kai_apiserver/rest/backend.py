@@ -10,7 +10,7 @@ from kai_apiserver.errors import StatusError, not_found, undecodable
 from kai_apiserver.objects import Object, decode_json, encode_json, timestamp
 from kai_apiserver.resources.registry import Registry, ResourceType
 from kai_apiserver.resources.types import Mismatch, decode
-from kai_apiserver.rest.patches.apply import Manager, owns_fields, sign
+from kai_apiserver.rest.apply import Manager, owns_fields, sign
 from kai_apiserver.store import Collection, Store, Stored
 
 AfterWrite = Callable[[Stored, "Operation"], None]

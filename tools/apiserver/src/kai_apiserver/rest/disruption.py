@@ -12,7 +12,7 @@ from kai_apiserver.errors import StatusError, too_many_requests
 from kai_apiserver.objects import Object, find_condition, parse_time, replace_condition
 from kai_apiserver.rest.backend import Backend
 from kai_apiserver.rest.selectors import LabelSelector, selector_of
-from kai_apiserver.store import Collection, Event, EventType, Stored
+from kai_apiserver.store import Event, EventType, Stored
 
 BUDGETS = "poddisruptionbudgets.policy"
 _REFUSED = "Cannot evict pod as it would violate the pod's disruption budget."
@@ -155,22 +155,20 @@ class DisruptionController(Controller[str]):
         self._selectors: dict[str, LabelSelector | None] = {}
         for stored in self.backend.store.collection(BUDGETS):
             self._seen(stored)
-        self.backend.store.subscribe(self._budget_changed, BUDGETS)
-        self.backend.store.subscribe(self._pod_changed, "pods")
+        self.backend.store.follow(BUDGETS, self._budget_changed)
+        self.backend.store.follow("pods", self._pod_changed)
 
     def _seen(self, stored: Stored) -> None:
         self._selectors[stored.key] = selector_of(stored.decode()["spec"].get("selector"))
         self.queue(stored.key)
 
-    def _budget_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _budget_changed(self, event: Event) -> None:
         if event.type is EventType.DELETED:
             self._selectors.pop(event.stored.key, None)
         else:
             self._seen(event.stored)
 
-    def _pod_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _pod_changed(self, event: Event) -> None:
         if not self._selectors:
             return
         prefix = f"{event.stored.namespace}/"

@@ -182,7 +182,7 @@ def _number(query: dict[str, str], name: str) -> int:
 
 
 def _list_options(field: str, why: str) -> Exception:
-    error = FieldError("FieldValueForbidden", field, detail=why)
+    error = FieldError.forbidden(field, why)
     return invalid(LIST_OPTIONS, "", errors=[error])
 
 

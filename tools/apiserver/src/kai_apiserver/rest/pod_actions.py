@@ -104,11 +104,9 @@ def bind(backend: Backend, target: Target, *, binding: Object, operation: Operat
         raise bad_request(f"name in URL does not match name in Binding object: {metadata['name']}")
     errors = []
     if node.get("kind") not in (None, "", "Node"):
-        errors.append(
-            FieldError("FieldValueNotSupported", "target.kind", value=node["kind"], supported=("Node", "<empty>"))
-        )
+        errors.append(FieldError.not_supported("target.kind", node["kind"], ("Node", "<empty>")))
     if not node.get("name"):
-        errors.append(FieldError("FieldValueRequired", "target.name"))
+        errors.append(FieldError.required("target.name"))
     if errors:
         raise invalid(NamedResource("bindings", kind="Binding"), name, errors=errors)
     collection = backend.store.collection("pods")

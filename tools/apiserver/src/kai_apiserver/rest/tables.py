@@ -1,25 +1,21 @@
-"""Build `meta.k8s.io/v1` Tables, for built-in and custom kinds.
+"""`meta.k8s.io/v1` Tables: columns and cells of the built-in kinds, and of custom kinds by their printer columns.
 
-Columns of the built-in kinds, as a table.
-
-The descriptions are this server's own, shorter than the real one's.
-
-The part of JSONPath that printer columns use: fields, indexes, `[-1:]`, `[*]`, and `[?(@.type=="Ready")]`.
-
-The cells of a pod's row: how many containers are ready, and one word for what it is up to.
+Descriptions are this server's own, shorter than the real one's. Of JSONPath it has the part that printer columns use:
+fields, indexes, `[-1:]`, `[*]`, and `[?(@.type=="Ready")]`.
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
 
-from kai_apiserver.objects import Object, age, at, find_condition, parse_time, short_duration, split_path
+from kai_apiserver.objects import Object, age, at, encode_json, find_condition, parse_time, short_duration, split_path
 from kai_apiserver.resources.registry import ResourceType
-from kai_apiserver.rest.backend import shown
-from kai_apiserver.store import Stored
+from kai_apiserver.rest.backend import encode, shown
+from kai_apiserver.rest.listing import Page
+from kai_apiserver.store import Event, EventType, Stored
 
 _STEP = re.compile(
     r"\.(?P<field>(?:[^.\[\]\\]|\\.)+)"
@@ -88,6 +84,9 @@ def _text(item: Any, keys: tuple[str, ...]) -> str | None:
     return str(item).lower() if isinstance(item, bool) else str(item)
 
 
+Timed = Callable[[datetime], str]
+
+
 def _sidecars(pod: Object) -> set[str]:
     return {
         container["name"]
@@ -96,9 +95,8 @@ def _sidecars(pod: Object) -> set[str]:
     }
 
 
-def ready(pod: Object, now: datetime) -> str:
+def ready(pod: Object) -> str:
     """`ready/all` of the containers and sidecars."""
-    del now
     sidecars = _sidecars(pod)
     status = pod.get("status") or {}
     counted = [
@@ -109,7 +107,7 @@ def ready(pod: Object, now: datetime) -> str:
     return f"{sum(1 for item in counted if item.get('ready'))}/{total}"
 
 
-def restarts(pod: Object, now: datetime) -> str:
+def restarts(pod: Object) -> str | Timed:
     """The containers' number of restarts, and the last one's time."""
     sidecars = _sidecars(pod)
     status = pod.get("status") or {}
@@ -120,12 +118,11 @@ def restarts(pod: Object, now: datetime) -> str:
     count = sum(item.get("restartCount", 0) for item in counted)
     ends = [at(item, ("lastState", "terminated", "finishedAt")) for item in counted]
     last = max(filter(None, ends), default=None)
-    return f"{count} ({age(last, now)} ago)" if count and last else str(count)
+    return (lambda now: f"{count} ({age(last, now)} ago)") if count and last else str(count)
 
 
-def status_word(pod: Object, now: datetime) -> str:
+def status_word(pod: Object) -> str:
     """One word (or two) for the pod's state: its phase, or what stands in the way."""
-    del now
     status = pod.get("status") or {}
     phase: str = status.get("phase", "")
     word: str = status.get("reason") or phase
@@ -182,9 +179,8 @@ def _end_word(terminated: Object) -> str:
     return f"ExitCode:{terminated.get('exitCode', 0)}"
 
 
-def readiness_gates(pod: Object, now: datetime) -> str:
+def readiness_gates(pod: Object) -> str:
     """`met/all` of the readiness gates."""
-    del now
     gates = pod["spec"].get("readinessGates") or ()
     if not gates:
         return "<none>"
@@ -192,7 +188,8 @@ def readiness_gates(pod: Object, now: datetime) -> str:
     return f"{met}/{len(gates)}"
 
 
-Cell = Callable[[Object, datetime], Any]
+#: The value for one object; a function of the time where it depends on that.
+Cell = Callable[[Object], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,7 +198,7 @@ class Column:
 
     Attributes:
         name: heading.
-        cell: the value for one object at one time.
+        cell: its value.
         kind: `string`, `integer`, `date` or `boolean`.
         wide: shown only with `-o wide`.
         description: what it means.
@@ -220,8 +217,7 @@ def at_path(path: str, absent: Any = "<none>") -> Cell:
     """The value at a dotted path."""
     parts = split_path(path)
 
-    def cell(obj: Object, now: datetime) -> Any:
-        del now
+    def cell(obj: Object) -> Any:
         value = at(obj, parts)
         return absent if value is None or value == "" else value
 
@@ -231,13 +227,13 @@ def at_path(path: str, absent: Any = "<none>") -> Cell:
 def size_at(path: str) -> Cell:
     """The number of members of the list or map at a dotted path."""
     parts = split_path(path)
-    return lambda obj, now: len(at(obj, parts) or ())
+    return lambda obj: len(at(obj, parts) or ())
 
 
 def age_at(path: str) -> Cell:
     """The age of the time at a dotted path."""
     parts = split_path(path)
-    return lambda obj, now: age(at(obj, parts), now)
+    return lambda obj: lambda now: age(at(obj, parts), now)
 
 
 NAME = Column("Name", at_path("metadata.name", ""), shape="name", description="Name of the object.")
@@ -255,8 +251,7 @@ def _labels(selector: Object | None) -> str:
     )
 
 
-def _node_status(node: Object, now: datetime) -> str:
-    del now
+def _node_status(node: Object) -> str:
     ready = find_condition(node, "Ready").get("status")
     words = ["Unknown" if ready is None else "Ready" if ready == "True" else "NotReady"]
     if node["spec"].get("unschedulable"):
@@ -264,24 +259,21 @@ def _node_status(node: Object, now: datetime) -> str:
     return ",".join(words)
 
 
-def _node_roles(node: Object, now: datetime) -> str:
-    del now
+def _node_roles(node: Object) -> str:
     prefix = "node-role.kubernetes.io/"
     roles = sorted(key.removeprefix(prefix) for key in node["metadata"].get("labels") or {} if key.startswith(prefix))
     return ",".join(roles) or "<none>"
 
 
 def _node_address(kind: str) -> Cell:
-    def cell(node: Object, now: datetime) -> str:
-        del now
+    def cell(node: Object) -> str:
         addresses = node["status"].get("addresses") or ()
         return next((item["address"] for item in addresses if item["type"] == kind), "<none>")
 
     return cell
 
 
-def _job_status(job: Object, now: datetime) -> str:
-    del now
+def _job_status(job: Object) -> str:
     for kind, word in (("Complete", "Complete"), ("Failed", "Failed")):
         if find_condition(job, kind).get("status") == "True":
             return word
@@ -297,8 +289,7 @@ def _job_status(job: Object, now: datetime) -> str:
     return "Running"
 
 
-def _job_completions(job: Object, now: datetime) -> str:
-    del now
+def _job_completions(job: Object) -> str:
     done = job["status"].get("succeeded", 0)
     if job["spec"].get("completions") is not None:
         return f"{done}/{job['spec']['completions']}"
@@ -306,19 +297,18 @@ def _job_completions(job: Object, now: datetime) -> str:
     return f"{done}/1 of {parallelism}" if parallelism > 1 else f"{done}/1"
 
 
-def _job_duration(job: Object, now: datetime) -> str:
+def _job_duration(job: Object) -> str | Timed:
     started = job["status"].get("startTime")
     if not started:
         return ""
     ended = job["status"].get("completionTime")
-    return short_duration((parse_time(ended) if ended else now) - parse_time(started))
+    return lambda now: short_duration((parse_time(ended) if ended else now) - parse_time(started))
 
 
 def _images(template: str, field: str) -> Cell:
     parts = split_path(template)
 
-    def cell(obj: Object, now: datetime) -> str:
-        del now
+    def cell(obj: Object) -> str:
         return ",".join(item.get(field, "") for item in at(obj, parts) or ()) or "<none>"
 
     return cell
@@ -326,28 +316,27 @@ def _images(template: str, field: str) -> Cell:
 
 def _selector(path: str) -> Cell:
     parts = split_path(path)
-    return lambda obj, now: _labels(at(obj, parts))
+    return lambda obj: _labels(at(obj, parts))
 
 
-def _event_object(event: Object, now: datetime) -> str:
-    del now
+def _event_object(event: Object) -> str:
     about = event.get("involvedObject") or {}
     return f"{about.get('kind', '').lower()}/{about.get('name', '')}"
 
 
-def _event_seen(event: Object, now: datetime) -> str:
-    return age(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp"), now)
+def _event_seen(event: Object) -> Timed:
+    seen = event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp")
+    return lambda now: age(seen, now)
 
 
-def _service_ports(service: Object, now: datetime) -> str:
-    del now
+def _service_ports(service: Object) -> str:
     ports = service["spec"].get("ports") or ()
     return ",".join(f"{port['port']}/{port.get('protocol', 'TCP')}" for port in ports) or "<none>"
 
 
 def _ready_of(done: str, wanted: str) -> Cell:
     done_parts, wanted_parts = split_path(done), split_path(wanted)
-    return lambda obj, now: f"{at(obj, done_parts) or 0}/{at(obj, wanted_parts) or 0}"
+    return lambda obj: f"{at(obj, done_parts) or 0}/{at(obj, wanted_parts) or 0}"
 
 
 _WORKLOAD = (
@@ -397,7 +386,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         NAME,
         Column("Schedule", at_path("spec.schedule", "")),
         Column("Timezone", at_path("spec.timeZone")),
-        Column("Suspend", lambda obj, now: str(bool(at(obj, ("spec", "suspend"))))),
+        Column("Suspend", lambda obj: str(bool(at(obj, ("spec", "suspend"))))),
         Column("Active", size_at("status.active"), "integer"),
         Column("Last Schedule", age_at("status.lastScheduleTime")),
         AGE,
@@ -408,13 +397,13 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Type", at_path("type", "")),
         Column("Reason", at_path("reason", "")),
         Column("Object", _event_object),
-        Column("Message", lambda event, now: (event.get("message") or "").strip()),
+        Column("Message", lambda event: (event.get("message") or "").strip()),
         Column("Source", at_path("source.component", ""), wide=True),
         Column("Name", at_path("metadata.name", ""), wide=True, shape="name"),
     ),
     "configmaps": (
         NAME,
-        Column("Data", lambda o, now: len(o.get("data") or ()) + len(o.get("binaryData") or ()), "integer"),
+        Column("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ()), "integer"),
         AGE,
     ),
     "secrets": (NAME, Column("Type", at_path("type", "")), Column("Data", size_at("data"), "integer"), AGE),
@@ -422,7 +411,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         NAME,
         Column("Type", at_path("spec.type", "")),
         Column("Cluster-IP", at_path("spec.clusterIP")),
-        Column("External-IP", lambda obj, now: "<none>"),
+        Column("External-IP", lambda obj: "<none>"),
         Column("Port(s)", _service_ports),
         AGE,
         Column("Selector", _selector("spec.selector"), wide=True),
@@ -432,7 +421,7 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
     "priorityclasses.scheduling.k8s.io": (
         NAME,
         Column("Value", at_path("value", 0), "integer"),
-        Column("Global-Default", lambda obj, now: bool(obj.get("globalDefault")), "boolean"),
+        Column("Global-Default", lambda obj: bool(obj.get("globalDefault")), "boolean"),
         AGE,
         Column("PreemptionPolicy", at_path("preemptionPolicy")),
     ),
@@ -519,10 +508,10 @@ def columns_of(resource: ResourceType) -> tuple[Column, ...]:
 def _custom_column(given: Object) -> Column:
     path, kind = given["jsonPath"], given["type"]
 
-    def cell(obj: Object, now: datetime) -> Any:
+    def cell(obj: Object) -> Any:
         values = [value for value in find(obj, path) if value is not None]
         if kind == "date":
-            return age(values[0] if values else None, now)
+            return lambda now: age(values[0] if values else None, now)
         if not values:
             return None
         if kind == "string":
@@ -542,6 +531,10 @@ def _custom_column(given: Object) -> Column:
 def partial_metadata(obj: Object) -> Object:
     """An object reduced to its metadata."""
     return {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": obj["metadata"]}
+
+
+def _as_of(now: datetime, value: Any) -> Any:
+    return value(now) if callable(value) else value
 
 
 def table(
@@ -568,7 +561,7 @@ def table(
     rows = []
     for stored in items:
         stored_form = stored.decode()
-        row: Object = {"cells": [column.cell(stored_form, now) for column in columns]}
+        row: Object = {"cells": [_as_of(now, column.cell(stored_form)) for column in columns]}
         if include == "Object":
             row["object"] = shown(stored, resource)
         elif include == "Metadata":
@@ -579,3 +572,111 @@ def table(
         built["columnDefinitions"] = definitions
     built["rows"] = rows
     return built
+
+
+_META = "meta.k8s.io"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """The form that a client's Accept header asks for.
+
+    Attributes:
+        resource: objects are shown in its version.
+        form: `Object`, `Table` or `PartialObjectMetadata`.
+        include: for Tables, how much of the objects goes with the rows.
+        now: the time, for ages.
+    """
+
+    resource: ResourceType
+    form: str
+    include: str
+    now: Callable[[], datetime]
+
+    @classmethod
+    def read(cls, resource: ResourceType, accept: str, *, include: str, now: Callable[[], datetime]) -> "View":
+        """Read an Accept header: the first form in it that is known."""
+        for choice in accept.split(","):
+            parameters = dict(part.strip().split("=", 1) for part in choice.split(";")[1:] if "=" in part)
+            wanted = parameters.get("as", "")
+            if wanted == "Table" and parameters.get("g") == _META:
+                return cls(resource, "Table", include or "Metadata", now)
+            if wanted.startswith("PartialObjectMetadata") and parameters.get("g") == _META:
+                return cls(resource, "PartialObjectMetadata", "", now)
+            if not wanted and choice.strip():
+                break
+        return cls(resource, "Object", "", now)
+
+    def one(self, stored: Stored, *, headings: bool = True) -> bytes:
+        """An object alone."""
+        if self.form == "Object":
+            return encode(stored, self.resource)
+        if self.form == "PartialObjectMetadata":
+            return encode_json(partial_metadata(stored.decode()))
+        metadata = {"resourceVersion": str(stored.rv)}
+        return encode_json(
+            table(self.resource, [stored], metadata, now=self.now(), include=self.include, headings=headings)
+        )
+
+    def many(self, page: Page) -> Iterator[bytes]:
+        """A list, in pieces."""
+        metadata: Object = {"resourceVersion": str(page.rv)}
+        if page.token:
+            metadata["continue"] = page.token
+        if page.remaining:
+            metadata["remainingItemCount"] = page.remaining
+        if self.form == "Table":
+            yield encode_json(table(self.resource, page.items, metadata, now=self.now(), include=self.include))
+            return
+        if self.form == "PartialObjectMetadata":
+            kind, api_version = "PartialObjectMetadataList", f"{_META}/v1"
+        else:
+            kind, api_version = self.resource.list_kind_name, self.resource.api_version
+        yield encode_json({"kind": kind, "apiVersion": api_version, "metadata": metadata})[:-1] + b',"items":['
+        yield from self._items(page.items)
+        yield b"]}"
+
+    def _items(self, items: list[Stored]) -> Iterator[bytes]:
+        """The objects of a list, a few hundred joined at a time."""
+        for first in range(0, len(items), 256):
+            some = items[first : first + 256]
+            joined = b",".join(map(self._item, some))
+            yield b"," + joined if first else joined
+
+    def _item(self, stored: Stored) -> bytes:
+        if self.form == "PartialObjectMetadata":
+            return encode_json(partial_metadata(stored.decode()))
+        if self.resource.custom is not None:
+            return self.resource.prefix + stored.body[1:]
+        if self.resource.from_storage is not None:
+            return encode_json(self.resource.from_storage(stored.decode()))
+        return stored.body
+
+    def line(self, seen: EventType, event: Event, *, headings: bool = False) -> bytes:
+        """A watch event, encoded once for all who see it alike."""
+        if self.form == "Table":
+            return self._line(seen, event, headings=headings)
+        key = (self.resource.api_version, self.form, seen)
+        line = event.lines.get(key)
+        if line is None:
+            line = event.lines[key] = self._line(seen, event, headings=False)
+        return line
+
+    def _line(self, seen: EventType, event: Event, *, headings: bool) -> bytes:
+        stored = event.stored
+        if seen is EventType.DELETED and event.type is not EventType.DELETED and event.previous is not None:
+            stored = event.previous.at_version(event.rv)  # the last state that this watcher may see
+        return b'{"type":"%s","object":%s}\n' % (seen.value.encode(), self.one(stored, headings=headings))
+
+    def bookmark(self, rv: int, *, initial_events_end: bool = False) -> bytes:
+        """A BOOKMARK event: everything up to `rv` was seen."""
+        metadata: Object = {"resourceVersion": str(rv)}
+        if initial_events_end:
+            metadata["annotations"] = {"k8s.io/initial-events-end": "true"}
+        if self.form == "Object":
+            obj: Object = {"kind": self.resource.kind, "apiVersion": self.resource.api_version, "metadata": metadata}
+        else:
+            obj = {"kind": self.form, "apiVersion": f"{_META}/v1", "metadata": metadata}
+            if self.form == "Table":
+                obj["rows"] = []
+        return b'{"type":"BOOKMARK","object":%s}\n' % encode_json(obj)

@@ -12,7 +12,7 @@ from kai_apiserver.http.faults import Fault, Faults, Subject
 from kai_apiserver.objects import encode_json, is_true
 from kai_apiserver.rest.backend import Backend, Target
 from kai_apiserver.rest.listing import LIST_OPTIONS, ListSelection
-from kai_apiserver.rest.views import View
+from kai_apiserver.rest.tables import View
 from kai_apiserver.store import Collection, Event, EventType, Watcher
 
 _FOREVER_S = 1800
@@ -229,13 +229,11 @@ def _check_options(query: dict[str, str]) -> None:
     if seconds and not re.fullmatch(r"[+-]?[0-9]+", seconds):
         raise bad_request(f'strconv.ParseInt: parsing "{seconds}": invalid syntax')
     if "sendInitialEvents" in query and query.get("resourceVersionMatch") != "NotOlderThan":
-        error = FieldError(
-            "FieldValueForbidden",
-            "resourceVersionMatch",
-            detail="sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+        error = FieldError.forbidden(
+            "resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
         )
         raise invalid(LIST_OPTIONS, "", errors=[error])
     if asked and not asked.isdecimal():
         why = f'strconv.ParseUint: parsing "{asked}": invalid syntax'
-        error = FieldError("FieldValueInvalid", "resourceVersion", detail=why, value=asked)
+        error = FieldError.invalid("resourceVersion", asked, why)
         raise invalid(LIST_OPTIONS, "", errors=[error])

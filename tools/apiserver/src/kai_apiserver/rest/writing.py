@@ -19,9 +19,8 @@ from kai_apiserver.kinds.metadata import validate_generate_name, validate_metada
 from kai_apiserver.kinds.small_kinds import NO_RULES, RULES
 from kai_apiserver.objects import Object, generated_name, new_uid
 from kai_apiserver.resources.registry import ResourceType
+from kai_apiserver.rest.apply import BuiltinShape, CustomShape, Manager, Shape, owns_fields, track_update
 from kai_apiserver.rest.backend import Backend, Operation, Target, read_object
-from kai_apiserver.rest.patches.apply import Manager, owns_fields, track_update
-from kai_apiserver.rest.patches.strategic import BuiltinShape, CustomShape, Shape
 from kai_apiserver.store import Stored
 
 NAMESPACES = "namespaces"
@@ -142,7 +141,7 @@ def _settled_name(backend: Backend, target: Target, *, metadata: Object) -> str:
         return str(metadata["name"])
     base = metadata.get("generateName")
     if not base:
-        error = FieldError("FieldValueRequired", "metadata.name", detail="name or generateName is required")
+        error = FieldError.required("metadata.name", "name or generateName is required")
         raise invalid(target.resource, "", errors=[error])
     collection = backend.collection(target.resource)
     name = ""
@@ -170,12 +169,7 @@ def replace(backend: Backend, target: Target, *, given: Any, operation: Operatio
         raise not_found(resource, target.name)
     needs_version = resource.custom is not None or resource.storage in _VERSION_REQUIRED
     if needs_version and not new["metadata"].get("resourceVersion"):
-        error = FieldError(
-            "FieldValueInvalid",
-            "metadata.resourceVersion",
-            detail="must be specified for an update",
-            value=Verbatim("0x0"),
-        )
+        error = FieldError.invalid("metadata.resourceVersion", Verbatim("0x0"), "must be specified for an update")
         raise invalid(resource, target.name, errors=[error])
     return update(backend, target, stored=stored, new=new, operation=operation), False
 
@@ -195,11 +189,8 @@ def update(
     """Commit `new`, which was read already, in place of `stored`.
 
     Args:
-        backend: the cluster.
         target: the object, and which part of it is written.
-        stored: what is replaced.
         new: the object; if the target is a subresource, only that part of it counts.
-        operation: the request's circumstances.
         tracked: whether `new` carries its `managedFields` already (server-side apply).
 
     Raises:

@@ -5,7 +5,7 @@ controllers notified. There is no `await` in between, so on one event loop every
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, KeysView
 
 from kaicore.runtime.service import get_logger
 
@@ -15,6 +15,8 @@ from kai_apiserver.store.collection import Collection
 from kai_apiserver.store.records import Event, EventType, Journal, Stored
 
 Listener = Callable[[Collection, Event], None]
+#: Collection and key of an object.
+Place = tuple[str, str]
 
 #: Journal bytes after which a snapshot is taken, and the least multiple of the live objects' size.
 SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
@@ -34,7 +36,9 @@ class Store:
         self._journal = journal
         self._history = history
         self._collections: dict[str, Collection] = {}
-        self._listeners: list[tuple[str, Listener]] = []
+        self._listeners: list[Listener] = []
+        self._followers: dict[str, list[Callable[[Event], None]]] = {}
+        self._owned: dict[str, dict[Place, None]] = {}  # by uid of an owner
         self._changed: asyncio.Event | None = None
         self._snapshot: asyncio.Task[None] | None = None
         for resource in registry:
@@ -74,9 +78,36 @@ class Store:
         """All collections."""
         return list(self._collections.values())
 
-    def subscribe(self, listener: Listener, storage: str = "") -> None:
-        """Have `listener` called with every event of one collection, or of all."""
-        self._listeners.append((storage, listener))
+    def subscribe(self, listener: Listener) -> None:
+        """Have `listener` called with every event, after the followers of its collection."""
+        self._listeners.append(listener)
+
+    def follow(self, storage: str, follower: Callable[[Event], None]) -> None:
+        """Have `follower` called with every event of one collection."""
+        self._followers.setdefault(storage, []).append(follower)
+
+    def dependents(self, uid: str) -> KeysView[Place]:
+        """The places of what names an owner of this uid, in the order in which it came to do so."""
+        return self._owned.get(uid, {}).keys()
+
+    def owned(self, uid: str, storage: str) -> list[Stored]:
+        """Objects of one collection that name an owner of this uid."""
+        collection = self._collections[storage]
+        found = (collection.get(key) for kind, key in self._owned.get(uid, ()) if kind == storage)
+        return [stored for stored in found if stored is not None]
+
+    def _own(self, place: Place, before: Stored | None, after: Stored | None) -> None:
+        """Follow whom an object names as its owners."""
+        old, new = before.owners if before is not None else (), after.owners if after is not None else ()
+        if old == new:
+            return
+        for owner in old:
+            owned = self._owned.get(owner, {})
+            owned.pop(place, None)
+            if not owned:
+                self._owned.pop(owner, None)
+        for owner in new:
+            self._owned.setdefault(owner, {})[place] = None
 
     def load(self, on_definition: Callable[[Stored], None]) -> None:
         """Read the journal; `on_definition` gets every definition of a custom resource, before its objects."""
@@ -88,6 +119,7 @@ class Store:
             if collection is None:
                 return  # the rest of a custom resource without its definition
             stored = Stored(collection.resource, decode_json(body)) if body is not None else None
+            self._own((storage, key), collection.get(key), stored)
             collection.load(stored, key, rv)
             if stored is not None and storage == "customresourcedefinitions.apiextensions.k8s.io":
                 on_definition(stored)
@@ -137,9 +169,12 @@ class Store:
             self._journal.append(event.rv, collection.resource.storage, stored.key, body)
         self.rv = event.rv
         collection.apply(event)
-        for storage, listener in self._listeners:
-            if not storage or storage == collection.resource.storage:
-                listener(collection, event)
+        storage = collection.resource.storage
+        self._own((storage, stored.key), event.previous, None if event.type is EventType.DELETED else stored)
+        for follower in self._followers.get(storage, ()):
+            follower(event)
+        for listener in self._listeners:
+            listener(collection, event)
         if self._changed is not None:
             self._changed.set()
             self._changed = None

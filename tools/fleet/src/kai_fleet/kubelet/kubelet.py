@@ -104,11 +104,9 @@ def check_predicates(
     """Return the first thing that speaks against the pod, or None.
 
     Args:
-        pod: the pod to be admitted.
         allocatable: what the node offers as a whole, `pods` included.
         used: what the node's active pods request in all, `pods` included.
         labels: of the node, its name under `metadata.name`.
-        host_ports: host ports of the active pods.
     """
     return (
         _lacking(pod, allocatable, used)

@@ -21,10 +21,9 @@ from dataclasses import dataclass
 from kaicore.errors import InvalidObject
 
 from kai_fleet.kubelet import Kubelet, Rejection
-from kai_fleet.node.pod_conversion import convert_pod
+from kai_fleet.node.pod_conversion import PodObject, convert_pod
 from kai_fleet.node.pod_status import StatusWriter
 from kai_fleet.node.tracked_pod import ACTIVE, OVER, Stage, TrackedPod, fate_of
-from kai_fleet.node.wire import PodObject
 from kai_fleet.profiles.nodes import NodeSpec
 from kai_fleet.profiles.profile import LagProfile
 

@@ -24,8 +24,8 @@ from kai_fleet.kubelet.hints import Affinity
 from kai_fleet.kubelet.machine import bits, from_cpulist, members, to_cpulist
 from kai_fleet.kubelet.memory import Block
 from kai_fleet.node.agent import Agent
+from kai_fleet.node.pod_conversion import ContainerSpec, PodMeta, PodObject, PodSpec
 from kai_fleet.node.tracked_pod import ACTIVE, OVER, Fate, Stage, TrackedPod
-from kai_fleet.node.wire import ContainerSpec, PodMeta, PodObject, PodSpec
 
 #: The journal is written anew when it is this many bytes longer than it was after it last was.
 COMPACT_BYTES = 64 * 1024**2

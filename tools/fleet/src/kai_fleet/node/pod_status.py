@@ -8,13 +8,11 @@ from typing import Any
 import msgspec
 
 from kai_fleet.kubelet import Rejection
-from kai_fleet.node.wire import ContainerSpec, PodObject
+from kai_fleet.node.pod_conversion import ContainerSpec, PodObject
 
 Json = dict[str, Any]
 
 _encode = msgspec.json.Encoder().encode
-
-_CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady")
 
 
 @lru_cache(maxsize=256)

@@ -21,15 +21,14 @@ from kaicore.kube.api.client import MERGE_PATCH
 from kaicore.runtime.service import get_logger
 
 from kai_fleet.kubelet import Kubelet
-from kai_fleet.metrics import Metrics
 from kai_fleet.node.agent import Agent, Instruction
 from kai_fleet.node.checkpoint import restore, snapshot
 from kai_fleet.node.nrt import API_VERSION, PATH, NrtBuilder
 from kai_fleet.node.objects import owner
+from kai_fleet.node.pod_conversion import NodeObject, PodObject
 from kai_fleet.node.state_files import RECONCILE_PERIOD_S, StateFiles
-from kai_fleet.node.wire import NodeObject, PodObject
 from kai_fleet.profiles.nodes import NodeSpec
-from kai_fleet.writer import Write, Writer
+from kai_fleet.writer import Metrics, Write, Writer
 
 
 class Timers:
@@ -122,9 +121,6 @@ class Publisher:
 
         Args:
             kubelet: returns the node's kubelet, which is another one after a restart.
-            timers: what it waits with.
-            writer: what it writes with.
-            metrics: where it counts.
             on_written: called after every write.
         """
         self.faults = PublisherFaults()
@@ -273,9 +269,6 @@ class NodeRuntime:
         """Make a node.
 
         Args:
-            timers: what it waits with.
-            background: sends what no pod waits for.
-            metrics: where it counts.
             execute: carries out the agent's instructions.
             joined: is called with the node's name when the API server has its Node and its NodeResourceTopology.
         """

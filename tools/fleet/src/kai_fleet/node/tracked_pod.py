@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kaicore.errors import InvalidObject
 
 from kai_fleet.kubelet import Rejection
-from kai_fleet.node.wire import PodObject
+from kai_fleet.node.pod_conversion import PodObject
 from kai_fleet.profiles.profile import TimingProfile
 
 #: How long the pod's containers run, in seconds; it then ends whatever its restart policy.

@@ -1,4 +1,4 @@
-"""PyTorchJobs, MPIJobs, RayClusters and RayJobs: what their operators make of them, as rules of `workload_kinds`.
+"""PyTorchJobs, MPIJobs, RayClusters and RayJobs: what their operators make of them, as rules of `kinds`.
 
 Sources, for facts: training-operator 1.9 (`pkg/controller.v1/{common,pytorch}`), mpi-operator 0.6 (`pkg/controller`),
 KubeRay 1.4 (`ray-operator/controllers/ray`).

@@ -1,4 +1,4 @@
-"""The input and the output of the rules of `workload_kinds`: an object with its children, and what is to be done."""
+"""The input and the output of the rules of `kinds`: an object with its children, and what is to be done."""
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
@@ -48,10 +48,6 @@ class View:
         find: Callable[[str, str, str], Object | None],
     ) -> None:
         """Args:
-        owner: with kind and apiVersion.
-        children: with kind and apiVersion.
-        now: the time.
-        failures: how many of its pods have failed.
         find: returns any object by collection, namespace and name.
         """
         self.owner = owner

@@ -177,9 +177,8 @@ class PostgresTrail:
                 if snapshot_digest(cluster, snapshot) == digest:
                     return snapshot
                 discard(cluster, snapshot, why="digest")
-            # A role that only reads leaves it there.
             with suppress(KaiError):
-                await self._connections.run(partial(_drop, cluster, [TrailPlace(position, schema, 0)]))
+                await self._connections.run(partial(_drop_if_allowed, cluster, TrailPlace(position, schema, 0)))
             upto = position - 1
         return None
 
@@ -213,6 +212,13 @@ class PostgresTrail:
                 return await cursor.fetchall()
 
         return await self._connections.run(fetch)
+
+
+async def _drop_if_allowed(cluster: str, place: TrailPlace, connection: Connection) -> None:
+    """Drop a place that cannot be used; a role that only reads leaves it there, and does not ask to."""
+    cursor = await connection.execute("SELECT has_table_privilege('state_trail', 'DELETE')")
+    if await cursor.fetchone() == (True,):
+        await _drop(cluster, [place], connection)
 
 
 async def _drop(cluster: str, places: Sequence[TrailPlace], connection: Connection) -> None:

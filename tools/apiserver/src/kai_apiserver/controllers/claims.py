@@ -5,6 +5,9 @@ named after it. A pod that has ended, or is gone, is removed from `status.reserv
 that was made for a pod or is to be deleted, loses its devices and its finalizer. Where a pod's PodGroup has the same
 reference (`DRAWorkloadResourceClaims`, Kubernetes 1.37), the claim is made once, for the PodGroup, which names it in
 its status, too.
+
+Claims of volumes are bound to the volumes with their `spec.claimRef`. Nothing chooses a volume for a claim here and
+nothing provisions any: schedulers, users and tests write `claimRef`.
 """
 
 from collections.abc import Callable
@@ -13,10 +16,8 @@ from kai_apiserver.controllers.nodes import claim_names
 from kai_apiserver.controllers.reconciling import Controller
 from kai_apiserver.objects import Object
 from kai_apiserver.resources.registry import ResourceType
-from kai_apiserver.rest.backend import CONTROLLER, Backend, Operation, Target
-from kai_apiserver.rest.deletion import DeleteOptions, delete
-from kai_apiserver.rest.writing import commit, create
-from kai_apiserver.store import Collection, Event, Stored
+from kai_apiserver.rest.backend import Backend
+from kai_apiserver.store import Event, EventType, Stored
 
 PODS, POD_GROUPS = "pods", "podgroups.scheduling.k8s.io"
 CLAIMS, TEMPLATES = "resourceclaims.resource.k8s.io", "resourceclaimtemplates.resource.k8s.io"
@@ -48,14 +49,10 @@ class ResourceClaimController(Controller[str]):
             self.queue(f"claim/{stored.key}")
         for stored in self.backend.store.find_collection(POD_GROUPS) or ():
             self._group_seen(stored)
-        self.backend.store.subscribe(self._pod_changed, PODS)
-        self.backend.store.subscribe(self._claim_changed, CLAIMS)
-        self.backend.store.subscribe(self._template_changed, TEMPLATES)
-        self.backend.store.subscribe(self._group_changed, POD_GROUPS)
-
-    def _pod_changed(self, collection: Collection, event: Event) -> None:
-        del collection
-        self._pod_seen(event.stored)
+        self.backend.store.follow(PODS, lambda event: self._pod_seen(event.stored))
+        self.backend.store.follow(CLAIMS, lambda event: self.queue(f"claim/{event.stored.key}"))
+        self.backend.store.follow(TEMPLATES, lambda event: self._look_again(f"template/{event.stored.key}"))
+        self.backend.store.follow(POD_GROUPS, self._group_changed)
 
     def _pod_seen(self, stored: Stored) -> None:
         if b'"resourceClaims"' in stored.body or b'"extendedResourceClaimStatus"' in stored.body:
@@ -63,20 +60,13 @@ class ResourceClaimController(Controller[str]):
             for name in claim_names(stored.decode()):
                 self.queue(f"claim/{stored.namespace}/{name}")
 
-    def _claim_changed(self, collection: Collection, event: Event) -> None:
-        del collection
-        self.queue(f"claim/{event.stored.key}")
-
-    def _template_changed(self, collection: Collection, event: Event) -> None:
-        del collection
-        for key in sorted(self._lacking.pop(f"template/{event.stored.key}", ())):
+    def _look_again(self, lacked: str) -> None:
+        for key in sorted(self._lacking.pop(lacked, ())):
             self.queue(key)
 
-    def _group_changed(self, collection: Collection, event: Event) -> None:
-        del collection
+    def _group_changed(self, event: Event) -> None:
         self._group_seen(event.stored)
-        for key in sorted(self._lacking.pop(f"group/{event.stored.key}", ())):
-            self.queue(key)
+        self._look_again(f"group/{event.stored.key}")
 
     def _group_seen(self, stored: Stored) -> None:
         if b'"resourceClaims"' in stored.body:
@@ -179,9 +169,7 @@ class ResourceClaimController(Controller[str]):
             },
             "spec": wanted["spec"],
         }
-        target = Target(self._claim_resource, namespace)
-        made = create(self.backend, target, given=document, operation=Operation(user=CONTROLLER))
-        return made.name
+        return self.create(self._claim_resource, document, namespace=namespace).name
 
     # Claims.
 
@@ -207,19 +195,14 @@ class ResourceClaimController(Controller[str]):
             stored = self.backend.write_status(self._claim_resource, claim, stored)
             claim = stored.decode()
         if needless and not claim["metadata"].get("deletionTimestamp"):
-            options = DeleteOptions(uid=stored.uid, propagation="Background")
-            delete(self.backend, stored, resource=self._claim_resource, options=options, operation=Operation())
+            self.delete(stored, self._claim_resource)
             return
         finalizers = claim["metadata"].get("finalizers") or []
         # A scheduler puts it on before it allocates.
         going = claim["metadata"].get("deletionTimestamp")
         if going and FINALIZER in finalizers and not (claim.get("status") or {}).get("allocation"):
-            self._without_finalizer(stored, claim, [one for one in finalizers if one != FINALIZER])
-
-    def _without_finalizer(self, stored: Stored, claim: Object, finalizers: list[str]) -> None:
-        claim["metadata"]["finalizers"] = finalizers
-        target = Target(self._claim_resource, stored.namespace, stored.name)
-        commit(self.backend, target, stored=stored, new=claim, operation=Operation(user=CONTROLLER))
+            claim["metadata"]["finalizers"] = [one for one in finalizers if one != FINALIZER]
+            self.commit(stored, self._claim_resource, claim)
 
     def _uses(self, namespace: str, consumer: Object) -> bool:
         """Tell whether what a claim is reserved for is there: a pod that has not ended, or a PodGroup."""
@@ -257,3 +240,96 @@ def _owner_name(metadata: Object) -> str:
 
 def _controls(reference: Object, kinds: tuple[str, ...]) -> bool:
     return bool(reference.get("controller")) and reference.get("kind") in kinds
+
+
+VOLUMES, VOLUME_CLAIMS = "persistentvolumes", "persistentvolumeclaims"
+_BOUND = "pv.kubernetes.io/bind-completed"
+_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+
+
+class VolumeController(Controller[str]):
+    """Reconciles volumes, by name."""
+
+    name = "persistentvolume-controller"
+
+    def begin(self) -> None:
+        """Look at every volume."""
+        #: By claim, `namespace/name`, the volumes that name it.
+        self._kept: dict[str, set[str]] = {}
+        self._claim_of: dict[str, str] = {}
+        for stored in self.backend.store.collection(VOLUMES):
+            self._seen(stored)
+        self.backend.store.follow(VOLUMES, self._volume_changed)
+        self.backend.store.follow(VOLUME_CLAIMS, self._claim_changed)
+
+    def _seen(self, stored: Stored) -> None:
+        reference = stored.decode()["spec"].get("claimRef")
+        self._forget(stored.name)
+        if reference:
+            key = _claim_key(reference)
+            self._claim_of[stored.name] = key
+            self._kept.setdefault(key, set()).add(stored.name)
+        self.queue(stored.name)
+
+    def _forget(self, name: str) -> None:
+        key = self._claim_of.pop(name, None)
+        if key is not None:
+            self._kept[key].discard(name)
+
+    def _volume_changed(self, event: Event) -> None:
+        if event.type is EventType.DELETED:
+            self._forget(event.stored.name)
+        else:
+            self._seen(event.stored)
+
+    def _claim_changed(self, event: Event) -> None:
+        for name in sorted(self._kept.get(event.stored.key, ())):
+            self.queue(name)
+
+    def reconcile(self, key: str) -> float | None:
+        """Bind one volume, or say that it is free, or left behind."""
+        collection = self.backend.store.collection(VOLUMES)
+        stored = collection.get(key)
+        if stored is None:
+            return None
+        volume = stored.decode()
+        reference = volume["spec"].get("claimRef")
+        phase = "Available"
+        if reference:
+            claims = self.backend.store.collection(VOLUME_CLAIMS)
+            stored_claim = claims.get(_claim_key(reference))
+            claim = None if stored_claim is None else stored_claim.decode()
+            if stored_claim is not None and claim is not None and _may_be_bound(volume, claim):
+                reference["uid"] = claim["metadata"]["uid"]
+                phase = "Bound"
+                _bind(claim, volume)
+                self.backend.store.update(claims, claim, stored_claim)
+            elif volume["status"].get("phase") in ("Bound", "Released"):
+                phase = "Released"
+        volume["status"]["phase"] = phase
+        self.backend.store.update(collection, volume, stored)
+        return None
+
+
+def _claim_key(reference: Object) -> str:
+    return f"{reference.get('namespace', '')}/{reference.get('name', '')}"
+
+
+def _may_be_bound(volume: Object, claim: Object) -> bool:
+    same = volume["spec"]["claimRef"].get("uid", "") in ("", claim["metadata"]["uid"])
+    return same and claim["spec"].get("volumeName", "") in ("", volume["metadata"]["name"])
+
+
+def _bind(claim: Object, volume: Object) -> None:
+    spec, metadata = volume["spec"], claim["metadata"]
+    annotations = {**(metadata.get("annotations") or {}), _BOUND: "yes"}
+    if not claim["spec"].get("volumeName"):
+        annotations[_BY_CONTROLLER] = "yes"
+    metadata["annotations"] = annotations
+    claim["spec"]["volumeName"] = volume["metadata"]["name"]
+    claim["status"] = {
+        **claim.get("status", {}),
+        "phase": "Bound",
+        "accessModes": spec.get("accessModes") or [],
+        "capacity": spec.get("capacity") or {},
+    }

@@ -1,1 +1,0 @@
-"""The four kinds of patch: JSON patch, JSON merge patch, strategic merge patch, server-side apply."""
