@@ -1,7 +1,4 @@
-"""`kai-apiserver`: the simulated API server as a process.
-
-Settings of the API server's process.
-"""
+"""`kai-apiserver`: the simulated API server as a process, with its settings."""
 
 import gc
 from pathlib import Path
