@@ -147,7 +147,7 @@ class CycleResult(msgspec.Struct, frozen=True):
         return sha256(_encoder.encode([batches, self.pending, self.groups, self.due])).hexdigest()
 
     def _of(self, kind: type[_Kind]) -> tuple[_Kind, ...]:
-        return tuple(decision for batch in self.batches for decision in batch.decisions if isinstance(decision, kind))
+        return tuple([decision for batch in self.batches for decision in batch.decisions if isinstance(decision, kind)])
 
 
 _encoder = msgspec.json.Encoder(order="deterministic")

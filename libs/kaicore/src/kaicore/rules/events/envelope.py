@@ -28,6 +28,12 @@ def derived_id(*parts: str) -> UUID:
     return UUID(int=number | 5 << 76 | 0x2 << 62)
 
 
+def derived_name(*parts: str) -> str:
+    """Return `derived_id` as text, in less than half the time."""
+    text = sha1(_PREFIX + "\x1f".join(parts).encode(), usedforsecurity=False).hexdigest()
+    return f"{text[:8]}-{text[8:12]}-5{text[13:16]}-{'89ab'[int(text[16], 16) & 3]}{text[17:20]}-{text[20:32]}"
+
+
 def numbered_id(first: UUID, number: int) -> UUID:
     """Derive the id of an event of a series from that of its first event, for numbers from 1 to 2**48 - 1.
 

@@ -23,6 +23,8 @@ Source: Kubernetes v1.36, `pkg/kubelet/kubelet.go`, `pkg/kubelet/cm/topologymana
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+import msgspec
+
 from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
@@ -41,8 +43,7 @@ _MOST_WORLDS = 16
 _MOST_SPLIT = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
+class Arrival(msgspec.Struct, frozen=True, gc=False):
     """A pod that was decided on, and of which it is not certain what its kubelet gives it.
 
     Attributes:

@@ -195,9 +195,7 @@ class Allocate(CycleAction):
         """
         session = self.session
         members = members_of(steps)
-        class_counts = session.gangs.class_counts_of(steps[0][0])
-        for pending_group, _ in steps[1:]:
-            class_counts = class_counts + session.gangs.class_counts_of(pending_group)
+        class_counts = session.gangs.class_counts_of(steps)
         own, takeable = session.reservations.usable_by(steps)
         constrained = any(pending_group.workload.constrained for pending_group, _ in steps)
         shape = session.step_placer.shape(steps) if constrained else ()
@@ -206,7 +204,7 @@ class Allocate(CycleAction):
         placed: int | None = None
         refusal: tuple[Reason, ...] = ()
         promise = session.promise
-        known_to_delay = decides and self._delay_shape(steps, class_counts) in self._delaying
+        known_to_delay = decides and self._delaying and self._delay_shape(steps, class_counts) in self._delaying
         if promise is not None and known_to_delay and promise.binds(steps):
             self._hold_back(steps, promise)
             return False

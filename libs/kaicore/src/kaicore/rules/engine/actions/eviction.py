@@ -23,7 +23,7 @@ from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle, won_by
 from kaicore.rules.engine.victims.room import FreedRoom, RoomSearch, Shortfall, VictimRules
 from kaicore.rules.engine.victims.victim_set import Choice
-from kaicore.rules.engine.work.gang_planner import Steps, members_of
+from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
@@ -119,7 +119,7 @@ class EvictionAction(CycleAction, VictimRules):
         steps, _ = session.gangs.joint_steps(pending_group)
         if not steps or any(other.nominated for other, _ in steps if other is not pending_group):
             return False
-        class_counts = Counter(session.pods.key_of(member) for member in members_of(steps))
+        class_counts = session.gangs.class_counts_of(steps)
         if any(session.never_fits(key) for key in class_counts):
             return False
         if refusal := self._own_refusal(steps):

@@ -187,7 +187,7 @@ class PromiseStart(CycleAction):
                 if len(found) == most or len(tried) == _MOST_TRIED:
                     break
                 queue = session.accounts.queue_of(pending_group.group)
-                classes = sorted(session.gangs.class_counts_of(pending_group).items())
+                classes = sorted(session.gangs.class_counts_of([(pending_group, pending_group.step())]).items())
                 kind = queue, session.step_placer.shape(steps), *classes
                 if kind in tried:
                     continue

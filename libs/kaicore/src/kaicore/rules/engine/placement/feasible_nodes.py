@@ -115,16 +115,21 @@ class RowParts:
             alike = share.likeness(row), 0 if room is None else room.pattern_of[row]
             added = self._of_alike.get(alike)
             if added is None:
-                added = self._of_alike[alike] = self._of_one_row(row, state)
+                added = self._of_alike[alike] = self._of_share(share, row, state)
             return added
         if self._counts is None and room is not None:
             return -TAKEN * min(self._taken_on_row(room, row, state), MOST_TAKEN)
-        return self._of_one_row(row, state) if self else 0
-
-    def _of_one_row(self, row: int, state: int) -> int:
-        if self._share is not None and self._share.cost(row) == NONE:
+        if share is not None and share.cost(row) == NONE:
             return _NO
-        return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0])
+        return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0]) if self else 0
+
+    def _of_share(self, share: ShareFit, row: int, state: int) -> int:
+        """Return what is added for a share, where no node has devices of claims."""
+        cost = share.cost(row)
+        if cost == NONE:
+            return _NO
+        taken = cost if self._room is None else min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
+        return int(self._of_opened(share, row, cost)) + share.by_zones(row) - TAKEN * taken
 
     def of_rows(self, rows: Ints, states: Ints) -> Ints:
         """Return what is added to the scores of rows in these states."""
@@ -165,7 +170,8 @@ class RowParts:
 
     def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
         """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""
-        key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row), 0
+        fixed = 0 if self._share is None else int(self._share.fixed[row])
+        key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row), fixed
         taken = self.taken.get(key)
         if taken is None:
             taken = self.taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
@@ -249,6 +255,7 @@ class FeasibleNodes:
 
     Attributes:
         filters: which decide which rows may take a pod, and tell why others may not.
+        share: the fit of the class's share on the nodes' GPUs; None for a class without one.
         parts: of scores that depend on more of a row than its state.
     """
 
@@ -293,6 +300,7 @@ class FeasibleNodes:
             if like is None or policies is None
             else like.filters.with_policies(policies)
         )
+        self.share: ShareFit | None = self.filters.share
         self._policies = policies
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
         self._closeness = self.filters.closeness
@@ -465,11 +473,6 @@ class FeasibleNodes:
             full=(MOST if self._rules else 0) - parts["full"] if self._spread else parts["full"],
             policies={} if self._policies is None else self._policies.scores_of(int(row)),
         )
-
-    @property
-    def share(self) -> ShareFit | None:
-        """The fit of the class's share on the nodes' GPUs; None for a class without one."""
-        return self.filters.share
 
     @property
     def non_monotonic(self) -> bool:

@@ -6,8 +6,8 @@ reservation pod; what of it is free is a part. Counts are sums, so a cycle may t
 
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
-from typing import NamedTuple
 
+import msgspec
 import numpy as np
 
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, WHOLE
@@ -18,12 +18,12 @@ from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
 #: Attributes of which each copy has its own.
-_KEPT_APART = ("_rows", "_of_row", "_used", "_pods", "_leaving", "_opened", "_zones", "_largest", "_kind", "_exposed")
+_KEPT_APART = ("_rows", "_of_row", "_used", "_pods", "_leaving", "_opened", "_zones", "_kinds", "_kind", "_exposed")
 #: Of so many kinds of rows, numbers begin anew.
 _MOST_KINDS = 1 << 16
 
 
-class Reservation(NamedTuple):
+class Reservation(msgspec.Struct, frozen=True, gc=False):
     """The holding of a GPU that is opened for sharing.
 
     Attributes:
@@ -41,7 +41,7 @@ class Reservation(NamedTuple):
     releasing: bool = False
 
 
-class GivenPart(NamedTuple):
+class GivenPart(msgspec.Struct, frozen=True, gc=False):
     """A part of a GPU that a pod gets or holds.
 
     Attributes:
@@ -74,9 +74,10 @@ class GpuSupply:
         self._leaving: dict[str, int] = {}
         #: Reservations of the GPUs that this copy has opened.
         self._opened: dict[str, Reservation] = {}
-        #: By row: the largest free part, and the number of what is free of its GPUs; 0 is the number of nothing.
-        self._largest: Ints = np.zeros(0, np.int64)
-        self._kind: Ints = np.zeros(0, np.int64)
+        #: By row the number of what is free of its GPUs, 0 for nothing; twice, for a list is read one by one faster
+        #: than an array.
+        self._kinds: Ints = np.zeros(0, np.int64)
+        self._kind: list[int] = []
         #: Zones of the open GPUs' devices as masks, by group.
         self._zones: dict[str, int] = {}
         #: What is free of each GPU of a row, the least first, and their zones, by number; and the numbers. All copies
@@ -233,6 +234,13 @@ class GpuSupply:
         """Return what is free of each GPU of a row with parts to be had, in thousandths, and its group: least first."""
         return sorted([(WHOLE - self._used.get(group, 0), group) for group in self._of_row.get(row, ())])
 
+    def groups(self, row: int) -> list[str]:
+        """Return the groups of a row in the order of `parts`; of GPUs that are alike, by name."""
+        used, zones, groups = self._used, self._zones, self._of_row.get(row, ())
+        if len(groups) < 2:
+            return [*groups]
+        return sorted(groups, key=lambda group: (WHOLE - used.get(group, 0), zones[group], group))
+
     @property
     def rows(self) -> Iterable[int]:
         """Rows with parts to be had."""
@@ -251,12 +259,12 @@ class GpuSupply:
         return self._rows[group]
 
     def largest(self, rows: int) -> Ints:
-        """Return the largest free part by row, in thousandths; 0 on rows without any. Not to be changed.
+        """Return the largest free part by row, in thousandths; 0 on rows without any.
 
         Args: rows: how many rows there are.
         """
-        self._reserve(rows)
-        return self._largest[:rows]
+        found: Ints = np.array([max(parts, default=0) for parts in self._parts], np.int64)[self.kinds(rows)]
+        return found
 
     def kinds(self, rows: int) -> Ints:
         """Return by row a number of what is free of each of its GPUs and of their zones; equal for rows alike in this.
@@ -264,11 +272,11 @@ class GpuSupply:
         Args: rows: how many rows there are.
         """
         self._reserve(rows)
-        return self._kind[:rows]
+        return self._kinds[:rows]
 
     def kind(self, row: int) -> int:
         """Return the number of one row."""
-        return int(self._kind[row]) if row < len(self._kind) else 0
+        return self._kind[row] if row < len(self._kind) else 0
 
     def parts(self, kind: int) -> tuple[int, ...]:
         """Return what is free of each GPU of a kind of rows, in thousandths, the least first."""
@@ -286,42 +294,39 @@ class GpuSupply:
         """Return what is free of each open GPU of rows, in thousandths; shape (rows, GPUs), 0 where a row has fewer."""
         if not self._of_row:
             return np.zeros((len(rows), 0), np.int64)
-        self._reserve(int(rows.max(initial=0)) + 1)
-        kinds, which = np.unique(self._kind[rows], return_inverse=True)
+        kinds, which = np.unique(self.kinds(int(rows.max(initial=0)) + 1)[rows], return_inverse=True)
         free: Ints = padded([self._parts[kind] for kind in kinds.tolist()])[which]
         return free
 
     def _change(self, row: int, group: str, free: int, milli: int | None) -> None:
         """Note that what is free of one GPU of a row has changed."""
-        self._reserve(row + 1)
-        change = int(self._kind[row]), free, self._zones[group], milli
+        change = self.kind(row), free, self._zones[group], milli
         kind = self._changes.get(change)
-        if kind is None:
+        if kind is None or row >= len(self._kind):
             self._look_at(row)
-            self._changes[change] = int(self._kind[row])
+            self._changes[change] = self._kind[row]
         else:
-            self._kind[row], self._largest[row] = kind, self._parts[kind][-1]
+            self._kind[row] = self._kinds[row] = kind
 
     def _look_at(self, row: int) -> None:
         self._reserve(row + 1)
         used, zones = self._used, self._zones
         gpus = tuple(sorted([(WHOLE - used.get(group, 0), zones[group]) for group in self._of_row.get(row, ())]))
-        parts = tuple([free for free, _ in gpus])
         kind = self._numbers.setdefault(gpus, len(self._parts))
         if kind == len(self._parts):
-            self._parts.append(parts)
+            self._parts.append(tuple([free for free, _ in gpus]))
             self._masks.append(tuple([mask for _, mask in gpus]))
-        self._kind[row], self._largest[row] = kind, parts[-1] if parts else 0
+        self._kind[row] = self._kinds[row] = kind
 
     def _zones_held(self, group: str) -> int:
         reservation = self.reservation(group)
         return 0 if reservation is None else charged_gpus(reservation.charge)
 
     def _reserve(self, rows: int) -> None:
-        if rows > len(self._largest):
-            more = np.zeros(max(rows, 2 * len(self._largest)) - len(self._largest), np.int64)
-            self._largest = np.concatenate([self._largest, more])
-            self._kind = np.concatenate([self._kind, more])
+        if rows > len(self._kind):
+            more = max(rows - len(self._kind), len(self._kind))
+            self._kind += [0] * more
+            self._kinds = np.concatenate([self._kinds, np.zeros(more, np.int64)])
 
 
 def charged_gpus(charge: ZoneCharge) -> int:

@@ -25,7 +25,7 @@ from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.policies.class_policies import NodePolicies
 from kaicore.rules.engine.work.workload import Member
-from kaicore.rules.events.envelope import derived_id
+from kaicore.rules.events.envelope import derived_name
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
@@ -354,6 +354,6 @@ class Placer:
         return feasible.share.give(
             row,
             self.statement,
-            lambda number: str(derived_id("gpu-group", self._cycle, node, uid, str(number))),
+            lambda number: derived_name("gpu-group", self._cycle, node, uid, str(number)),
             created_at=at,
         )

@@ -82,6 +82,8 @@ class ShareFit:
         self._strays: dict[tuple[int, int, int], Stray | None] = {}
         self._taken_of: dict[tuple[int, int, int], list[int]] = {}
         self._states = states
+        #: What `likeness` looks up.
+        self._state, self._kind = states.state, columns.gpus.kind
         self._gpus, self._pods = columns.resources[GPU], columns.resources[PODS]
         self._numa = NumaVerdicts(columns, self._reservation, config, states) if config.numa else None
         #: None where nothing of the class is ever bound to zones.
@@ -130,7 +132,7 @@ class ShareFit:
 
     def likeness(self, row: int) -> tuple[int, int, int]:
         """Return what all depends on that a pod gets on a row, and costs there: its state, its kind, and `fixed`."""
-        return self._states.state(row), self._columns.gpus.kind(row), self._fixed[row]
+        return self._state(row), self._kind(row), self._fixed[row]
 
     def costs(self, rows: Ints) -> Ints:
         """Return the costs of rows as `cost` does; shape (rows,)."""
@@ -258,9 +260,8 @@ class ShareFit:
         given: list[GivenPart] = []
         taken = self._taken_on(row)
         if taken:
-            # The order of kinds (`GpuSupply.parts`), with the group to decide between GPUs that are alike.
-            groups = sorted([(free, gpus.zones(group), group) for free, group in gpus.free(row)])
-            given = [GivenPart(groups[place][2], part, share.mib) for place in taken]
+            groups = gpus.groups(row)
+            given = [GivenPart(groups[place], part, share.mib) for place in taken]
         for number in range(share.devices - len(given)):
             group = name(number)
             predicted = self._numa.predict(row) if self._numa is not None else None
@@ -351,7 +352,7 @@ class ShareFit:
         return int((zones.capacity[row, there, column] - zones.used[row, there, column]).sum()) >= gpus
 
     def _part(self, row: int) -> int:
-        return int(self.parts[row])
+        return self._fixed[row] // 2
 
     def _openable(self, row: int) -> int:
         """Return how many GPUs of a row can be opened; more than a pod asks for are not counted."""

@@ -11,7 +11,6 @@ changed, and any other place for it is a real move.
 
 from array import array
 from bisect import bisect_left
-from dataclasses import replace
 from enum import Enum
 
 import msgspec
@@ -83,6 +82,11 @@ class _Operation(msgspec.Struct, frozen=True, gc=False):
         return any(cells[zone] not in (0, block.mask) for block in blocks for zone in zones_of(block.mask))
 
 
+def _of_reservation(row: int, group: str, held: Reservation, *, hidden: bool) -> PodCharge:
+    uid, requests, charge, releasing = held.uid, held.requests, held.charge, held.releasing
+    return PodCharge(uid, row, requests, charge, releasing, arrival=held.arrival, reserves=group, hidden=hidden)
+
+
 class Statement:
     """The operations of a cycle on its own columns, as in KAI-Scheduler v0.17.0, pkg/scheduler/framework/statement.go.
 
@@ -138,8 +142,7 @@ class Statement:
 
     def open(self, row: int, group: str, opening: Reservation, *, hidden: bool = False) -> None:
         """Open a GPU for sharing: charge its reservation pod to a node."""
-        uid, requests, charge, arrival, releasing = opening
-        self.place(PodCharge(uid, row, requests, charge, releasing, arrival=arrival, reserves=group, hidden=hidden))
+        self.place(_of_reservation(row, group, opening, hidden=hidden))
 
     def close(self, group: str) -> None:
         """Take the reservation pod of an open GPU off its node."""
@@ -255,18 +258,16 @@ class Statement:
             if gpus.used(part.group) + part.milli > WHOLE:
                 return False
             held = gpus.reservation_of(part.group) if gpus.reservation(part.group) is None else None
-            if held is not None and self._is_evicted(held.uid, pod_charge.row):
-                charges = held.uid, pod_charge.row, held.requests, held.charge, held.releasing
-                if not self.stays_put(PodCharge(*charges, reserves=part.group, hidden=held.releasing)):
-                    return False
+            if held is None or not self._is_evicted(held.uid, pod_charge.row):
+                continue
+            if not self.stays_put(_of_reservation(pod_charge.row, part.group, held, hidden=held.releasing)):
+                return False
         return True
 
     def _reserving(self, group: str, reservation: Reservation) -> PodCharge:
         """Return what the reservation pod of an open GPU is charged with."""
         gpus = self._columns.gpus
-        uid, requests, charge, _, releasing = reservation
-        hidden = not gpus.is_offered(group)
-        return PodCharge(uid, gpus.row(group), requests, charge, releasing, reserves=group, hidden=hidden)
+        return _of_reservation(gpus.row(group), group, reservation, hidden=not gpus.is_offered(group))
 
     def _note_let_go(self, pod_charge: PodCharge, *, sign: int = 1) -> None:
         """Count a pod among those that leave their GPUs, or no more with `sign=-1`; a GPU that goes gives no parts."""
@@ -377,7 +378,7 @@ class Statement:
             marks=pod_charge.marks,
             volumes=pod_charge.volumes,
             devices=pod_charge.devices,
-            arrival=pod_charge.arrival and replace(pod_charge.arrival, charge=charge),
+            arrival=pod_charge.arrival and msgspec.structs.replace(pod_charge.arrival, charge=charge),
             gpus=pod_charge.gpus,
             reserves=pod_charge.reserves,
             hidden=pod_charge.hidden,

@@ -26,6 +26,7 @@ class CyclePods:
         self._input = cycle_input
         self._class_by_uid: dict[str, PodClass] = {}
         self._size_by_class: dict[str, int] = {}
+        self._requests: dict[tuple[tuple[str, int], ...], Amounts] = {}
 
     def class_of(self, member: Member) -> PodClass:
         """Return the class as which a pod is decided on."""
@@ -62,13 +63,18 @@ class CyclePods:
             total = self.requests_of_classes(self.class_counts(members))
             if SHARED_GPU in total:
                 # What a placed pod has of GPUs, and not what it was expected to have before its node was known.
-                total[SHARED_GPU] += sum(self._beyond_expected(member) for member in members if member.gpus)
+                beyond = sum(self._beyond_expected(member) for member in members if member.gpus)
+                return total | {SHARED_GPU: total[SHARED_GPU] + beyond}
             return total
         return _total((pod_class, 1) for pod_class in map(class_of, members))
 
     def requests_of_classes(self, class_counts: Mapping[str, int]) -> Amounts:
-        """Return what so many pods of each class request in all."""
-        total = _total((self.classes[key], count) for key, count in class_counts.items())
+        """Return what so many pods of each class request in all; not to be changed."""
+        alike = tuple(class_counts.items())
+        total = self._requests.get(alike)
+        if total is not None:
+            return total
+        total = self._requests[alike] = _total((self.classes[key], count) for key, count in class_counts.items())
         shared = sum(self._parts(self.classes[key]) * count for key, count in class_counts.items())
         if shared:
             total[SHARED_GPU] = shared

@@ -248,7 +248,7 @@ class CycleRecord:
             devices=devices.given,
             reserved_claims=devices.reserved,
             extended_claim=devices.extended,
-            gpus=tuple(GpuPart(part.group, part.milli, part.mib) for part in assignment.gpus),
+            gpus=tuple([GpuPart(part.group, part.milli, part.mib) for part in assignment.gpus]),
             rank=rank,
             domains=domains,
             provisioning_request="" if consumed is None else consumed.name,

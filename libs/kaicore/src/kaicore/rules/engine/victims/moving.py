@@ -54,7 +54,8 @@ def _example(workload: Workload) -> str:
 def is_scattered(session: Session, steps: Steps) -> bool:
     """Tell whether ready nodes have, all together, what steps ask for: where they have not, no move can help."""
     columns, idle = session.nodes.future.statement.columns, session.nodes.idle_in_future()
-    requests = columns.vector(without_parts(session.pods.requests_of(members_of(steps))))
+    asked = session.pods.requests_of_classes(session.gangs.class_counts_of(steps))
+    requests = columns.vector(without_parts(asked))
     parts = sum(free for row in columns.gpus.rows for free, _ in columns.gpus.free(row))
     if parts >= WHOLE:
         idle = idle.copy()

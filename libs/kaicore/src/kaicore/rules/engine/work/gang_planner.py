@@ -216,12 +216,18 @@ class GangPlanner:
         """Return what the next step of a group requests; not to be changed."""
         step, known = pending_group.step(), self._requests.get(pending_group.key)
         if known is None or known[0] is not step:
-            known = step, self._pods.requests_of_classes(self.class_counts_of(pending_group))
+            known = step, self._pods.requests_of_classes(self._class_counts_of(pending_group))
             self._requests[pending_group.key] = known
         return known[1]
 
-    def class_counts_of(self, pending_group: PendingGroup) -> Counter[str]:
-        """Return how many pods of each class the next step of a group has; not to be changed."""
+    def class_counts_of(self, steps: Steps) -> Counter[str]:
+        """Return how many pods of each class next steps of groups have; not to be changed."""
+        counts = self._class_counts_of(steps[0][0])
+        for pending_group, _ in steps[1:]:
+            counts = counts + self._class_counts_of(pending_group)
+        return counts
+
+    def _class_counts_of(self, pending_group: PendingGroup) -> Counter[str]:
         step, known = pending_group.step(), self._class_counts.get(pending_group.key)
         if known is None or known[0] is not step:
             known = self._class_counts[pending_group.key] = step, self._pods.class_counts(step.members)
