@@ -136,7 +136,7 @@ class _Say:
 
     def _sum(self, band: PolicyBand, rows: Ints | slice) -> Ints:
         """Return the scores of rows in a band, as parts of their whole score."""
-        total: Ints = sum(one.scores[rows] for one in self.scores if one.band is band)
+        total: Ints = np.sum([one.scores[rows] for one in self.scores if one.band is band], axis=0, dtype=np.int64)
         least, most = score_range(band)
         return np.clip(total, least, most) + OFFSETS[band]
 
@@ -211,11 +211,12 @@ class NodePolicies:
             charged: rows that were charged since then; None for all.
         """
         policy, charges = one.policy, set[str]()
-        whole = charged is None or policy.within is None
-        about = self._nodes if whole else self._nodes.near(charged, policy.within)
+        about = self._nodes
+        if charged is not None and policy.within is not None:
+            about = about.near(charged, policy.within)
+            if not len(about.rows):
+                return about.rows
         rows = about.rows
-        if not (whole or len(rows)):
-            return rows
         nodes = about.seen_by(policy, columns, columns.marks.by_name(TENANT) if policy.tenants else {}, charges)
         differs = np.zeros(len(rows), np.bool_)
         for refusal in answers.refusals:
