@@ -9,6 +9,7 @@ class NotBeside(Policy):
     """Filter: nodes with pods of the other namespace, both ways."""
 
     name, version, live, tenants = "not-beside", "1", True, True
+    within = ""  # A charge changes the answer about its own node.
     reason = "a tenant runs there that is kept apart from this one"
 
     class Arguments(NoArguments):

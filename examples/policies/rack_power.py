@@ -14,7 +14,7 @@ class RackPower(Policy):
 
     name, version, live = "rack-power", "3", True
     reason = "the rack has no power left"
-    node_labels, inputs = (RACK,), (WATTS,)
+    node_labels, within, inputs = (RACK,), RACK, (WATTS,)
 
     class Arguments(NoArguments):
         """Arguments of the policy."""

@@ -39,6 +39,7 @@ from tests.integration.test_shadowing import recorded, shadowing
 from tests.kai_commands import kai, spawned
 from tests.ports import free_port
 
+_HALF_A_DAY_US = 43_200_000_000
 CLUSTER = "c"
 EXAMPLE = Path(__file__).parents[2] / "examples/policies/spot_last.py"
 SPOT_LAST = load_policy(str(EXAMPLE))
@@ -74,8 +75,9 @@ async def comes(facts: Facts, name: str, queue_name: str = "other") -> None:
     await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
 
 
-async def test_shadow_with_a_policy_decides_beside_the_scheduler_and_is_compared(book: PolicyBook) -> None:
-    log = MemoryLog(lambda: 1)
+async def test_shadow_with_a_policy_decides_beside_the_scheduler_and_is_compared_by_day(book: PolicyBook) -> None:
+    now = 1
+    log = MemoryLog(lambda: now)
     facts = await two_nodes(log)
     trial = config(name="trial")
     async with shadowing(log, "kai-ledger", config=trial, policies=book), scheduling(log, CLUSTER):
@@ -84,9 +86,13 @@ async def test_shadow_with_a_policy_decides_beside_the_scheduler_and_is_compared
             assert (await placed(log, CLUSTER, number + 1))[f"p{number}"] == "spot"
             decided = await recorded(log, number + 1)
             assert [(one.name, one.node) for one in decided[-1].placed] == [(f"p{number}", "stays")]
+            now += _HALF_A_DAY_US
     report = await shadow_report(log, CLUSTER, find_kubelets, simulate=False, policies=book)
     assert (report.scheduler, report.pods, report.choices["other node"]) == ("kai-ledger", 3, 3)
-    assert "3 other node" in report_text(report)
+    assert [(one.day, one.pods, one.other_node) for one in report.days] == [("1970-01-01", 2, 2), ("1970-01-02", 1, 1)]
+    text = report_text(report)
+    assert "3 other node" in text
+    assert "1970-01-02" in text.partition("DAY")[2]
 
 
 async def test_policy_goes_live_for_a_queue_then_for_all_and_back_with_an_event_for_each_step(book: PolicyBook) -> None:

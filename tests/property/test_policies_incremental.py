@@ -53,6 +53,21 @@ class Level(Policy):
         return nodes.used(GPU) < 6
 
 
+class LevelByZone(Level):
+    """The same, which says how far a charge reaches."""
+
+    name, within = "level-by-zone", "zone"
+
+
+class Few(Policy):
+    """Nodes with few pods, each by itself."""
+
+    name, live, within, tenants, band = "few", True, "", True, PolicyBand.FULL
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        return -nodes.pods_of(work.namespace)
+
+
 def made_of(kinds: tuple[type[Policy], ...], random: np.random.Generator) -> WithPolicies:
     made = WithPolicies(*kinds)
     for number in range(40):
@@ -70,7 +85,7 @@ def ranked(placer: Placer, uids: list[str], made: WithPolicies) -> list[tuple[Ro
     return found
 
 
-@pytest.mark.parametrize("kinds", [(Zones,), (Free,), (Level,), (Zones, Free, Level)])
+@pytest.mark.parametrize("kinds", [(Zones,), (Free,), (Level,), (Zones, Free, Level), (Zones, Free, LevelByZone, Few)])
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_looked_at_again_rank_as_rows_looked_at_anew(kinds: tuple[type[Policy], ...], seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -90,6 +105,12 @@ def test_rows_looked_at_again_rank_as_rows_looked_at_anew(kinds: tuple[type[Poli
             assert best == first
             assert rows.tolist() == expected.tolist()
             assert best is None or rows[0] == best
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_live_policy_that_says_how_far_charges_reach_decides_as_one_that_does_not(seed: int) -> None:
+    said, unsaid = (made_of((kind,), np.random.default_rng(seed)) for kind in (LevelByZone, Level))
+    assert said.nodes_of() == unsaid.nodes_of()
 
 
 def busy_cluster(kinds: tuple[type[Policy], ...], strategy: PlacementStrategy, seed: int) -> WithPolicies:

@@ -52,6 +52,8 @@ def test_each_service_has_secrets_of_its_own(workload: Json) -> None:
     expected = {}
     if name not in ("kai-exporter", "kai-operator"):
         expected["KAI_DATABASE_URL"] = f"kai-database-{ROLES.get(name, name.removeprefix('kai-'))}"
+    if name == "kai-api":
+        expected["KAI_INPUTS_DATABASE_URL"] = "kai-database-inputs"
     if name in BUS_CLIENTS:
         expected["KAI_NATS_URL"] = f"kai-nats-{name.removeprefix('kai-')}"
     assert secrets == expected

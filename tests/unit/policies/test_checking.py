@@ -36,6 +36,7 @@ BODIES = {
     "CALLS.append(1); return np.full(len(nodes), len(CALLS) % 1000)": "twice",
     "return np.arange(len(nodes)) % 1000": "another order",
     "self.seen = getattr(self, 'seen', nodes.used('cpu').sum()); return np.full(len(nodes), self.seen % 1000)": "anew",
+    "return np.full(len(nodes), nodes.used('cpu').sum() % 900)\n    live, within = True, ''": "near",
 }
 
 

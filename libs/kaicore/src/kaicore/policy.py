@@ -367,6 +367,8 @@ class Policy:
         band: that `score` fills.
         live: whether nodes are filtered and scored again once the cycle has charged pods to any of them; otherwise
             once per class and cycle.
+        within: for a live one, the nodes that charges to one of them make it ask again about: those with the same value
+            of this label, which is one of `node_labels`; empty for the node alone, None for all nodes.
         order_before_priority: whether `order` decides before the groups' priorities, or among those of one priority.
         arguments: as the operator's settings give them.
     """
@@ -382,6 +384,7 @@ class Policy:
     reason: ClassVar[str] = ""
     band: ClassVar[PolicyBand | str] = PolicyBand.PREFERRED
     live: ClassVar[bool] = False
+    within: ClassVar[str | None] = None
     order_before_priority: ClassVar[bool] = False
 
     class Arguments(NoArguments):

@@ -12,7 +12,7 @@ from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.history.page import axis, page
-from kaicore.analysis.trial.shadow import Predictions, QueueReport, RejectedPod, Rejections, ShadowReport
+from kaicore.analysis.trial.shadow import DayReport, Predictions, QueueReport, RejectedPod, Rejections, ShadowReport
 from kaicore.analysis.trial.shadow import page as shadow_page
 
 from tests.dashboard_fleet import MARKUP
@@ -109,6 +109,7 @@ def test_markup_in_what_a_report_is_about_is_shown_as_text(comparison: HistoryCo
         chosen_zones=None,
         would_start=0,
         queues=(QueueReport(queue="q", pods=1, rejections=1, avoided=1, would_wait=0),),
+        days=(DayReport(day="d", pods=1, rejections=1, avoided=1, would_wait=0),),
         rejected=(rejected,),
         trajectory=None,
         notes=("n",),

@@ -240,6 +240,8 @@ def _check_class(kind: type[Policy], source: str) -> None:
     if not kind.points():
         points = ", ".join(Point)
         raise ConfigurationError(f"{source}: {kind.name}: defines no point; the points are {points}")
+    if kind.within and kind.within not in kind.node_labels:
+        raise ConfigurationError(f"{source}: {kind.name}: within: must be one of node_labels: {kind.within!r}")
     if kind.band not in tuple(PolicyBand):
         bands = ", ".join(PolicyBand)
         raise ConfigurationError(f"{source}: {kind.name}: band: must be one of {bands}: {kind.band!r}")

@@ -20,6 +20,8 @@ _Answer = TypeVar("_Answer")
 
 #: Bytes of the address space that is in use, in pages, stand first here.
 _STATM = Path("/proc/self/statm")
+#: A look at the memory in use takes longer than many a call.
+_MEMORY_EVERY_S = 0.02
 #: A watch looks so many times within a budget.
 _LOOKS = 8
 #: So many budgets may pass on the wall while a policy runs.
@@ -76,6 +78,8 @@ class TimeAndMemory:
         self._lock = threading.Lock()
         #: One call at a time: a process has one bound of memory, and the API answers in several threads.
         self._turn = threading.Lock()
+        #: The address space in use, bytes, and when it is looked at next.
+        self._in_use, self._look_at_memory_s = 0, 0.0
         #: The call that is to be interrupted; None while no policy runs.
         self._watched: _Watched | None = None
         self._watch: threading.Thread | None = None
@@ -104,7 +108,7 @@ class TimeAndMemory:
         left_s = self._budget_s - self._used_s.get(policy, 0.0)
         clock = time.pthread_getcpuclockid(threading.get_ident())
         began_cpu_s = time.clock_gettime(clock)
-        limits = self._bound_memory()
+        limits = self._bound_memory(began_s)
         try:
             try:
                 until_s = began_s + self._budget_s * _WALL_BUDGETS
@@ -124,12 +128,16 @@ class TimeAndMemory:
             resource.setrlimit(resource.RLIMIT_AS, limits)
             self._used_s[policy] = self._used_s.get(policy, 0.0) + time.clock_gettime(clock) - began_cpu_s
 
-    def _bound_memory(self) -> tuple[int, int]:
+    def _bound_memory(self, now_s: float) -> tuple[int, int]:
         """Bound the address space; returns the limits to put back."""
         limits = resource.getrlimit(resource.RLIMIT_AS)
-        if _STATM.exists():
-            used = int(_STATM.read_text().split(maxsplit=1)[0]) * resource.getpagesize()
-            bound = used + self._memory_bytes
+        if now_s >= self._look_at_memory_s:
+            self._look_at_memory_s = now_s + _MEMORY_EVERY_S
+            self._in_use = (
+                int(_STATM.read_text().split(maxsplit=1)[0]) * resource.getpagesize() if _STATM.exists() else 0
+            )
+        if self._in_use:
+            bound = self._in_use + self._memory_bytes
             if limits[0] == resource.RLIM_INFINITY or bound < limits[0]:
                 resource.setrlimit(resource.RLIMIT_AS, (bound, limits[1]))
         return limits

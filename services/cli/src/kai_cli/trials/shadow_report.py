@@ -94,7 +94,7 @@ def _cluster(source: AnswerSource, there_are: list[str]) -> str:
 
 def report_text(answer: ShadowReport) -> str:
     """Return the report for people."""
-    parts = [_head(answer), _by_queue(answer), _rejected(answer)]
+    parts = [_head(answer), *_parts(answer), _rejected(answer)]
     if answer.trajectory is not None:
         parts.append(comparison_text(answer.trajectory))
     parts.append("what this cannot know:\n" + "\n".join(f"- {note}" for note in answer.notes))
@@ -127,11 +127,20 @@ def _head(answer: ShadowReport) -> str:
     return "\n".join(lines)
 
 
-def _by_queue(answer: ShadowReport) -> str:
-    rows = [
-        (one.queue, str(one.pods), str(one.rejections), str(one.avoided), str(one.would_wait)) for one in answer.queues
-    ]
-    return table(("QUEUE", "PODS", "REJECTED", "AVOIDED", "WOULD WAIT"), rows) if rows else ""
+def _parts(answer: ShadowReport) -> list[str]:
+    """Return tables by day and by queue."""
+    parts = []
+    for name, some in (
+        ("DAY", [(one.day, one) for one in answer.days]),
+        ("QUEUE", [(one.queue, one) for one in answer.queues]),
+    ):
+        rows = [
+            (key, *map(str, (one.pods, one.same_node, one.other_node, one.would_wait, one.rejections, one.avoided)))
+            for key, one in some
+        ]
+        head = (name, "PODS", "SAME NODE", "OTHER NODE", "WOULD WAIT", "REJECTED", "AVOIDED")
+        parts.append(table(head, rows) if rows else "")
+    return parts
 
 
 def _rejected(answer: ShadowReport) -> str:

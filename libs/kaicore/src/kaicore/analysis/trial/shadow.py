@@ -9,11 +9,12 @@ The report can be one HTML file, without a script or another file.
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache, partial
 from importlib.resources import files
+from itertools import groupby
 
 import msgspec
 import numpy as np
@@ -40,7 +41,8 @@ from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.payloads import Payload, ShadowDecided
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import ShadowDecided
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
@@ -65,6 +67,10 @@ class ShadowAnswer(StrEnum):
     NONE = "not decided"
 
 
+#: Characters of a time that are its day.
+_DAY = 10
+
+
 @dataclass(slots=True)
 class ForeignBinding:
     """A pod that the other scheduler bound.
@@ -72,6 +78,7 @@ class ForeignBinding:
     Attributes:
         queue: of its group; `namespace/NAME` where that names none.
         node: where the other scheduler put it.
+        day: when that was recorded, in UTC.
         admits: whether that node's kubelet was predicted to admit it.
         why: why not; empty where it was.
         zones: how many zones it was predicted to get there; 0 where nothing is aligned or it is not admitted.
@@ -86,6 +93,7 @@ class ForeignBinding:
     name: str
     queue: str
     node: str
+    day: str
     admits: bool
     why: str
     zones: int
@@ -150,12 +158,13 @@ class ShadowComparison:
     def _enter(self, uid: str, record: ShadowDecided, node: str, placement: Placement | None) -> None:
         self._choices.setdefault(uid, _Choices()).enter(record.input_position, node, placement)
 
-    def take(self, payload: Payload, *, position: int) -> None:
+    def take(self, event: Event) -> None:
         """Take an event, before it is folded."""
+        payload = decode_payload(event)
         match payload:
             case payloads.PodObserved(pod) if pod.scheduler_name == self._config.scheduler_name:
                 if pod.node_name and pod.uid in self._state.waiting:
-                    self._judge(pod.uid, pod.node_name, position)
+                    self._judge(pod.uid, pod.node_name, event)
                 bound = self.bound.get(pod.uid)
                 if bound is not None and is_kubelet_rejection(pod):
                     bound.outcome, bound.reason = AfterBinding.REJECTED, pod.reason
@@ -164,16 +173,16 @@ class ShadowComparison:
             case payloads.PodPlaced(uid=uid, node=node) if uid in self._state.waiting:
                 if self._state.pods[uid].pod.scheduler_name == self._config.scheduler_name:
                     self.beside_own = True
-                    self._judge(uid, node, position)
+                    self._judge(uid, node, event)
             case payloads.PodRejected(uid=uid) if uid in self.bound:
                 self.bound[uid].outcome, self.bound[uid].reason = AfterBinding.REJECTED, payload.reason
             case _:
                 pass
 
-    def _judge(self, uid: str, node: str, position: int) -> None:
+    def _judge(self, uid: str, node: str, event: Event) -> None:
         state, entry = self._state, self._state.pods[uid]
         queue, namespace = state.queue_of(entry)
-        chosen, placement = self._choices.get(uid, _Choices()).before(position)
+        chosen, placement = self._choices.get(uid, _Choices()).before(event.position)
         if not chosen and uid not in self._choices and self._would_be_placed(uid):
             choice = ShadowAnswer.NONE
         else:
@@ -184,6 +193,7 @@ class ShadowComparison:
             name=entry.pod.name,
             queue=queue or f"namespace/{namespace}",
             node=node,
+            day=time_text(event.recorded_at)[:_DAY],
             admits=True,
             why="",
             zones=0,
@@ -264,14 +274,27 @@ class Predictions(_Part, frozen=True, kw_only=True):
     missed: int
 
 
-class QueueReport(_Part, frozen=True, kw_only=True):
-    """A queue's pods, as `ShadowReport` has them for all."""
+class _SomePods(_Part, frozen=True, kw_only=True):
+    """Some of the pods, as `ShadowReport` has them for all."""
 
-    queue: str
     pods: int
+    same_node: int = 0
+    other_node: int = 0
     rejections: int
     avoided: int
     would_wait: int
+
+
+class QueueReport(_SomePods, frozen=True, kw_only=True):
+    """The pods of a queue."""
+
+    queue: str
+
+
+class DayReport(_SomePods, frozen=True, kw_only=True):
+    """The pods that the other scheduler bound on a day of UTC."""
+
+    day: str
 
 
 class RejectedPod(_Part, frozen=True, kw_only=True):
@@ -324,6 +347,7 @@ class ShadowReport(_Part, frozen=True, kw_only=True):
     chosen_zones: float | None
     would_start: int
     queues: tuple[QueueReport, ...]
+    days: tuple[DayReport, ...] = ()
     rejected: tuple[RejectedPod, ...]
     trajectory: HistoryComparison | None
     notes: tuple[str, ...]
@@ -383,7 +407,8 @@ async def shadow_report(  # long: one line for each field of the report
         zones=_mean(bound, lambda one: one.zones),
         chosen_zones=_mean(bound, lambda one: one.chosen_zones),
         would_start=_would_start(state, config.scheduler_name),
-        queues=tuple(_queue(queue, bound) for queue in sorted({one.queue for one in bound})),
+        queues=tuple(QueueReport(queue=queue, **_counted(own)) for queue, own in _by(bound, lambda one: one.queue)),
+        days=tuple(DayReport(day=day, **_counted(own)) for day, own in _by(bound, lambda one: one.day)),
         rejected=tuple(_rejected(one) for one in bound if one.outcome is AfterBinding.REJECTED)[:_MOST_PODS],
         trajectory=trajectory,
         notes=_notes(bound, stand_in=simulate and not comparison.beside_own),
@@ -396,7 +421,7 @@ async def _compare(
     """Have a comparison take the window's events, and fold them."""
     first = state.position
     async for event in events_of(log, state.cluster, after=first, upto=last):
-        comparison.take(decode_payload(event), position=event.position)
+        comparison.take(event)
         state.fold(event)
         if event.position % 500 == 0:
             progress(event.position - first, 4 * (last - first))
@@ -503,16 +528,25 @@ def _mean(bound: Sequence[ForeignBinding], value: Callable[[ForeignBinding], int
     return sum(values) / len(values) if values else None
 
 
-def _queue(queue: str, bound: Sequence[ForeignBinding]) -> QueueReport:
-    own = [one for one in bound if one.queue == queue]
-    rejections = _rejections(own)
-    return QueueReport(
-        queue=queue,
-        pods=len(own),
-        rejections=rejections.observed,
-        avoided=rejections.avoided,
-        would_wait=sum(one.choice is ShadowAnswer.WAIT for one in own),
-    )
+def _by(
+    bound: Iterable[ForeignBinding], key: Callable[[ForeignBinding], str]
+) -> Iterator[tuple[str, list[ForeignBinding]]]:
+    """Yield pods by a key, in its order."""
+    for value, own in groupby(sorted(bound, key=key), key):
+        yield value, list(own)
+
+
+def _counted(own: Sequence[ForeignBinding]) -> dict[str, int]:
+    """Return the fields of `_SomePods`."""
+    rejections, choices = _rejections(own), Counter(one.choice for one in own)
+    return {
+        "pods": len(own),
+        "same_node": choices[ShadowAnswer.SAME],
+        "other_node": choices[ShadowAnswer.OTHER],
+        "rejections": rejections.observed,
+        "avoided": rejections.avoided,
+        "would_wait": choices[ShadowAnswer.WAIT],
+    }
 
 
 def _rejected(one: ForeignBinding) -> RejectedPod:

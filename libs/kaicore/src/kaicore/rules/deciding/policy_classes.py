@@ -40,8 +40,7 @@ def classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[[
         if queue is None:
             queue = queues[place] = queue_name(state, entry)
         figures = pod.namespace, queue, priority, preemptible
-        carried = tuple(pod.labels.get(key) for key in labels), tuple(pod.annotations.get(key) for key in annotations)
-        key = base.key, *figures, *carried
+        key = (base.key, *figures, *map(pod.labels.get, labels), *map(pod.annotations.get, annotations))
         if key not in made:
             work = PolicyWork(*figures, _found(pod.labels, labels), _found(pod.annotations, annotations))
             made[key] = with_work(base, work, tenants=tenants)

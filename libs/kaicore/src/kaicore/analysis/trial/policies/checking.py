@@ -5,6 +5,7 @@
 | it answers | a vector of the right length and type, in range, for every cluster |
 | twice | the same facts give the same answer |
 | another order | an answer does not depend on the order of the nodes |
+| near | a live policy says the same of the nodes near a charge (`within`) when it is asked about these alone |
 | anew | an answer does not depend on what was asked before: it comes out alike as charges come, and from the start |
 | input unchanged | what a policy is given stays as it was |
 | time | an answer about many nodes comes within the budget of a call |
@@ -41,6 +42,7 @@ class Check(StrEnum):
     ANSWERS = "it answers"
     TWICE = "twice"
     ORDER = "another order"
+    NEAR = "near"
     ANEW = "anew"
     UNCHANGED = "input unchanged"
     TIME = "time"
@@ -125,6 +127,7 @@ class _Checker:
         if self.point in _OF_NODES and len(drawn.nodes.names):
             self._in_another_order(drawn, first, random)
             self._after_a_charge(policy, drawn, first, random)
+            self._of_those_near(drawn, random)
         fresh = self._asked(self.make(), drawn, drawn.what)
         last = self._asked(policy, drawn, drawn.what)
         self._note(Check.ANEW, _same(last, fresh), f"{drawn.what}: {_shown(last)} after others, {_shown(fresh)} anew")
@@ -147,6 +150,31 @@ class _Checker:
         said = f"{where}: {_shown(incrementally)} after it came, {_shown(anew)} anew"
         self._note(Check.ANEW, _same(incrementally, anew), said)
         self.follows_charges |= not _same(anew, first)
+
+    def _of_those_near(self, drawn: Drawn, random: np.random.Generator) -> None:
+        """Charge a node, and ask a policy that names a label about the nodes near it alone, and about all."""
+        label = self.make().policy.within
+        if label is None:
+            return
+        row = int(random.integers(len(drawn.nodes.names)))
+        near = np.array([row])
+        if label:
+            texts = drawn.nodes.labels[label]
+            near = np.flatnonzero(texts == texts[row])
+        charged = drawn.nodes.charged(row, drawn.work[0])
+        before, after, alone = (
+            self._asked(self.make(), _with_nodes(drawn, nodes), drawn.what)
+            for nodes in (drawn.nodes, charged, charged.ordered(near))
+        )
+        if before is None or after is None:
+            return
+        # What is near is asked about again, and all else stays.
+        where = f"{drawn.what}, one pod more on {drawn.nodes.names[row]}"
+        said = f"{where}: {_shown(alone)} of those near alone, {_shown([one[near] for one in after])} among all"
+        self._note(Check.NEAR, _same(alone, [one[near] for one in after]), said)
+        others = np.setdiff1d(np.arange(len(drawn.nodes.names)), near)
+        said = f"{where}: it changes the answer about others"
+        self._note(Check.NEAR, _same([one[others] for one in before], [one[others] for one in after]), said)
 
     def _asked(self, policy: GuardedPolicy, drawn: Drawn, where: str) -> list[Any] | None:
         """Return the answers for one cluster; None where one is none."""

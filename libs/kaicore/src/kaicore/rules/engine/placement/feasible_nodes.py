@@ -578,7 +578,7 @@ class FeasibleNodes:
             rows, self._charges_seen = touched[self._charges_seen :], len(touched)
             if self._policies is not None and self._policies.live:
                 # What live policies say of a row may depend on the charges of another.
-                changed = self._policies.renew()
+                changed = self._policies.renew(rows)
                 if len(changed):
                     rows.extend(changed.tolist())
                     if isinstance(self._ranking, LevelRanking) and self._policies.levels is not None:

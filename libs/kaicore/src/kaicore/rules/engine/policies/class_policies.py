@@ -2,10 +2,11 @@
 
 A policy that is not live is asked once per class and cycle, about the nodes as the cycle begins. So its answer depends
 on nothing that the cycle decides, and holds for all work with the same values of the facts that it looked at. A live
-one is asked again, about all nodes, once the cycle has charged any of them; the rows that this changes are ranked anew.
+one is asked again once the cycle has charged any node: about all nodes, or those near it that the policy declares. The
+rows that this changes are ranked anew.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
@@ -40,9 +41,9 @@ class PolicyScore:
     scores: Ints
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Answers:
-    """The answers of one policy about some work.
+    """The answers of one policy about some work; those of a live one change.
 
     Attributes:
         refusals: none where the policy does not filter.
@@ -52,7 +53,7 @@ class _Answers:
 
     refusals: tuple[RefusedNodes, ...]
     scores: tuple[PolicyScore, ...]
-    settled: bool
+    settled: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +91,9 @@ def _values(work: Work, names: Iterable[str]) -> tuple[object, ...]:
     return tuple(tuple(sorted(one.items())) if isinstance(one, Mapping) else one for one in values)
 
 
+_LEVELS = PolicyBand.PREFERRED
+
+
 class _Say:
     """The say of several policies together.
 
@@ -106,30 +110,35 @@ class _Say:
         answers = list(answers)
         self.refusals = [one for given in answers for one in given.refusals]
         self.scores = [one for given in answers for one in given.scores]
+        every = slice(None)
         self.refused: Flags = np.zeros(rows, np.bool_)
-        for refusal in self.refusals:
-            self.refused |= refusal.refused
-        self.refused_rows = self.refused.tobytes()
-        sums = {band: self._sum(band, rows) for band in dict.fromkeys(one.band for one in self.scores)}
-        self.levels: Ints | None = sums.pop(PolicyBand.PREFERRED, None)
+        self.refused[every] = self._refused(every)
+        self.refused_rows = bytearray(self.refused.tobytes())
+        self._sums = {band: self._sum(band, every) for band in dict.fromkeys(one.band for one in self.scores)}
+        self.levels: Ints | None = self._sums.get(PolicyBand.PREFERRED)
         self.replaced: list[tuple[Band, Ints]] = [
-            (BANDS[band.value], scores + OFFSETS[band]) for band, scores in sorted(sums.items())
+            (BANDS[band.value], scores) for band, scores in sorted(self._sums.items()) if band is not _LEVELS
         ]
 
-    def _sum(self, band: PolicyBand, rows: int) -> Ints:
-        total = np.zeros(rows, np.int64)
-        for one in self.scores:
-            if one.band is band:
-                total += one.scores
-        least, most = score_range(band)
-        return np.clip(total, least, most)
+    def renew(self, rows: Ints) -> None:
+        """Take over what the answers, which were changed in place, are now about rows."""
+        refused = self.refused[rows] = self._refused(rows)
+        for row, is_refused in zip(rows.tolist(), refused.tolist(), strict=True):
+            self.refused_rows[row] = is_refused
+        for band, scores in self._sums.items():
+            scores[rows] = self._sum(band, rows)
 
-    def differs_from(self, other: "_Say") -> Flags:
-        """Return by row whether another say, of the same policies, is another one about it."""
-        differs: Flags = self.refused != other.refused
-        for one, before in zip(self.scores, other.scores, strict=True):
-            differs |= one.scores != before.scores
-        return differs
+    def _refused(self, rows: Ints | slice) -> Flags:
+        total = np.zeros_like(self.refused[rows])
+        for one in self.refusals:
+            total |= one.refused[rows]
+        return total
+
+    def _sum(self, band: PolicyBand, rows: Ints | slice) -> Ints:
+        """Return the scores of rows in a band, as parts of their whole score."""
+        total: Ints = np.sum([one.scores[rows] for one in self.scores if one.band is band], axis=0, dtype=np.int64)
+        least, most = score_range(band)
+        return np.clip(total, least, most) + OFFSETS[band]
 
 
 class NodePolicies:
@@ -178,28 +187,49 @@ class NodePolicies:
 
     def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns) -> _Answers:
         """Ask a policy about some work, with what is charged to the nodes in some columns."""
-        name, policy, rows = one.setting.name, one.policy, self._nodes.rows
-        charges: set[str] = set()
-        nodes = self._nodes.seen_by(policy, columns, self._placed(columns) if policy.tenants else {}, charges)
+        name, policy = one.setting.name, one.policy
         refusals: tuple[RefusedNodes, ...] = ()
         scores: tuple[PolicyScore, ...] = ()
         if one.has(Point.FILTER):
-            refused = np.zeros(self.rows, np.bool_)
-            refused[rows] = ~one.filter(nodes, work, self._facts)
-            refusals = (RefusedNodes(name, policy.reason, refused),)
+            refusals = (RefusedNodes(name, policy.reason, np.zeros(self.rows, np.bool_)),)
         if one.has(Point.SCORE):
-            given = np.zeros(self.rows, np.int64)
-            given[rows] = one.score(nodes, work, self._facts)
-            scores = (PolicyScore(name, PolicyBand(policy.band), given),)
-        return _Answers(refusals, scores, not charges)
+            scores = (PolicyScore(name, PolicyBand(policy.band), np.zeros(self.rows, np.int64)),)
+        answers = _Answers(refusals, scores)
+        self.ask_again(one, work, columns, answers)
+        return answers
 
-    def _placed(self, columns: NodeColumns) -> dict[str, Ints]:
-        """Return how many pods the cycle has placed on each row, by namespace."""
-        placed = {}
-        for namespace, counts in columns.marks.by_name(TENANT).items():
-            vector = placed[namespace] = np.zeros(self.rows, np.int64)
-            vector[list(counts)] = list(counts.values())
-        return placed
+    def ask_again(
+        self, one: GuardedPolicy, work: Work, columns: NodeColumns, answers: _Answers, *, charged: Ints | None = None
+    ) -> Ints:
+        """Ask a policy, and change its answers in place; returns the rows that this changes.
+
+        Args:
+            one: the policy.
+            work: that it is asked about.
+            columns: with what is charged to the nodes.
+            answers: that it gave before.
+            charged: rows that were charged since then; None for all.
+        """
+        policy, charges = one.policy, set[str]()
+        about = self._nodes
+        if charged is not None and policy.within is not None:
+            about = about.near(charged, policy.within)
+            if not len(about.rows):
+                return about.rows
+        rows = about.rows
+        nodes = about.seen_by(policy, columns, columns.marks.by_name(TENANT) if policy.tenants else {}, charges)
+        differs = np.zeros(len(rows), np.bool_)
+        for refusal in answers.refusals:
+            refused = ~one.filter(nodes, work, self._facts)
+            differs |= refusal.refused[rows] != refused
+            refusal.refused[rows] = refused
+        for score in answers.scores:
+            scores = one.score(nodes, work, self._facts)
+            differs |= score.scores[rows] != scores
+            score.scores[rows] = scores
+        answers.settled = answers.settled and not charges
+        changed: Ints = rows[differs]
+        return changed
 
 
 class ClassPolicies:
@@ -214,18 +244,21 @@ class ClassPolicies:
         columns: of the statement.
         asked: those that decide about the class.
         """
-        self._policies, self._class, self._columns = policies, pod_class, columns
-        self._asked_again = [one for one in asked if one.policy.live]
-        once = [one for one in asked if not one.policy.live]
-        self._once = [policies.ask_once(one, pod_class) for one in once]
-        #: Whether no charge changes what the live ones say.
-        self._settled = True
-        self._say = self._ask() if self._asked_again else policies.together(self._once)
+        self._policies, self._columns = policies, columns
+        once = [policies.ask_once(one, pod_class) for one in asked if not one.policy.live]
+        #: The live ones, each with the work as it sees it and its answers.
+        self._live: list[tuple[GuardedPolicy, Work, _Answers]] = []
+        for one in asked:
+            if one.policy.live:
+                work = _work_of(pod_class, one.setting)
+                self._live.append((one, work, policies.ask(one, work, columns)))
+        answers = [*once, *(given for _, _, given in self._live)]
+        self._say = _Say(answers, policies.rows) if self._live else policies.together(once)
 
     @property
     def live(self) -> bool:
         """True if any of them is asked again after charges."""
-        return bool(self._asked_again)
+        return bool(self._live)
 
     @property
     def refusals(self) -> Sequence[RefusedNodes]:
@@ -242,18 +275,23 @@ class ClassPolicies:
         """By row, how much the policies prefer it; None where none says."""
         return self._say.levels
 
-    def _ask(self) -> _Say:
-        ask, class_, columns = self._policies.ask, self._class, self._columns
-        answers = [ask(one, _work_of(class_, one.setting), columns) for one in self._asked_again]
-        self._settled = all(one.settled for one in answers)
-        return _Say([*self._once, *answers], self._policies.rows)
+    def renew(self, charged: Collection[int]) -> Ints:
+        """Ask the live policies again, about the nodes as they are charged now; returns the rows that this changes.
 
-    def renew(self) -> Ints:
-        """Ask the live policies again, about the nodes as they are charged now; returns the rows that this changes."""
-        if self._settled:
+        Args:
+            charged: the rows that were charged since the last time.
+        """
+        rows, ask = np.array([*{*charged}], np.int64), self._policies.ask_again
+        # Those that looked at nothing that charges change say the same.
+        changed = [
+            ask(one, work, self._columns, given, charged=rows) for one, work, given in self._live if not given.settled
+        ]
+        if not changed:
             return np.zeros(0, np.int64)
-        before, self._say = self._say, self._ask()
-        return np.flatnonzero(self._say.differs_from(before))
+        renewed: Ints = changed[0] if len(changed) == 1 else np.unique(np.concatenate(changed))
+        if len(renewed):
+            self._say.renew(renewed)
+        return renewed
 
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
         """Return the scores of rows with the bands that policies fill, `NEVER` for rows that they refuse."""

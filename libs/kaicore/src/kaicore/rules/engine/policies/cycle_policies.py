@@ -40,7 +40,8 @@ def node_policies(cycle_input: CycleInput, present: Flags) -> NodePolicies | Non
         return None
     columns = cycle_input.columns
     tenants = _tenants(cycle_input, columns) if any(one.policy.tenants for one in policies) else {}
-    nodes = NodeFacts(columns, present, tenants, cycle_input.policy_inputs)
+    rows = np.flatnonzero(present[: len(columns.names)])
+    nodes = NodeFacts(columns, rows, tenants, cycle_input.policy_inputs)
     return NodePolicies(policies, nodes, columns, facts_of(cycle_input))
 
 

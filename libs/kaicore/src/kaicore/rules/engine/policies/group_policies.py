@@ -7,6 +7,7 @@ priority would, so the queue stands among other queues as it did. What may be ev
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from types import MappingProxyType
 from typing import Any
 
@@ -33,7 +34,10 @@ class GroupPolicies:
         facts: of the cycle.
         """
         self._input, self._facts = cycle_input, facts
-        self._queues: dict[str, Queue] = {}
+        #: By name, and by whether the past is known.
+        self._queues: dict[tuple[str, bool], Queue] = {}
+        #: By class, the GPUs of a pod that waits, in thousandths.
+        self._gpus_of_class: dict[str, int] = {}
         #: By group, what all policies know of it.
         self._waiting: dict[str, Waiting] = {}
         #: By namespace; None as long as no policy has asked.
@@ -97,10 +101,12 @@ class GroupPolicies:
 
     def _queue(self, name: str, policy: GuardedPolicy) -> Queue:
         """Return what a policy knows of a queue."""
-        queue = self._queues.get(name)
+        key = name, PastUse.QUEUE in policy.policy.history
+        queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[name] = queue_facts(self._input.accounts, name)
-        return queue if PastUse.QUEUE in policy.policy.history else replace(queue, past_use=0)
+            queue = queue_facts(self._input.accounts, name)
+            queue = self._queues[key] = queue if key[1] else replace(queue, past_use=0)
+        return queue
 
     def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> dict[str, Any]:
         """Return the GPU time that a group and its namespace have had, as far as a policy declares it."""
@@ -122,16 +128,14 @@ class GroupPolicies:
         waiting = self._waiting.get(pending_group.key)
         if waiting is None:
             waiting = self._waiting[pending_group.key] = self._known_of(pending_group)
-        setting, queue = policy.setting, waiting.queue
+        setting, own = policy.setting, dict[str, Any]()
         if policy.policy.history:
-            pods = (*pending_group.unplaced, *pending_group.workload.active.values())
-            key = _past_key(waiting.key, pods)
-            waiting = replace(waiting, **self._past(policy, key, waiting.namespace, waiting.used_gpu_seconds))
+            key = _past_key(waiting.key, chain(pending_group.unplaced, pending_group.workload.active.values()))
+            own = self._past(policy, key, waiting.namespace, waiting.used_gpu_seconds)
         if setting.pod_labels or setting.pod_annotations:
             members = pending_group.unplaced or pending_group.workload.waiting.values()
-            labels, annotations = _declared(members, policy)
-            waiting = replace(waiting, labels=labels, annotations=annotations)
-        return waiting, self._queue(queue, policy)
+            own["labels"], own["annotations"] = _declared(members, policy)
+        return replace(waiting, **own) if own else waiting, self._queue(waiting.queue, policy)
 
     def _known_of(self, pending_group: PendingGroup) -> Waiting:
         group, now, members = pending_group.group, self._input.now, pending_group.unplaced
@@ -144,9 +148,15 @@ class GroupPolicies:
             created_us=created_us,
             waited_us=max(now - created_us, 0),
             pods=len(members),
-            gpus=sum(_gpus(member) for member in members),
+            gpus=sum(map(self._gpus_waiting, members)),
             used_gpu_seconds=sum(_used(member, now) for member in pending_group.workload.active.values()),
         )
+
+    def _gpus_waiting(self, member: Member) -> int:
+        gpus = self._gpus_of_class.get(member.class_key)
+        if gpus is None:
+            gpus = self._gpus_of_class[member.class_key] = thousandths_of_gpus(member.requests)
+        return gpus if not member.node else _gpus(member)
 
     def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
         group, now, members = workload.group, self._input.now, workload.active.values()

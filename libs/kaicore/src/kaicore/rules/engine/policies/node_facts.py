@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kaicore.policy import Flags, Input, Ints, Nodes, Policy, Texts
+from kaicore.policy import Input, Ints, Nodes, Policy, Texts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -75,8 +75,12 @@ class NodesOfRows(Nodes):
         return self.allocatable(resource) - self.used(resource)
 
 
+#: So many parts of the nodes are kept for the next question about them.
+_MOST_PARTS = 4096
+
+
 class NodeFacts:
-    """The nodes of one cycle's shard, for all its policies.
+    """The nodes of one cycle's shard, or some of them, for all its policies.
 
     Attributes:
         rows: the rows of the nodes, in the order of the policies' vectors.
@@ -85,31 +89,63 @@ class NodeFacts:
     def __init__(
         self,
         columns: NodeColumns,
-        present: Flags,
+        rows: Ints,
         tenants: Mapping[str, Ints],
         inputs: Mapping[str, Mapping[str, Input]],
     ) -> None:
         """Args:
         columns: as the cycle begins.
-        present: by row, whether it is a node of the shard.
+        rows: of the nodes.
         tenants: by namespace, how many pods are charged to each row.
         inputs: by name, the facts from outside by the node's name.
         """
         self._columns, self._tenants, self._inputs = columns, tenants, inputs
-        self.rows: Ints = np.flatnonzero(present[: len(columns.names)])
+        self.rows = rows
         names = columns.names
         self._names = tuple(names) if len(self.rows) == len(names) else tuple(names[row] for row in self.rows.tolist())
         self._labels: dict[str, Texts] = {}
         self._made: dict[tuple[object, ...], Any] = {}
         self._allocatable = self._amounts(columns, columns.allocatable)
+        #: By label, the number of its value by row, -1 for a row without a node; and by number, the rows.
+        self._domains: dict[str, tuple[Ints, list[Ints]]] = {}
+        self._parts: dict[tuple[str, int], NodeFacts] = {}
 
-    def seen_by(self, policy: Policy, charged: NodeColumns, placed: Mapping[str, Ints], looked_at: set[str]) -> Nodes:
+    def near(self, rows: Ints, label: str) -> "NodeFacts":
+        """Return the nodes that have the same value of a label as some rows; with an empty label, these rows alone."""
+        if label not in self._domains:
+            self._domains[label] = self._by_domain(label)
+        domain_of, rows_of = self._domains[label]
+        numbers = sorted({*domain_of[rows].tolist()} - {-1})
+        if len(numbers) != 1:
+            near = [rows_of[number] for number in numbers]
+            return self._part(np.concatenate(near) if near else np.zeros(0, np.int64))
+        key = label, numbers[0]
+        if key not in self._parts:
+            if len(self._parts) >= _MOST_PARTS:
+                self._parts.clear()
+            self._parts[key] = self._part(rows_of[numbers[0]])
+        return self._parts[key]
+
+    def _part(self, rows: Ints) -> "NodeFacts":
+        return self if len(rows) == len(self.rows) else NodeFacts(self._columns, rows, self._tenants, self._inputs)
+
+    def _by_domain(self, label: str) -> tuple[Ints, list[Ints]]:
+        domain_of = np.full(len(self._columns.present), -1, np.int64)
+        texts = self._label(label) if label else np.arange(len(self.rows))
+        _, numbers, counts = np.unique(texts, return_inverse=True, return_counts=True)
+        domain_of[self.rows] = numbers
+        by_domain = self.rows[np.argsort(numbers, kind="stable")]
+        return domain_of, np.split(by_domain, np.cumsum(counts)[:-1]) if len(counts) else []
+
+    def seen_by(
+        self, policy: Policy, charged: NodeColumns, placed: Mapping[str, Mapping[int, int]], looked_at: set[str]
+    ) -> Nodes:
         """Return the nodes for a policy.
 
         Args:
             policy: the policy.
             charged: with what is charged to the nodes: as the cycle begins, or now.
-            placed: by namespace, how many pods the cycle has placed on each row.
+            placed: by namespace, how many pods the cycle has placed on rows.
             looked_at: takes up what the policy looks at that charges change.
         """
         keys = policy.node_labels
@@ -137,12 +173,16 @@ class NodeFacts:
         known = columns.resources
         return _Lazy(lambda: iter(known), lambda name: _fixed(amounts[self.rows, known[name]]), looked_at)
 
-    def _pods(self, namespace: str, placed: Mapping[str, Ints]) -> Ints:
-        total = np.zeros(len(self._columns.names), np.int64)
-        for counts in (self._tenants.get(namespace), placed.get(namespace)):
-            if counts is not None:
-                total += counts[: len(total)]
-        return _fixed(total[self.rows])
+    def _pods(self, namespace: str, placed: Mapping[str, Mapping[int, int]]) -> Ints:
+        before, counts = self._tenants.get(namespace), placed.get(namespace, {})
+        total = np.zeros(len(self.rows), np.int64) if before is None else before[self.rows]
+        if len(self.rows) <= len(counts):
+            total += [counts.get(row, 0) for row in self.rows.tolist()]
+        elif counts:
+            given = np.zeros(len(self._columns.present), np.int64)
+            given[list(counts)] = list(counts.values())
+            total += given[self.rows]
+        return _fixed(total)
 
 
 def _fixed(vector: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
