@@ -29,10 +29,10 @@ def _about(hours: float) -> float:
     return pytest.approx(hours, abs=1e-4)
 
 
-def story() -> list[Event]:
+def story(seconds: int = _BEGIN) -> list[Event]:
     """Two pods of a queue with a quota of one GPU; one fails, one is evicted; their node is cordoned before that."""
     cluster = Cluster("c1", hashes=True)
-    cluster.now = begin = _BEGIN * 1_000_000
+    cluster.now = begin = seconds * 1_000_000
 
     def at(hours: float) -> None:
         cluster.now = begin + int(hours * _HOUR_US)
@@ -48,7 +48,7 @@ def story() -> list[Event]:
             cpu=2,
             memory=1,
             gpu=1,
-            created_at=_BEGIN,
+            created_at=seconds,
             labels={KAI_QUEUE_LABEL: "team", "user": user, "project": "p"},
         )
         for user in ("ann", "bob")
@@ -67,7 +67,7 @@ def story() -> list[Event]:
     cluster.record("node/n0", payloads.NodeObserved(node("n0", unschedulable=True, **held)))
     at(4.5)
     cluster.record(f"pod/{bob.uid}", payloads.PodEvicted(bob.uid, bob.namespace, bob.name, "n0"))
-    cluster.add_pod(msgspec.structs.replace(bob, deletion_at=_BEGIN))
+    cluster.add_pod(msgspec.structs.replace(bob, deletion_at=seconds))
     cluster.delete_pod(bob)
     at(5)
     cluster.record("queue/team", payloads.QueueObserved(queue("team", "dept", quota=1, resource_version="2")))

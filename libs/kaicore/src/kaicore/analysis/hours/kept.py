@@ -5,6 +5,7 @@ kept hours and counted ones are the same. Those of other rules (`ACCOUNT_SCHEMA`
 nothing. `migrations/versions/0018_account_hours.py` creates the table.
 """
 
+import asyncio
 import json
 import zlib
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -31,7 +32,11 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.connections import Connection, Connections
 from kaicore.rules.state.cluster_state import ClusterState
 
+#: Labels of pods by which owners are distinguished in kept hours unless others are said.
+LABELS = ("project",)
 _LEVEL = 1
+#: Events that are counted before others get their turn.
+_TURN = 200
 _READ = """
     SELECT document FROM views.account_hour
     WHERE cluster = %s AND schema = %s AND begin_at >= %s AND end_at <= %s ORDER BY begin_at
@@ -158,6 +163,8 @@ async def counted_hours(
                 except UnfoldableEvent as failed:
                     state.become(await refolded(log, failed))
                 account.take(event)
+                if not state.position % _TURN:
+                    await asyncio.sleep(0)
             progress(state.position, head.position)
             for hour in account.taken():
                 yield hour
@@ -168,7 +175,14 @@ async def counted_hours(
         yield hour
 
 
-async def keep_hours(log: PostgresLog, cluster: str, *, labels: tuple[str, ...] = (), anew: bool = False) -> int:
+async def keep_hours(
+    log: EventLog,
+    cluster: str,
+    *,
+    labels: tuple[str, ...] = LABELS,
+    anew: bool = False,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+) -> int:
     """Keep the hours that are over and not kept yet; return how many those are.
 
     Args:
@@ -179,8 +193,9 @@ async def keep_hours(log: PostgresLog, cluster: str, *, labels: tuple[str, ...] 
         EventsRetired: the log's first events are gone, and no state was kept with them.
         LogUnavailable: the log does not answer.
     """
-    kept, count = KeptHours(log.connections), 0
-    last = None if anew else await kept.last(cluster)
+    if (kept := kept_hours_of(log)) is None:
+        return 0
+    count, last = 0, None if anew else await kept.last(cluster)
     over = (await log.head(cluster)).recorded_at // HOUR_US * HOUR_US
     if last is not None and last[0] >= over:
         return 0
@@ -192,7 +207,7 @@ async def keep_hours(log: PostgresLog, cluster: str, *, labels: tuple[str, ...] 
         begin = state.recorded_at or (first[0].recorded_at if first else over)
     if begin >= over:
         return 0
-    async with aclosing(counted_hours(log, state, begin, over, labels=labels)) as hours:
+    async with aclosing(counted_hours(log, state, begin, over, labels=labels, progress=progress)) as hours:
         async for hour in hours:
             await kept.save(cluster, [hour], labels=labels)
             count += 1
