@@ -1,4 +1,4 @@
-"""Hours of the account of GPU-hours, kept as a projection: `kaicore.analysis.hours.kept`."""
+"""Hours of the account of GPU-hours, kept as a projection (`kaicore.analysis.hours.kept`); pods' users and ends."""
 
 from alembic import op
 
@@ -15,6 +15,10 @@ STATEMENTS = (
     """,
     # Compressed already.
     "ALTER TABLE views.account_hour ALTER COLUMN document SET STORAGE EXTERNAL",
+    """
+    ALTER TABLE views.pod_history ADD COLUMN "user" text NOT NULL DEFAULT '',
+        ADD COLUMN why_ended text NOT NULL DEFAULT ''
+    """,
     "GRANT SELECT, INSERT, UPDATE, DELETE ON views.account_hour TO kai_project",
     "GRANT SELECT ON views.account_hour TO kai_read, kai_append",
 )

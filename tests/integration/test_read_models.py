@@ -10,8 +10,9 @@ import psycopg
 import pytest
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
+from kaicore.analysis.ask.projections.jobs import JobQuestion
 from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
-from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
 from kaicore.analysis.hours.account import HOUR_US
@@ -231,6 +232,15 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
         ):
             question = msgspec.convert(asked, ReportQuestion)
             assert await usage_report(log, "c1", question) == await usage_report(memory, "c1", question), asked
+        async with await ViewStore.open(as_role(superuser_url, "kai_project"), application="test") as store:
+            await (await Builder.resume(log, store, "c1")).catch_up()
+            for wanted in (
+                JobQuestion(),
+                JobQuestion(name="ann"),
+                JobQuestion(user="bob"),
+                JobQuestion(state="failed"),
+            ):
+                assert await ReadModels(log, store).jobs("c1", wanted) == await folded_jobs(memory, "c1", wanted)
         kept = kept_hours_of(log)
         assert kept is not None
         ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]

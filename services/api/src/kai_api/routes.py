@@ -25,6 +25,7 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
 from kaicore.analysis.ask.projections.questions import (
     DecisionSeries,
     OccupancySeries,
@@ -133,6 +134,29 @@ def make_history_router(history: ReadModels) -> APIRouter:
             after=after,
             limit=limit,
         )
+
+    @router.get("/v1/clusters/{cluster}/history/jobs")
+    @for_namespaces
+    async def jobs(
+        cluster: str,
+        *,
+        name: str = "",
+        namespace: str = "",
+        queue: str = "",
+        user: str = "",
+        state: str = "",
+        since: _Since = "",
+        until: _Until = "",
+    ) -> JobHistory:
+        """Return what became of jobs, those that are gone included: by attempts where one is named."""
+        view = current_view()
+        wanted = JobQuestion(
+            name=name, namespace=namespace, queue=queue, user=user, state=state, since=since, until=until
+        )
+        found = await history.jobs(cluster, wanted, namespaces=None if view.whole else view.namespaces)
+        if found is None:
+            raise HTTPException(503, f"cluster {cluster}: its read models are not made yet")
+        return found
 
     @router.get("/v1/clusters/{cluster}/series/occupancy")
     async def occupancy(cluster: str, *, since: _Since = "", until: _Until = "", step: str = "") -> OccupancySeries:

@@ -96,6 +96,9 @@ _COMMANDS = {
         "Seal the account of a month that is over: its figures and digest become an event."
     ),
     "report verify = history.report:verify": "Count a sealed month again, and compare; exit 1 if it is not the same.",
+    "history = history.jobs:history": (
+        "Say what became of jobs: waits, run times, GPU-hours, nodes, why they ended; of one by its attempts."
+    ),
     "replay = history.replaying:replay": (
         "Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference."
     ),
@@ -221,7 +224,7 @@ _PARENTS = {
 }
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
-    _ASK: "get why state diff report status dashboard logs replay audit shadow what-if policy topology mcp",
+    _ASK: "get why state diff report history status dashboard logs replay audit shadow what-if policy topology mcp",
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
 }

@@ -13,7 +13,7 @@ what pods hold there. So held, free and out of service are together what there i
 - Waits: of pods of our schedulers, until they were seen running first, each for itself. Those that wait at the end of a
   month, or of the range that is asked for, count with their wait so far.
 
-Each hour is counted for itself, from the state at its beginning. So the sum over hours is the same, whoever counted them.
+Each hour is counted for itself, from the state at its beginning. So the sum over hours is the same for all who count.
 """
 
 from collections.abc import Iterable
@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_node, gpus_of_pod, gpus_shut
+from kaicore.analysis.ask.projections.rows import user_of
 from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
@@ -43,8 +44,6 @@ Triple = tuple[int, int, int]
 _NONE: Triple = (0, 0, 0)
 _ALL = range(3)
 
-#: Labels of pods that name their user, the first one that is there; KAI-Scheduler's is the second.
-USER_LABELS = ("kai.scheduler/user", "user")
 #: Labels of nodes that name the model of their GPUs.
 _MODEL_LABELS = (GPU_PRODUCT_LABEL, "amd.com/gpu.product-name")
 
@@ -454,7 +453,7 @@ class Account:
         team = queue = ""
         if number is not None:
             queue, team = self._tree.queues[number].name, self._tree.queues[self._tree.paths[number][-1]].name
-        user = next((pod.labels[name] for name in USER_LABELS if name in pod.labels), "")
+        user = user_of(pod.labels)
         node = self._nodes.get(entry.node)
         labels = tuple(pod.labels.get(name, "") for name in self._labels)
         return HourOwner(team, queue, pod.namespace, user, "" if node is None else node.model, labels)

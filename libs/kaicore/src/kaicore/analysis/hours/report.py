@@ -368,7 +368,15 @@ def account_digest(accounted: Accounted) -> str:
         [
             *(period.month, period.begin, period.end),
             [
-                [owner, held.held, held.borrowed, held.idle, held.evicted, held.failed, sorted(held.waits + held.waiting)]
+                [
+                    owner,
+                    held.held,
+                    held.borrowed,
+                    held.idle,
+                    held.evicted,
+                    held.failed,
+                    sorted(held.waits + held.waiting),
+                ]
                 for owner, held in sorted(period.owners.items(), key=lambda item: item[0])
             ],
             [[model, one.capacity, one.held, one.out, one.stranded] for model, one in sorted(period.models.items())],

@@ -28,7 +28,7 @@ ACTOR = "kai erase"
 #: Tables that only cache states; their rows are deleted.
 CACHES = ("snapshot", "state_trail")
 
-_POD_HISTORY = "UPDATE views.pod_history SET name = %s WHERE cluster = %s AND uid = ANY(%s)"
+_POD_HISTORY = """UPDATE views.pod_history SET name = %s, "user" = '' WHERE cluster = %s AND uid = ANY(%s)"""
 _GROUP_HISTORY = 'UPDATE views.pod_history SET "group" = %s WHERE cluster = %s AND "group" = %s'
 
 #: Key of the advisory lock under which logs are changed.
