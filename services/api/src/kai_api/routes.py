@@ -34,6 +34,7 @@ from kaicore.analysis.ask.projections.questions import (
     ReadModels,
 )
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.ask.standings import PriorityAnswer
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
@@ -458,6 +459,11 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         wanted = DiffQuestion(kind=kind, namespace=namespace, node=node, queue=queue)
         return await inquiry.diff(cluster, before, after, wanted)
 
+    @router.get("/v1/clusters/{cluster}/priority")
+    async def priority(cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
+        """Return waiting groups in the order in which a cycle takes them up, and what puts each before the next."""
+        return await inquiry.priority(cluster, queue=queue, at=at)
+
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(
         cluster: str,
@@ -516,7 +522,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         )
         if wrong := inapplicable_filters(kind, wanted):
             raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
-        return await inquiry.listing(cluster, kind, wanted, at=at)
+        return await forecasts.listing(cluster, kind, wanted, at=at)
 
     return router
 

@@ -73,6 +73,9 @@ _COMMANDS = {
         "Run a cluster's watcher, binder and ingest beside it: they dial out to the hub's Postgres and NATS."
     ),
     "get = asking.questions:get": "List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.",
+    "priority = asking.priority:priority": (
+        "Say in which order groups wait: shares of their queues, priority, age, and what puts one before the other."
+    ),
     "why = asking.questions:why": (
         "Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are."
     ),
@@ -224,7 +227,10 @@ _PARENTS = {
 }
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
-    _ASK: "get why state diff report history status dashboard logs replay audit shadow what-if policy topology mcp",
+    _ASK: (
+        "get priority why state diff report history status dashboard logs replay audit shadow what-if policy topology "
+        "mcp"
+    ),
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
 }

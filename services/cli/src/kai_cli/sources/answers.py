@@ -32,6 +32,7 @@ from kai_cli.sources.source import AnswerSource
 if TYPE_CHECKING:
     from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
     from kaicore.analysis.ask.queries import Inquiry
+    from kaicore.analysis.ask.standings import PriorityAnswer
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -70,6 +71,12 @@ class ApiAnswers:
     async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something."""
         return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
+
+    async def priority(self, cluster: str, *, queue: str = "", at: str = "") -> "PriorityAnswer":
+        """Return the order of a queue's waiting groups."""
+        from kaicore.analysis.ask.standings import PriorityAnswer  # noqa: PLC0415
+
+        return await self._get(PriorityAnswer, "clusters", cluster, "priority", queue=queue, **_moment(at))
 
     async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
