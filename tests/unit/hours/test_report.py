@@ -1,11 +1,14 @@
 """GPU-hours of a log: by whom, by right or borrowed, lost, and what there was besides; by month, and with prices."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, usage_report
 from kaicore.errors import InvalidObject, UnknownMoment
@@ -154,6 +157,10 @@ def test_the_command_prints_a_table_csv_and_json_of_a_file(tmp_path: Path) -> No
     assert (row["month"], row["queue"], float(row["gpu_held_hours"]), row["cost"]) == (
         ("2026-11", "team", _about(4), "10.0")
     )
+    with (tmp_path / "report.parquet").open("wb") as out:
+        subprocess.run([sys.executable, "-m", "kai_cli.main", *asked, "-o", "parquet"], stdout=out, check=True)
+    (there,) = pq.read_table(tmp_path / "report.parquet").to_pylist()
+    assert (there["queue"], there["gpu_held_hours"], there["cost"]) == ("team", _about(4), 10.0)
     answer = msgspec.json.decode(kai(*asked, "-o", "json").stdout, type=UsageReport)
     assert answer.owners[0].gpu.held == _about(4)
     prices.write_text("A100,cheap\n")

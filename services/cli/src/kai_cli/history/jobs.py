@@ -1,8 +1,6 @@
 """`kai history`: what became of jobs, as `sacct` has it: docs/how-to/report.md."""
 
 import asyncio
-import csv
-import io
 from collections.abc import Sequence
 
 import msgspec
@@ -14,7 +12,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.hub.hub_state import without_hub
 
 from kai_cli.asking.questions import NamespaceFlag
-from kai_cli.history.report import ReportOutput
+from kai_cli.history.report import ReportOutput, print_rows
 from kai_cli.output import Progress, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
@@ -57,8 +55,8 @@ def history(
     match output:
         case "table":
             print(history_text(answer, by_attempts=bool(job)))
-        case "csv":
-            print(history_csv(answer, by_attempts=bool(job)), end="")
+        case "csv" | "parquet":
+            print_rows(*history_rows(answer, by_attempts=bool(job)), output)
         case _:
             print_data(answer, output)
     return 0
@@ -109,19 +107,11 @@ def _short(time: str) -> str:
     return time.partition(".")[0] or "-"
 
 
-def history_csv(answer: JobHistory, *, by_attempts: bool) -> str:
-    """Return jobs as CSV; `by_attempts` their pods instead, each with its job."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    names = [name for name in JobRow.__struct_fields__ if name != "pods"]
+def history_rows(answer: JobHistory, *, by_attempts: bool) -> tuple[list[str], list[list[object]]]:
+    """Return the head and the rows of jobs; `by_attempts` of their pods instead, each with its job."""
     if by_attempts:
-        writer.writerow(["job", *JobPod.__struct_fields__])
-        for job in answer.items:
-            for pod in job.pods:
-                writer.writerow([f"{job.kind}/{job.namespace}/{job.name}", *msgspec.structs.astuple(pod)])
-        return text.getvalue()
-    writer.writerow(names)
-    for job in answer.items:
-        values = [getattr(job, name) for name in names]
-        writer.writerow([" ".join(value) if isinstance(value, list) else value for value in values])
-    return text.getvalue()
+        pods = [(f"{job.kind}/{job.namespace}/{job.name}", pod) for job in answer.items for pod in job.pods]
+        return ["job", *JobPod.__struct_fields__], [[job, *msgspec.structs.astuple(pod)] for job, pod in pods]
+    names = [name for name in JobRow.__struct_fields__ if name not in ("nodes", "pods")]
+    rows: list[list[object]] = [[*(getattr(job, name) for name in names), " ".join(job.nodes)] for job in answer.items]
+    return [*names, "nodes"], rows

@@ -41,6 +41,7 @@ _READ = """
     SELECT document FROM views.account_hour
     WHERE cluster = %s AND schema = %s AND begin_at >= %s AND end_at <= %s ORDER BY begin_at
 """
+_SPAN = "SELECT min(begin_at), max(end_at) FROM views.account_hour WHERE cluster = %s AND schema = %s"
 _LAST = """
     SELECT end_at, position FROM views.account_hour WHERE cluster = %s AND schema = %s ORDER BY begin_at DESC LIMIT 1
 """
@@ -64,13 +65,18 @@ class KeptHours:
         One that ends the range is left out unless it ends a month: it does not have the waits until then.
         """
         rows = await self._rows(_READ, [cluster, ACCOUNT_SCHEMA, begin, end])
-        hours = (decoded(document, labels) for (document,) in rows)
-        return [hour for hour in hours if hour is not None and (hour.end < end or _ends_month(hour))]
+        found = await asyncio.to_thread(lambda: [decoded(document, labels) for (document,) in rows])
+        return [hour for hour in found if hour is not None and (hour.end < end or _ends_month(hour))]
 
     async def last(self, cluster: str) -> tuple[int, int] | None:
         """Return where the last kept hour ends: a time, and the position of the last event before it."""
         rows = await self._rows(_LAST, [cluster, ACCOUNT_SCHEMA])
         return (rows[0][0], rows[0][1]) if rows else None
+
+    async def span(self, cluster: str) -> tuple[int, int] | None:
+        """Return where the first kept hour begins, and the last one ends; None without any."""
+        ((begin, end),) = await self._rows(_SPAN, [cluster, ACCOUNT_SCHEMA])
+        return None if begin is None else (begin, end)
 
     async def save(self, cluster: str, hours: Sequence[Period], *, labels: tuple[str, ...]) -> None:
         """Keep hours; one that is kept already is replaced."""
