@@ -9,6 +9,8 @@ import aiohttp
 import psycopg
 from kaicore.analysis.ask.projections.building import Builder
 from kaicore.analysis.ask.projections.store import OF_GENERATIONS, ViewStore
+from kaicore.analysis.hours.kept import keep_hours
+from kaicore.analysis.hours.report import account_digest, account_of
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.chaos.recording import Recorder
@@ -115,7 +117,11 @@ async def read_models_differ(world: World) -> list[str]:
         anew = await Builder.anew(log, store, CLUSTER)
         while await anew.step():
             pass
-    wrong = []
+        await keep_hours(log, CLUSTER)
+        summed, counted = [
+            account_digest(await account_of(log, CLUSTER, 0, 1 << 62, from_kept=kept)) for kept in (True, False)
+        ]
+    wrong = [] if summed == counted else ["the account of GPU-hours: kept hours do not sum up to the log's"]
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for table in OF_GENERATIONS:
             of_one = f"FROM {table.fullname} t WHERE (cluster, generation) = (%s, %s)"

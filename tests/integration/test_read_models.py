@@ -241,6 +241,13 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
                 JobQuestion(state="failed"),
             ):
                 assert await ReadModels(log, store).jobs("c1", wanted) == await folded_jobs(memory, "c1", wanted)
+            async with serving(log, anonymous="loopback", views=store) as client:
+                (bob,) = (await client.get("/v1/clusters/c1/history/jobs?name=bob"))["items"]
+                assert (bob["state"], bob["waitedS"], len(bob["pods"])) == ("deleted", 1800, 1)
+                text = await client.get("/clusters/c1/reports?by=user&month=2025-11")
+                assert all(shown in text for shown in (">bob<", "4.00", "A100"))
+                assert "2025-12" in await client.get("/clusters/c1/reports")
+                assert (await client.get("/v1/clusters/c1/priority"))["groups"] == []
         kept = kept_hours_of(log)
         assert kept is not None
         ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]

@@ -105,7 +105,7 @@ _Since = Annotated[str, Query(alias="from")]
 _Until = Annotated[str, Query(alias="to")]
 
 
-def make_history_router(history: ReadModels) -> APIRouter:
+def make_history_router(history: ReadModels) -> APIRouter:  # long: a small handler for each route
     """Make the routes."""
     router = AnswerRouter()
 
