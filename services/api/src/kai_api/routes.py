@@ -149,7 +149,7 @@ def make_history_router(history: ReadModels) -> APIRouter:  # long: a small hand
         since: _Since = "",
         until: _Until = "",
     ) -> JobHistory:
-        """Return what became of jobs, those that are gone included: by attempts where one is named."""
+        """Return what became of jobs: by attempts where one is named."""
         view = current_view()
         wanted = JobQuestion(
             name=name, namespace=namespace, queue=queue, user=user, state=state, since=since, until=until
@@ -461,7 +461,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
 
     @router.get("/v1/clusters/{cluster}/priority")
     async def priority(cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
-        """Return waiting groups in the order in which a cycle takes them up, and what puts each before the next."""
+        """Return the order of waiting groups, and what puts each before the next."""
         return await inquiry.priority(cluster, queue=queue, at=at)
 
     @router.get("/v1/clusters/{cluster}/topologies")

@@ -73,9 +73,7 @@ _COMMANDS = {
         "Run a cluster's watcher, binder and ingest beside it: they dial out to the hub's Postgres and NATS."
     ),
     "get = asking.questions:get": "List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.",
-    "priority = asking.priority:priority": (
-        "Say in which order groups wait: shares of their queues, priority, age, and what puts one before the other."
-    ),
+    "priority = asking.priority:priority": ("Say in which order groups wait, and what puts each before the next."),
     "why = asking.questions:why": (
         "Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are."
     ),
@@ -100,7 +98,7 @@ _COMMANDS = {
     ),
     "report verify = history.report:verify": "Count a sealed month again, and compare; exit 1 if it is not the same.",
     "history = history.jobs:history": (
-        "Say what became of jobs: waits, run times, GPU-hours, nodes, why they ended; of one by its attempts."
+        "Say what became of jobs: waits, run times, GPU-hours, why they ended; of one by its attempts."
     ),
     "replay = history.replaying:replay": (
         "Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference."

@@ -13,7 +13,7 @@ from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 def priority(
     queue: str = "", /, *, at: AtFlag = "", source: SourceFlags | None = None, output: OutputFlag = "table"
 ) -> int:
-    """Say in which order groups wait: shares of their queues, priority, age, and what puts one before the other.
+    """Say in which order groups wait, and what puts each before the next.
 
     Args:
         queue: only groups of this queue, or of one below it; by default of all.
@@ -50,6 +50,7 @@ def priority_text(answer: PriorityAnswer) -> str:
 def _cells(row: StandingRow) -> list[str]:
     figures = (row.priority, row.gained, row.rank)
     since = row.created_at.partition(".")[0]
-    notes = [*filter(None, (row.before_next, row.held and f"held: {row.held}", row.reserved and "room is reserved"))]
+    held = f"held: {row.held}" if row.held else ""
+    notes = filter(None, (row.before_next, held, "room is reserved" if row.reserved else ""))
     about = [str(row.place), row.namespace, row.name, row.queue, *map(str, figures), since]
     return [*about, str(row.waiting), row.gpus, "; ".join(notes)]

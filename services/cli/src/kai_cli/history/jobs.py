@@ -33,7 +33,7 @@ def history(
     source: SourceFlags | None = None,
     output: ReportOutput = "table",
 ) -> int:
-    """Say what became of jobs: waits, run times, GPU-hours, nodes, why they ended; of one by its attempts.
+    """Say what became of jobs: waits, run times, GPU-hours, why they ended; of one by its attempts.
 
     Args:
         job: NAME or NAMESPACE/NAME of a group or pod; by default all jobs.
@@ -62,6 +62,16 @@ def history(
     return 0
 
 
+_HEAD = (
+    *("NAMESPACE", "NAME", "KIND", "QUEUE", "USER", "STATE", "SUBMITTED", "STARTED", "ENDED", "WAITED", "ELAPSED"),
+    *("GPUS", "GPU-HOURS", "ATTEMPTS", "EVICTIONS", "NODES", "WHY ENDED"),
+)
+_POD_HEAD = (
+    *("ATTEMPT", "POD", "STATE", "NODE", "SUBMITTED", "ELIGIBLE", "STARTED", "ENDED", "ELAPSED", "GPUS"),
+    *("GPU-HOURS", "WHY ENDED"),
+)
+
+
 async def _history(source: AnswerSource, wanted: JobQuestion) -> JobHistory:
     if source.api_named:
         api = ApiAnswers(source.api() or "", source.api_token())
@@ -79,13 +89,10 @@ async def _history(source: AnswerSource, wanted: JobQuestion) -> JobHistory:
 def history_text(answer: JobHistory, *, by_attempts: bool) -> str:
     """Return jobs for people; `by_attempts` with the pods of each."""
     parts = [f"cluster {answer.cluster}: up to position {answer.position}, {answer.recorded_at}"]
-    head = ("NAMESPACE", "NAME", "KIND", "QUEUE", "USER", "STATE", "SUBMITTED", "STARTED", "ENDED", "WAITED", "ELAPSED")
-    head = (*head, "GPUS", "GPU-HOURS", "ATTEMPTS", "EVICTIONS", "NODES", "WHY ENDED")
-    parts.append(table(head, [_job_cells(job) for job in answer.items]) if answer.items else "no jobs")
+    parts.append(table(_HEAD, [_job_cells(job) for job in answer.items]) if answer.items else "no jobs")
     pods = [_pod_cells(pod) for job in answer.items for pod in job.pods] if by_attempts else []
     if pods:
-        head = ("ATTEMPT", "POD", "STATE", "NODE", "SUBMITTED", "ELIGIBLE", "STARTED", "ENDED", "ELAPSED", "GPUS")
-        parts.append(table((*head, "GPU-HOURS", "WHY ENDED"), pods))
+        parts.append(table(_POD_HEAD, pods))
     return "\n\n".join(parts)
 
 

@@ -127,12 +127,16 @@ def decoded(document: bytes, labels: tuple[str, ...]) -> Period | None:
     hour = Period(month, begin, end, position)
     for team, queue, namespace, user, model, values, sums, waits, *waiting in owners:
         owner = HourOwner(team, queue, namespace, user, model, tuple(values[place] for place in places))
-        held = Held(*sums, waits, *waiting)
+        amounts = dict(zip(HELD, sums, strict=True))
+        held = Held(**amounts, waits=waits, waiting=waiting[0] if waiting else [])
         if owner in hour.owners:
             hour.owners[owner].add(held)
         else:
             hour.owners[owner] = held
-    hour.models = {model: ModelCapacity(*sums, stranded) for model, sums, stranded in models}
+    hour.models = {
+        model: ModelCapacity(**dict(zip(CAPACITY, sums, strict=True)), stranded=stranded)
+        for model, sums, stranded in models
+    }
     return hour
 
 
