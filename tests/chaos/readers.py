@@ -118,10 +118,14 @@ async def read_models_differ(world: World) -> list[str]:
         while await anew.step():
             pass
         await keep_hours(log, CLUSTER)
-        summed, counted = [
-            account_digest(await account_of(log, CLUSTER, 0, 1 << 62, from_kept=kept)) for kept in (True, False)
-        ]
-    wrong = [] if summed == counted else ["the account of GPU-hours: kept hours do not sum up to the log's"]
+        summed, counted = [await account_of(log, CLUSTER, 0, 1 << 62, from_kept=one) for one in (True, False)]
+    wrong = []
+    if account_digest(summed) != account_digest(counted):
+        wrong.append("the account of GPU-hours: kept hours do not sum up to the log's")
+    for month in counted.periods:
+        by_owner, by_model = ([one.held for one in rows.values()] for rows in (month.owners, month.models))
+        if [*map(sum, zip(*by_owner, strict=True))] != [*map(sum, zip(*by_model, strict=True))]:
+            wrong.append(f"the account of GPU-hours of {month.month} does not add up")
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for table in OF_GENERATIONS:
             of_one = f"FROM {table.fullname} t WHERE (cluster, generation) = (%s, %s)"

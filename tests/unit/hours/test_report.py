@@ -105,6 +105,21 @@ async def test_hours_of_a_story_are_by_right_borrowed_idle_and_lost_to_the_secon
     )
 
 
+async def test_free_gpus_beside_which_no_cpus_are_left_are_stranded() -> None:
+    cluster = Cluster("c1", hashes=True)
+    cluster.now = _BEGIN * 1_000_000
+    cluster.add_node("n0", amounts(cpu=4, memory=64, gpu=4))
+    one = cluster.add_pod(pod("a", cpu=4, memory=1, gpu=1, created_at=_BEGIN))
+    cluster.cycle()
+    cluster.add_pod(msgspec.structs.replace(one, node_name="n0", phase="Running"))
+    cluster.now += _HOUR_US
+    cluster.cycle()
+    (model,) = (await usage_report(await log_of(cluster.events), "c1", ReportQuestion())).models
+    figures = (model.gpu.capacity, model.gpu.held, model.gpu.free, model.gpu.out_of_service)
+    assert figures == (_about(4), _about(1), _about(3), 0)
+    assert 3 * 59 / 60 <= model.gpu.stranded <= 3
+
+
 async def test_a_month_ends_where_the_next_begins_and_parts_of_a_range_sum_up_to_it() -> None:
     whole = await _report()
     assert [(row.month, row.gpu.held) for row in whole.owners] == [("2026-11", _about(4)), ("2026-12", _about(3))]
