@@ -49,7 +49,7 @@ def _routes(document: dict[str, Any]) -> Iterator[str]:
     for path, item in document["paths"].items():
         for method, operation in item.items():
             asked = ", ".join(f"`{one['name']}`" for one in operation.get("parameters", ()) if one["in"] != "path")
-            parameters = f" Parameters: {asked}." if asked else ""
+            parameters = f" ({asked})" if asked else ""
             yield f"- {method.upper()} `{path}`: {_prose(operation['description'])}{parameters}"
 
 

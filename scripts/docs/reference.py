@@ -150,7 +150,7 @@ def _command(section: str) -> str:
             break
     options = ", ".join(f"`{option}`" if option.startswith("-") else f"*{option}*" for option in named)
     shown = usage[1].replace(" [OPTIONS]", "")
-    return f"- `{shown}`: {_escaped(sentence(usage[2]))}" + (f" Options: {options}." if options else "")
+    return f"- `{shown}`: {_escaped(sentence(usage[2]))}" + (f" ({options})" if options else "")
 
 
 # --- events -----------------------------------------------------------------------------------------------------------

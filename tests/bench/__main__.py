@@ -28,6 +28,7 @@ _MODULES = (
     "questions",
     "replay",
     "history",
+    "report",
     "submission",
     "what_if",
     "dashboard",

@@ -210,7 +210,16 @@ def _wave(made: Workloads, gangs: int) -> None:
     for number in range(gangs):
         pods += made.gang(f"{_TOKEN}-gang-{number}", _GANG, cpu=4, memory=16, gpu=1)
         pods += [
-            made.add_pod(pod(f"{_TOKEN}-{number}-{index}", cpu=2, memory=8, gpu=1, owner=OWNER))
+            made.add_pod(
+                pod(
+                    f"{_TOKEN}-{number}-{index}",
+                    cpu=2,
+                    memory=8,
+                    gpu=1,
+                    owner=OWNER,
+                    labels={"user": f"user-{number}"},
+                )
+            )
             for index in range(_GANG)
         ]
     made.cycle()

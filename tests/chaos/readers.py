@@ -9,6 +9,8 @@ import aiohttp
 import psycopg
 from kaicore.analysis.ask.projections.building import Builder
 from kaicore.analysis.ask.projections.store import OF_GENERATIONS, ViewStore
+from kaicore.analysis.hours.kept import keep_hours
+from kaicore.analysis.hours.report import account_digest, account_of
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.chaos.recording import Recorder
@@ -115,7 +117,15 @@ async def read_models_differ(world: World) -> list[str]:
         anew = await Builder.anew(log, store, CLUSTER)
         while await anew.step():
             pass
+        await keep_hours(log, CLUSTER)
+        summed, counted = [await account_of(log, CLUSTER, 0, 1 << 62, from_kept=one) for one in (True, False)]
     wrong = []
+    if account_digest(summed) != account_digest(counted):
+        wrong.append("the account of GPU-hours: kept hours do not sum up to the log's")
+    for month in counted.periods:
+        by_owner, by_model = ([one.held for one in rows.values()] for rows in (month.owners, month.models))
+        if [*map(sum, zip(*by_owner, strict=True))] != [*map(sum, zip(*by_model, strict=True))]:
+            wrong.append(f"the account of GPU-hours of {month.month} does not add up")
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as connection:
         for table in OF_GENERATIONS:
             of_one = f"FROM {table.fullname} t WHERE (cluster, generation) = (%s, %s)"

@@ -12,6 +12,8 @@ import msgspec
 import psycopg
 import pytest
 from kai_cli.main import main
+from kaicore.analysis.hours.account import Held, HourOwner, Period
+from kaicore.analysis.hours.kept import KeptHours
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, UnknownSubject
@@ -121,6 +123,10 @@ def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_re
     before = about(lambda log: folded(log, CLUSTER), url)
     assert isinstance(before, ClusterState)
     names = [subject.partition("/")[2] for subject in subjects]
+    hour = Period("2026-11", EVENTS[0].recorded_at, EVENTS[-1].recorded_at + 1)
+    hour.owners[HourOwner("", "", "", names[0], "")] = Held()
+    about(lambda log: KeptHours(log.connections).save(CLUSTER, [hour], labels=()), url)
+    assert "views.account_hour" in tables_with(url, names[0])[names[0]]
     for name, tables in tables_with(url, *names).items():
         assert "event" in {table.partition("_")[0] for table in tables}, name
     erased = set()

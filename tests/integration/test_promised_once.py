@@ -125,7 +125,7 @@ async def test_an_observation_charges_to_be_safe_where_the_pod_has_changed_since
                 await super().append(name, [Unit((event,))])
             return await super().append(name, units, expect=expect)
 
-    overtaken = Overtaken(log._connections, clock=None, poll_s=0.1)
+    overtaken = Overtaken(log.connections, clock=None, poll_s=0.1)
     before = await cluster.node_version()
     async with running_ingest(overtaken, cluster_name) as ingest:
         status, answer = await ingest.post(report(pod_report("first", node_0={"cpu": 4000})))

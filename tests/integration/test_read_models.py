@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
@@ -9,10 +10,14 @@ import psycopg
 import pytest
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
+from kaicore.analysis.ask.projections.jobs import JobQuestion
 from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
-from kaicore.analysis.ask.projections.questions import ReadModels
+from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
+from kaicore.analysis.hours.account import HOUR_US
+from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
+from kaicore.analysis.hours.report import ReportQuestion, usage_report
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
@@ -22,8 +27,10 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from tests.conftest import as_role
 from tests.integration.test_api_access import Client, serving
 from tests.projected import projected, story
+from tests.recorded_history import log_of
 from tests.service_process import ready, service_process
 from tests.simulation.views import MemoryViews
+from tests.unit.hours.test_report import story as hours_story
 
 
 @pytest.fixture
@@ -199,10 +206,53 @@ async def test_a_rebuild_is_read_only_when_it_has_caught_up_and_leaves_nothing_o
 def test_the_migration_makes_the_tables_that_the_code_has(superuser_url: str) -> None:
     with psycopg.connect(superuser_url) as connection:
         there = connection.execute(
-            "SELECT table_name, column_name, is_nullable FROM information_schema.columns WHERE table_schema = 'views'"
+            "SELECT table_name, column_name, is_nullable FROM information_schema.columns WHERE table_schema = 'views' "
+            "AND table_name <> 'account_hour'"
         ).fetchall()
     expected = {(table.name, column.name, "NO") for table in METADATA.sorted_tables for column in table.c}
     assert set(there) == expected
+
+
+async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_log(
+    database_url: str, superuser_url: str
+) -> None:
+    # In a month that is over: a log's clock is its server's.
+    events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
+    await copy(database_url, events, "c1")
+    memory = await log_of(events)
+    async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
+        assert (await keep_hours(log, "c1"), await keep_hours(log, "c1")) == (5, 0)
+        assert await keep_hours(log, "c1", anew=True) == 5
+        for asked in (
+            {"by": "user"},
+            {"by": "label:project"},
+            {"by": "label:other", "since": "2025-11-30T22:30:00Z"},
+            {"month": "2025-11"},
+            {"since": "2025-11-30T22:30:00Z", "until": "2025-12-01T01:00:00Z"},
+        ):
+            question = msgspec.convert(asked, ReportQuestion)
+            assert await usage_report(log, "c1", question) == await usage_report(memory, "c1", question), asked
+        async with await ViewStore.open(as_role(superuser_url, "kai_project"), application="test") as store:
+            await (await Builder.resume(log, store, "c1")).catch_up()
+            for wanted in (
+                JobQuestion(),
+                JobQuestion(name="ann"),
+                JobQuestion(user="bob"),
+                JobQuestion(state="failed"),
+            ):
+                assert await ReadModels(log, store).jobs("c1", wanted) == await folded_jobs(memory, "c1", wanted)
+            async with serving(log, anonymous="loopback", views=store) as client:
+                (bob,) = (await client.get("/v1/clusters/c1/history/jobs?name=bob"))["items"]
+                assert (bob["state"], bob["waitedS"], len(bob["pods"])) == ("deleted", 1800, 1)
+                text = await client.get("/clusters/c1/reports?by=user&month=2025-11")
+                assert all(shown in text for shown in (">bob<", "4.00", "A100"))
+                assert "2025-12" in await client.get("/clusters/c1/reports")
+                assert (await client.get("/v1/clusters/c1/priority"))["groups"] == []
+        kept = kept_hours_of(log)
+        assert kept is not None
+        ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]
+        assert ends == [23, 0, 1, 2, 3]
+        assert not await kept.read("c1", 0, 1 << 62, labels=("other",))
 
 
 async def test_the_projectors_role_writes_read_models_and_the_apis_role_nothing(

@@ -3,9 +3,14 @@
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
 import pytest
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_pod
-from kaicore.analysis.hours.account import Account, Period
+from kaicore.analysis.hours import account
+from kaicore.analysis.hours.account import HOUR_US, Account, Period, by_month
+from kaicore.analysis.hours.kept import decoded, encoded
+from kaicore.analysis.hours.report import Accounted, account_digest
+from kaicore.ledger.log.snapshots import read_state, take_state
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.state.cluster_state import ClusterState
@@ -20,15 +25,15 @@ _SEEDS = [1, 4, 8]
 def _counted(events: Sequence[Event], *, parts: Sequence[int] = ()) -> list[Period]:
     """The account of a log, one after the other of parts that begin at these positions with a state."""
     state, periods = ClusterState(events[0].cluster), []
-    account = Account(state, events[0].recorded_at)
+    counting = Account(state, events[0].recorded_at)
     for event in events:
-        account.advance(event.recorded_at)
+        counting.advance(event.recorded_at)
         if event.position in parts:
-            periods += account.finish()
-            account = Account(state, event.recorded_at)
+            periods += counting.finish()
+            counting = Account(state, event.recorded_at)
         state.fold(event)
-        account.take(event)
-    return [*periods, *account.finish()]
+        counting.take(event)
+    return [*periods, *counting.finish()]
 
 
 def _moment_by_moment(events: Sequence[Event]) -> Counter[str]:
@@ -100,3 +105,54 @@ def test_a_storm_adds_up_and_a_log_in_parts_gives_the_same_sums_as_the_whole() -
     _check(events)
     parts = [len(events) // 3, 2 * len(events) // 3]
     assert _sums(_counted(events, parts=parts)) == _sums(_counted(events))
+
+
+def _kept(events: Sequence[Event]) -> list[Period]:
+    """The account as it is kept: each hour for itself, from a state that was saved."""
+    state, hours = ClusterState(events[0].cluster), []
+    counting = Account(state, events[0].recorded_at)
+    for event in events:
+        begin = event.recorded_at // HOUR_US * HOUR_US
+        if state.position and begin > state.recorded_at:
+            counting.advance(begin)
+            hours += counting.finish()
+            state = read_state(state.cluster, take_state(state))
+            counting = Account(state, begin)
+        counting.advance(event.recorded_at)
+        state.fold(event)
+        counting.take(event)
+    read = [decoded(encoded(hour, ("project",)), ()) for hour in hours]
+    return [*(hour for hour in read if hour is not None), *counting.finish()]
+
+
+def _digest(hours: Sequence[Period]) -> str:
+    return account_digest(Accounted("c", hours[0].begin, hours[-1].end, hours[-1].position, by_month(hours)))
+
+
+@pytest.mark.parametrize("shares", [False, True], ids=["whole", "shares"])
+def test_hours_that_are_kept_sum_up_to_the_account_folded_from_the_log(
+    monkeypatch: pytest.MonkeyPatch, *, shares: bool
+) -> None:
+    plan = plan_of(_SEEDS[0], seconds=1.5)
+    for log in run(with_shares(plan) if shares else plan).logs.values():
+        begin = log[0].recorded_at
+        slower = 7 * HOUR_US // max(log[-1].recorded_at - begin, 1) + 1
+        events = [
+            msgspec.structs.replace(event, recorded_at=begin + (event.recorded_at - begin) * slower) for event in log
+        ]
+        whole, kept = _counted(events), _kept(events)
+        assert len(kept) >= 7
+        assert _digest(kept) == _digest(whole)
+        with monkeypatch.context() as patched:
+            patched.setattr(account, "HOUR_US", 1 << 62)
+            in_one = _counted(events)
+        # What is lost and waited is that of pods' whole lives, wherever hours end.
+        assert _lost(in_one) == _lost(whole)
+
+
+def _lost(hours: Sequence[Period]) -> list[object]:
+    (month,) = by_month(hours)
+    return [
+        (owner, held.held, held.idle, held.evicted, held.failed, sorted(held.waits), sorted(held.waiting))
+        for owner, held in sorted(month.owners.items())
+    ]

@@ -47,6 +47,7 @@ async def filled(clock: Clock) -> MemoryLog:
         ("02:55Z", Moment(time_of_day=(2 * 60 + 55) * 60 * S)),
         ("-5m", Moment(before_end=300 * S)),
         (" 1h30m ago ", Moment(before_end=5400 * S)),
+        ("-1d12h", Moment(before_end=36 * 3600 * S)),
         ("end", END),
     ],
 )

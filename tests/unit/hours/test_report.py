@@ -1,11 +1,14 @@
 """GPU-hours of a log: by whom, by right or borrowed, lost, and what there was besides; by month, and with prices."""
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
 import msgspec
+import pyarrow.parquet as pq
 import pytest
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, usage_report
 from kaicore.errors import InvalidObject, UnknownMoment
@@ -29,10 +32,10 @@ def _about(hours: float) -> float:
     return pytest.approx(hours, abs=1e-4)
 
 
-def story() -> list[Event]:
+def story(seconds: int = _BEGIN) -> list[Event]:
     """Two pods of a queue with a quota of one GPU; one fails, one is evicted; their node is cordoned before that."""
     cluster = Cluster("c1", hashes=True)
-    cluster.now = begin = _BEGIN * 1_000_000
+    cluster.now = begin = seconds * 1_000_000
 
     def at(hours: float) -> None:
         cluster.now = begin + int(hours * _HOUR_US)
@@ -48,7 +51,7 @@ def story() -> list[Event]:
             cpu=2,
             memory=1,
             gpu=1,
-            created_at=_BEGIN,
+            created_at=seconds,
             labels={KAI_QUEUE_LABEL: "team", "user": user, "project": "p"},
         )
         for user in ("ann", "bob")
@@ -67,7 +70,7 @@ def story() -> list[Event]:
     cluster.record("node/n0", payloads.NodeObserved(node("n0", unschedulable=True, **held)))
     at(4.5)
     cluster.record(f"pod/{bob.uid}", payloads.PodEvicted(bob.uid, bob.namespace, bob.name, "n0"))
-    cluster.add_pod(msgspec.structs.replace(bob, deletion_at=_BEGIN))
+    cluster.add_pod(msgspec.structs.replace(bob, deletion_at=seconds))
     cluster.delete_pod(bob)
     at(5)
     cluster.record("queue/team", payloads.QueueObserved(queue("team", "dept", quota=1, resource_version="2")))
@@ -100,6 +103,21 @@ async def test_hours_of_a_story_are_by_right_borrowed_idle_and_lost_to_the_secon
     assert [sum(getattr(one, name) for one in gpu) for name in ("capacity", "held", "free", "out_of_service")] == (
         [_about(hours) for hours in (20, 7, 8, 5)]
     )
+
+
+async def test_free_gpus_beside_which_no_cpus_are_left_are_stranded() -> None:
+    cluster = Cluster("c1", hashes=True)
+    cluster.now = _BEGIN * 1_000_000
+    cluster.add_node("n0", amounts(cpu=4, memory=64, gpu=4))
+    one = cluster.add_pod(pod("a", cpu=4, memory=1, gpu=1, created_at=_BEGIN))
+    cluster.cycle()
+    cluster.add_pod(msgspec.structs.replace(one, node_name="n0", phase="Running"))
+    cluster.now += _HOUR_US
+    cluster.cycle()
+    (model,) = (await usage_report(await log_of(cluster.events), "c1", ReportQuestion())).models
+    figures = (model.gpu.capacity, model.gpu.held, model.gpu.free, model.gpu.out_of_service)
+    assert figures == (_about(4), _about(1), _about(3), 0)
+    assert 3 * 59 / 60 <= model.gpu.stranded <= 3
 
 
 async def test_a_month_ends_where_the_next_begins_and_parts_of_a_range_sum_up_to_it() -> None:
@@ -154,6 +172,10 @@ def test_the_command_prints_a_table_csv_and_json_of_a_file(tmp_path: Path) -> No
     assert (row["month"], row["queue"], float(row["gpu_held_hours"]), row["cost"]) == (
         ("2026-11", "team", _about(4), "10.0")
     )
+    with (tmp_path / "report.parquet").open("wb") as out:
+        subprocess.run([sys.executable, "-m", "kai_cli.main", *asked, "-o", "parquet"], stdout=out, check=True)
+    (there,) = pq.read_table(tmp_path / "report.parquet").to_pylist()
+    assert (there["queue"], there["gpu_held_hours"], there["cost"]) == ("team", _about(4), 10.0)
     answer = msgspec.json.decode(kai(*asked, "-o", "json").stdout, type=UsageReport)
     assert answer.owners[0].gpu.held == _about(4)
     prices.write_text("A100,cheap\n")

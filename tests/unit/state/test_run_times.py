@@ -1,6 +1,9 @@
 """Run times of pods, as cycles know them: by the closest runs with enough that got older."""
 
 import pytest
+from kaicore.analysis.ask.answers import GroupRow, RowSelection
+from kaicore.analysis.ask.listing import list_rows
+from kaicore.analysis.json_spelling import time_text
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.state.indexes.past_runs import Basis, RunTimes
@@ -77,6 +80,9 @@ def test_promised_start_without_limits_is_told_by_the_runs_of_like_pods() -> Non
     assert abs(promise.starts_at - began - 10 * _MINUTE_US) < 1_000_000
     assert (promise.unlimited, promise.expected) == (1, 1)
     assert "1 pod without a time limit must end (1 by then, by the runs of like pods)" in str(promise)
+    (row,) = list_rows(story.state, "groups", RowSelection(name="whole"))
+    assert isinstance(row, GroupRow)
+    assert (row.expected_start, row.expected_from) == (time_text(promise.starts_at), "promise")
 
 
 def test_without_the_setting_nothing_tells_when_pods_without_limits_end() -> None:

@@ -26,6 +26,7 @@ from kaicore.analysis.ask.answers import (
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRow, input_rows, record_input
+from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
 from kaicore.analysis.ask.projections.questions import (
     DecisionSeries,
     OccupancySeries,
@@ -34,6 +35,7 @@ from kaicore.analysis.ask.projections.questions import (
     ReadModels,
 )
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.ask.standings import PriorityAnswer
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
@@ -104,7 +106,7 @@ _Since = Annotated[str, Query(alias="from")]
 _Until = Annotated[str, Query(alias="to")]
 
 
-def make_history_router(history: ReadModels) -> APIRouter:
+def make_history_router(history: ReadModels) -> APIRouter:  # long: a small handler for each route
     """Make the routes."""
     router = AnswerRouter()
 
@@ -134,6 +136,29 @@ def make_history_router(history: ReadModels) -> APIRouter:
             after=after,
             limit=limit,
         )
+
+    @router.get("/v1/clusters/{cluster}/history/jobs")
+    @for_namespaces
+    async def jobs(
+        cluster: str,
+        *,
+        name: str = "",
+        namespace: str = "",
+        queue: str = "",
+        user: str = "",
+        state: str = "",
+        since: _Since = "",
+        until: _Until = "",
+    ) -> JobHistory:
+        """Return what became of jobs: by attempts where one is named."""
+        view = current_view()
+        wanted = JobQuestion(
+            name=name, namespace=namespace, queue=queue, user=user, state=state, since=since, until=until
+        )
+        found = await history.jobs(cluster, wanted, namespaces=None if view.whole else view.namespaces)
+        if found is None:
+            raise HTTPException(503, f"cluster {cluster}: its read models are not made yet")
+        return found
 
     @router.get("/v1/clusters/{cluster}/series/occupancy")
     async def occupancy(cluster: str, *, since: _Since = "", until: _Until = "", step: str = "") -> OccupancySeries:
@@ -435,6 +460,11 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         wanted = DiffQuestion(kind=kind, namespace=namespace, node=node, queue=queue)
         return await inquiry.diff(cluster, before, after, wanted)
 
+    @router.get("/v1/clusters/{cluster}/priority")
+    async def priority(cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
+        """Return the order of waiting groups, and what puts each before the next."""
+        return await inquiry.priority(cluster, queue=queue, at=at)
+
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(
         cluster: str,
@@ -493,7 +523,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         )
         if wrong := inapplicable_filters(kind, wanted):
             raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
-        return await inquiry.listing(cluster, kind, wanted, at=at)
+        return await forecasts.listing(cluster, kind, wanted, at=at)
 
     return router
 

@@ -74,6 +74,7 @@ _COMMANDS = {
         "Run a cluster's watcher, binder and ingest beside it: they dial out to the hub's Postgres and NATS."
     ),
     "get = asking.questions:get": "List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.",
+    "priority = asking.priority:priority": ("Say in which order groups wait, and what puts each before the next."),
     "why = asking.questions:why": (
         "Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are."
     ),
@@ -97,6 +98,9 @@ _COMMANDS = {
         "Seal the account of a month that is over: its figures and digest become an event."
     ),
     "report verify = history.report:verify": "Count a sealed month again, and compare; exit 1 if it is not the same.",
+    "history = history.jobs:history": (
+        "Say what became of jobs: waits, run times, GPU-hours, why they ended; of one by its attempts."
+    ),
     "replay = history.replaying:replay": (
         "Run recorded cycles again on the states they were decided on, and compare; exit 1 if there is a difference."
     ),
@@ -222,7 +226,10 @@ _PARENTS = {
 }
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
-    _ASK: "get why state diff report status dashboard logs replay audit shadow what-if policy topology mcp",
+    _ASK: (
+        "get priority why state diff report history status dashboard logs replay audit shadow what-if policy topology "
+        "mcp"
+    ),
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
 }

@@ -178,7 +178,7 @@ _HEADS: dict[str, tuple[str, ...]] = {
     "pods": ("NAMESPACE", "NAME", "STATUS", "NODE", "ZONES", "QUEUE", "WHY"),
     "groups": (
         *("NAMESPACE", "NAME", "KIND", "QUEUE", "PRIORITY", "GPUS", "SINCE"),
-        *("MINIMUM", "RUNNING", "WAITING", "SUCCEEDED", "WHY"),
+        *("MINIMUM", "RUNNING", "WAITING", "SUCCEEDED", "EXPECTED", "WHY"),
     ),
     "queues": (
         *("NAME", "PARENT", "RUNNING", "WAITING"),
@@ -254,7 +254,8 @@ def _cells(row: Row | ClusterRow) -> list[tuple[str, ...]]:
         case GroupRow():
             counts = map(str, (row.minimum, row.running, row.waiting, row.succeeded))
             about = (str(row.priority), row.gpus, row.created_at.partition(".")[0])
-            return [(row.namespace, row.name, row.kind, row.queue, *about, *counts, row.message)]
+            expected = ("~" if row.expected_from == "forecast" else "") + row.expected_start.partition(".")[0]
+            return [(row.namespace, row.name, row.kind, row.queue, *about, *counts, expected, row.message)]
         case NodeRow():
             counts = map(str, (len(row.zones), row.pods, row.rejections))
             return [(row.name, row.status, row.policy, row.scope, *counts, use_text(row.resources))]

@@ -9,6 +9,7 @@ from uuid import uuid4
 
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
+from kaicore.analysis.hours.kept import keep_hours
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
@@ -30,6 +31,9 @@ _MOST_WAIT_S = 60.0
 #: Seconds between two looks for clusters that are new, that one wait for events lasts, and after something failed.
 _LOOK_S, _WAIT_S, _PAUSE_S = 10.0, 30.0, 2.0
 
+#: Seconds between two looks whether an hour of the account is over.
+_HOURS_S = 60.0
+
 #: Seconds between two looks, while standing by, at how far the one that leads has come.
 _TRAIL_S = 1.0
 
@@ -45,6 +49,9 @@ class ProjectorSettings(LeaseSettings):
     """Settings of `kai-projector`."""
 
     database_url: str = Field(description="postgresql://… of the event log, for the role kai_project")
+    report_labels: str = Field(
+        "project", description="labels of pods, by comma, by which `kai report` sums kept hours; others count the log"
+    )
     otlp_endpoint: str = Field(
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
@@ -99,8 +106,9 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
             ) as lead_in_turn,
         ):
             leads = asyncio.Event()
+            labels = tuple(filter(None, map(str.strip, settings.report_labels.split(","))))
             following = asyncio.create_task(
-                _follow_all(context, log, store, leads=leads, metrics=metrics, sender=sender)
+                _follow_all(context, log, store, leads=leads, metrics=metrics, sender=sender, labels=labels)
             )
             try:
                 await lead_in_turn(lambda: _lead(context, leads, sender))
@@ -129,8 +137,9 @@ async def _follow_all(
     leads: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None",
+    labels: tuple[str, ...],
 ) -> None:
-    following: dict[str, asyncio.Task[None]] = {}
+    following: list[asyncio.Task[None]] = []
     tried: dict[str, asyncio.Event] = {}
     catching_up: list[asyncio.Task[None]] = []
     late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
@@ -138,7 +147,7 @@ async def _follow_all(
         while True:
             with suppress(KaiError):
                 for cluster in without_hub(await log.clusters()):
-                    if cluster not in following:
+                    if cluster not in tried:
                         tried[cluster] = asyncio.Event()
                         work = follow(
                             *(context, log, store, cluster),
@@ -147,13 +156,15 @@ async def _follow_all(
                             metrics=metrics,
                             sender=sender,
                         )
-                        following[cluster] = asyncio.create_task(work)
+                        following.append(asyncio.create_task(work))
+                        keeping = _keep_account(context, log, cluster, leads=leads, labels=labels)
+                        following.append(asyncio.create_task(keeping))
                 if not catching_up:
                     catching_up.append(asyncio.create_task(_catch_up(context, tuple(tried.values()))))
             await context.sleep(_LOOK_S)
     finally:
         late.cancel()
-        tasks = (*following.values(), *catching_up)
+        tasks = (*following, *catching_up)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -233,6 +244,19 @@ async def follow(
             builder = None
         tried.set()
         await asyncio.sleep(_PAUSE_S)
+
+
+async def _keep_account(
+    context: ServiceContext, log: EventLog, cluster: str, *, leads: asyncio.Event, labels: tuple[str, ...]
+) -> None:
+    """Keep the hours of one cluster's account, each once it is over, while this instance leads."""
+    while True:
+        await leads.wait()
+        try:
+            await keep_hours(log, cluster, labels=labels)
+        except KaiError as error:
+            context.log.warning("keeping hours of the account waits", cluster=cluster, error=str(error))
+        await asyncio.sleep(_HOURS_S)
 
 
 async def _stand_by(

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 from kai_cli.asking.why_page import why_text
-from kaicore.analysis.ask.answers import CalibrationAnswer
+from kaicore.analysis.ask.answers import CalibrationAnswer, RowSelection
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.start_forecasts import MOST_WAITING, StartForecasts
@@ -148,3 +148,17 @@ async def test_why_of_what_waits_says_when_it_is_likely_to_start_and_of_what_run
         assert why.start.start.p50_seconds == pytest.approx(300, abs=20)
         assert "forecast: likely to start within 5 min" in why_text(why)
     assert (await forecasts.why("test", "Pod", "default", "train-0-x")).start is None
+
+
+async def test_a_list_of_groups_says_when_those_that_wait_are_expected_to_start_as_far_as_that_is_known() -> None:
+    for known, calibration in ((True, true_to), (True, None), (False, true_to)):
+        made = waiting_for_a_node(known=known)
+        asked = StartForecasts(
+            Inquiry(await log_of(made)), calibration=calibration, clock=lambda made=made: made.now / 1e6
+        )
+        for _ in range(2):
+            rows = {row.name: row for row in (await asked.listing("test", "groups", RowSelection())).rows}
+            assert rows["train-0"].expected_start == ""
+            is_known = known and calibration is not None
+            assert rows["train-1"].expected_from == ("forecast" if is_known else "")
+            assert bool(rows["train-1"].expected_start) is is_known

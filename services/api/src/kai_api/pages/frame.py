@@ -119,6 +119,7 @@ TABS = (
     Tab("waiting", "/waiting", "Waiting", whole=False),
     Tab("cycles", "/cycles", "Cycles"),
     Tab("predictions", "/predictions", "Predictions"),
+    Tab("reports", "/reports", "Reports"),
     Tab("segments", "/segments", "Idle segments"),
     Tab("shadow", "/shadow", "Shadow", shadowed=True),
 )

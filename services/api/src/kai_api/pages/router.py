@@ -37,6 +37,7 @@ from kai_api.pages.pods import (
 )
 from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import SPANS, queues_page, reads_reports, spans_of
+from kai_api.pages.reports import add_reports
 from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
 
 #: Groups that are shown of the order of a cycle.
@@ -65,6 +66,8 @@ def make_pages(  # long: one small handler for each page
     """
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry)
+
+    add_reports(router, log, places)
 
     @router.get("/")
     async def fleet_page(request: Request, at: str = "") -> Response:

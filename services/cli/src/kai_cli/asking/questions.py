@@ -287,7 +287,8 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
         await check_subjects(answers, clusters, kind, wanted, at=at)
         if watch:
             await watch_listings(answers, clusters, kind, wanted, output=output)
-        listings = [await answers.listing(cluster, kind, wanted, at=at) for cluster in clusters]
+        listed = with_forecasts(answers) if kind == "groups" and not isinstance(answers, ApiAnswers) else answers
+        listings = [await listed.listing(cluster, kind, wanted, at=at) for cluster in clusters]
     _print(listings, output, past=bool(at))
     return 0
 

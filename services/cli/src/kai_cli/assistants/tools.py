@@ -52,7 +52,7 @@ _FEW, _MOST = 10, 200
 #: Parts of a short explanation.
 _SHORT = 3
 #: Names of the tools.
-TOOLS = ("why", "waiting", "evictions", "queues", "start", "changes", "node", "history", "rows", "health")
+TOOLS = ("why", "waiting", "priority", "evictions", "queues", "start", "changes", "node", "history", "rows", "health")
 
 
 class Tools:
@@ -212,6 +212,25 @@ class Tools:
             "mostFree": [{"node": node, "free": amount} for amount, node in free[:_FEW]],
         }
         return self._cited(text, facts, name, listing.position, ("get", "queues"))
+
+    async def priority(
+        self, ctx: Context[Any, Any], *, queue: str = "", cluster: str = "", at: str = "", limit: int = _FEW
+    ) -> Cited:
+        """Say in which order groups wait, and what puts each before the next.
+
+        Args:
+            queue: only groups of this queue, or of one below it.
+            cluster: needed where there are several.
+            at: as of a moment; by default now.
+            limit: how many groups at most.
+        """
+        async with self._asked(ctx, cluster) as (answers, name):
+            answer = await answers.priority(name, queue=queue, at=at)
+        groups, total = answer.groups[: _bounded(limit)], len(answer.groups)
+        first = f"{total} groups wait, first {groups[0].namespace}/{groups[0].name}" if groups else "nothing waits"
+        facts = {"total": total, "groups": msgspec.to_builtins(groups)}
+        command = ("priority", *filter(None, (queue,)))
+        return self._cited(first, facts, name, answer.position, command, more=_rest(total, limit))
 
     async def start(self, ctx: Context[Any, Any], *, subject: str, cluster: str = "", at: str = "") -> Cited:
         """Say whether and when what waits would start, from how long this cluster's pods have run.

@@ -2,7 +2,6 @@
 
 import asyncio
 import csv
-import io
 import sys
 import time
 from collections.abc import Sequence
@@ -31,7 +30,8 @@ from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
 
 ReportOutput = Annotated[
-    Literal["table", "json", "yaml", "csv"], Parameter(name=["--output", "-o"], help="table, json, yaml or csv.")
+    Literal["table", "json", "yaml", "csv", "parquet"],
+    Parameter(name=["--output", "-o"], help="table, json, yaml, csv or parquet."),
 ]
 
 
@@ -64,8 +64,8 @@ def show(
     match output:
         case "table":
             print(report_text(answer))
-        case "csv":
-            print(report_csv(answer), end="")
+        case "csv" | "parquet":
+            print_rows(*report_rows(answer), output)
         case _:
             print_data(answer, output)
     return 0
@@ -200,17 +200,38 @@ def _seconds(seconds: float | None) -> str:
     return "-" if seconds is None else f"{seconds:,.0f} s"
 
 
-def report_csv(answer: UsageReport) -> str:
-    """Return what owners held as CSV, with hours in full."""
-    text = io.StringIO()
+def print_rows(head: Sequence[str], rows: Sequence[Sequence[object]], output: Literal["csv", "parquet"]) -> None:
+    """Print rows as CSV, or as a Parquet file.
+
+    Raises:
+        ConfigurationError: what Parquet is written with is not installed, or a terminal would get it.
+    """
+    if output == "csv":
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerow(head)
+        writer.writerows(rows)
+        return
+    try:
+        # Other reports do without the package.
+        import pyarrow as pa  # noqa: PLC0415
+        import pyarrow.parquet as pq  # noqa: PLC0415
+    except ModuleNotFoundError as error:
+        raise ConfigurationError("pyarrow is not installed: pip install 'kai-ledger[parquet]'") from error
+    if sys.stdout.isatty():
+        raise ConfigurationError("-o parquet: a terminal does not show it: > FILE.parquet")
+    columns = dict(zip(head, zip(*rows, strict=True), strict=True)) if rows else dict.fromkeys(head, ())
+    pq.write_table(pa.table({name: list(column) for name, column in columns.items()}), pa.PythonFile(sys.stdout.buffer))
+
+
+def report_rows(answer: UsageReport) -> tuple[list[str], list[list[object]]]:
+    """Return the head and the rows of what owners held, with hours in full."""
     kinds = [(kind, name) for kind in ("gpu", "cpu", "memory") for name in _FIGURES]
-    writer = csv.writer(text, lineterminator="\n")
     figures = [f"{kind}_{name}{'_gib' if kind == 'memory' else ''}_hours" for kind, name in kinds]
-    writer.writerow(["month", answer.by, *figures, "waited", "wait_p50_s", "wait_p99_s", "cost"])
+    rows: list[list[object]] = []
     for row in answer.owners:
-        hours: Sequence[float] = [getattr(getattr(row, kind), name) for kind, name in kinds]
-        writer.writerow([row.month, row.name, *hours, row.waits.count, row.waits.p50, row.waits.p99, row.cost])
-    return text.getvalue()
+        hours = [getattr(getattr(row, kind), name) for kind, name in kinds]
+        rows.append([row.month, row.name, *hours, row.waits.count, row.waits.p50, row.waits.p99, row.cost])
+    return ["month", answer.by, *figures, "waited", "wait_p50_s", "wait_p99_s", "cost"], rows
 
 
 _FIGURES = ("held", "by_right", "borrowed", "idle", "evicted", "failed")

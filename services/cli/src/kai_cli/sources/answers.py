@@ -31,7 +31,9 @@ from kai_cli.sources.current_cluster import clusters_at, look_in
 from kai_cli.sources.source import AnswerSource
 
 if TYPE_CHECKING:
+    from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
     from kaicore.analysis.ask.queries import Inquiry
+    from kaicore.analysis.ask.standings import PriorityAnswer
 
 _AnswerT = TypeVar("_AnswerT")
 
@@ -70,6 +72,12 @@ class ApiAnswers:
     async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something."""
         return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
+
+    async def priority(self, cluster: str, *, queue: str = "", at: str = "") -> "PriorityAnswer":
+        """Return the order of a queue's waiting groups."""
+        from kaicore.analysis.ask.standings import PriorityAnswer  # noqa: PLC0415
+
+        return await self._get(PriorityAnswer, "clusters", cluster, "priority", queue=queue, **_moment(at))
 
     async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
@@ -116,6 +124,13 @@ class ApiAnswers:
         url = f"{where}?{urllib.parse.urlencode(asked)}"
         return await asyncio.to_thread(request_api, url, self._token, answer_s=LONG_ANSWER_S)
 
+    async def jobs(self, cluster: str, wanted: "JobQuestion") -> "JobHistory":
+        """Return what became of jobs."""
+        from kaicore.analysis.ask.projections.jobs import JobHistory  # noqa: PLC0415
+
+        flags = {_ENDS.get(name, name): value for name, value in _flags(wanted).items()}
+        return await self._get(JobHistory, "clusters", cluster, "history", "jobs", **flags)
+
     async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> bytes:
         """Return when what waits is likely to start, as JSON."""
         path = "/".join(urllib.parse.quote(part, safe="") for part in (cluster, "start", kind, name))
@@ -151,7 +166,11 @@ def _ends(span: Span) -> dict[str, str]:
     return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
 
 
-def _flags(wanted: RowSelection | TopologyQuestion | DiffQuestion) -> dict[str, object]:
+#: The ends of a span, as the API calls them.
+_ENDS = {"since": "from", "until": "to"}
+
+
+def _flags(wanted: "RowSelection | TopologyQuestion | DiffQuestion | JobQuestion") -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from kaicore.analysis.ask.projections.building import Builder
 from kaicore.analysis.ask.projections.store import ViewStore
+from kaicore.analysis.hours.kept import keep_hours
 from kaicore.errors import ConfigurationError, EventsRetired, UnknownMoment
 from kaicore.ledger.log.migrate import admit_roles, upgrade
 from kaicore.ledger.log.partitions import Month, Seal
@@ -118,6 +119,8 @@ async def _project(source: LogSource, *, rebuild: bool) -> int:
                 builder = await begin(log, store, cluster)
                 with Progress(f"{cluster}: read models") as progress:
                     await builder.catch_up(progress=progress)
+                with Progress(f"{cluster}: hours of the account") as progress:
+                    await keep_hours(log, cluster, anew=rebuild, progress=progress)
                 print(f"cluster {cluster}: read models as of position {builder.generation.position}")
     return 0
 

@@ -271,6 +271,8 @@ class GroupRow(Answer, frozen=True, kw_only=True):
         leaving: pods that hold a node and are on their way out.
         succeeded: pods that ended well and are still there.
         message: why it waits; empty when it does not.
+        expected_start: the start that is promised to it, else half of the scenarios' of its forecast; empty if unknown.
+        expected_from: `promise` or `forecast`; empty if unknown.
     """
 
     key: str
@@ -288,6 +290,8 @@ class GroupRow(Answer, frozen=True, kw_only=True):
     message: str
     gpus: str = "0"
     created_at: str = ""
+    expected_start: str = ""
+    expected_from: str = ""
 
 
 class QueueResource(Answer, frozen=True, kw_only=True):

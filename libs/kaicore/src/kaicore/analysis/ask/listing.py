@@ -386,6 +386,8 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answer
     """Return the row of a group."""
     stages = counts_by_stage(pods)
     message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
+    promise = state.reasons.promise_of(group.key) if stages["waiting"] else None
+    promised = promise is not None and promise.starts_at
     return answers.GroupRow(
         key=group.key,
         kind=group.origin,
@@ -402,6 +404,8 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answer
         message=message or "",
         gpus=gpus_text(sum(gpus_asked(entry) for entry in pods if entry.stage is not Stage.FINISHED)),
         created_at=time_text(min(entry.pod.created_at for entry in pods) * 1_000_000) if pods else "",
+        expected_start=time_text(promised) if promised else "",
+        expected_from="promise" if promised else "",
     )
 
 

@@ -34,6 +34,7 @@ from kaicore.analysis.ask.audits.spans import span_of
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, summary
+from kaicore.analysis.ask.standings import PriorityAnswer, priority_of
 from kaicore.analysis.ask.topologies import topologies_of, topology_assignments
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.json_spelling import time_text
@@ -64,7 +65,7 @@ _FILTERS: dict[str, frozenset[str]] = {
 }
 
 #: Fields of a row that another kind tells.
-_TOLD_ELSEWHERE = {"nodes": {"zones"}}
+_TOLD_ELSEWHERE = {"nodes": {"zones"}, "groups": {"expected_start", "expected_from"}}
 
 _FlatRow = dict[str, str]
 
@@ -379,6 +380,15 @@ class Inquiry:
         """
         old = ComparedState(await self.state_at(cluster, before), wanted)
         return compare(old, ComparedState(await self.state_at(cluster, after), wanted))
+
+    async def priority(self, cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
+        """Return the order of a queue's waiting groups; see `kaicore.analysis.ask.standings`.
+
+        Raises:
+            UnknownSubject: there is no such queue.
+        """
+        state = await self.state_at(cluster, at)
+        return priority_of(state, queue, self.policies, now=state.recorded_at)
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.

@@ -11,14 +11,18 @@ what pods hold there. So held, free and out of service are together what there i
   when it is lost, even if a part was held in the month before.
 - Stranded: of what is free, see `kaicore.analysis.ask.projections.capacity`. It is looked for once a minute.
 - Waits: of pods of our schedulers, until they were seen running first, each for itself. Those that wait at the end of a
-  period count with their wait so far.
+  month, or of the range that is asked for, count with their wait so far.
+
+Each hour is counted for itself, from the state at its beginning. So the sum over hours is the same for all who count.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_node, gpus_of_pod, gpus_shut
+from kaicore.analysis.ask.projections.rows import user_of
 from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
@@ -32,7 +36,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
 #: Of another one, sealed months are not compared: figures are made by other rules.
-ACCOUNT_SCHEMA = 1
+ACCOUNT_SCHEMA = 2
 
 #: The resources: GPUs in thousandths, CPU in millicores, memory in bytes.
 RESOURCES = ("gpu", "cpu", "memory")
@@ -40,12 +44,11 @@ Triple = tuple[int, int, int]
 _NONE: Triple = (0, 0, 0)
 _ALL = range(3)
 
-#: Labels of pods that name their user, the first one that is there; KAI-Scheduler's is the second.
-USER_LABELS = ("kai.scheduler/user", "user")
 #: Labels of nodes that name the model of their GPUs.
 _MODEL_LABELS = (GPU_PRODUCT_LABEL, "amd.com/gpu.product-name")
 
 _MINUTE_US = 60_000_000
+HOUR_US = 60 * _MINUTE_US
 #: The borrowed part of a queue's use is counted in parts of two to the power of this.
 _PARTS = 32
 
@@ -71,7 +74,12 @@ class HourOwner(NamedTuple):
 
 @dataclass(slots=True)
 class Held:
-    """The amounts that an owner held in a period, by resource, times microseconds; `waits` are microseconds each."""
+    """The amounts that an owner held in a period, by resource, times microseconds.
+
+    Attributes:
+        waits: of pods that started, microseconds each.
+        waiting: of pods that wait at the end, until then.
+    """
 
     held: list[int] = field(default_factory=lambda: [0, 0, 0])
     borrowed: list[int] = field(default_factory=lambda: [0, 0, 0])
@@ -79,6 +87,21 @@ class Held:
     evicted: list[int] = field(default_factory=lambda: [0, 0, 0])
     failed: list[int] = field(default_factory=lambda: [0, 0, 0])
     waits: list[int] = field(default_factory=list)
+    waiting: list[int] = field(default_factory=list)
+
+    def add(self, other: "Held") -> None:
+        """Add what is held in the time that follows."""
+        for name in HELD:
+            mine, more = getattr(self, name), getattr(other, name)
+            for resource in _ALL:
+                mine[resource] += more[resource]
+        self.waits += other.waits
+        self.waiting += other.waiting
+
+
+#: The sums of an owner, and of a model of GPUs.
+HELD = ("held", "borrowed", "idle", "evicted", "failed")
+CAPACITY = ("capacity", "held", "out")
 
 
 @dataclass(slots=True)
@@ -98,11 +121,12 @@ class ModelCapacity:
 
 @dataclass(slots=True)
 class Period:
-    """The account of one month, or of the part of it that was asked for.
+    """The account of an hour, of one month, or of the part of it that was asked for.
 
     Attributes:
         month: as `2026-11`, by UTC.
         begin, end: microseconds since the epoch.
+        position: of the last event before the end.
         owners: what each held.
         models: what there was, by model of GPU.
     """
@@ -110,8 +134,33 @@ class Period:
     month: str
     begin: int
     end: int = 0
+    position: int = 0
     owners: dict[HourOwner, Held] = field(default_factory=dict)
     models: dict[str, ModelCapacity] = field(default_factory=dict)
+
+    def add(self, later: "Period") -> None:
+        """Add the period that follows in the same month."""
+        self.end, self.position = later.end, later.position
+        for held in self.owners.values():
+            held.waiting = []
+        for owner, more in later.owners.items():
+            self.owners.setdefault(owner, Held()).add(more)
+        for model, counted in later.models.items():
+            mine = self.models.setdefault(model, ModelCapacity())
+            mine.stranded += counted.stranded
+            for name in CAPACITY:
+                for resource in _ALL:
+                    getattr(mine, name)[resource] += getattr(counted, name)[resource]
+
+
+def by_month(hours: Iterable[Period]) -> list[Period]:
+    """Return the sums of hours in order, by month."""
+    months: list[Period] = []
+    for hour in hours:
+        if not months or months[-1].month != hour.month:
+            months.append(Period(hour.month, hour.begin))
+        months[-1].add(hour)
+    return months
 
 
 def month_of(at: int) -> str:
@@ -208,10 +257,16 @@ class Account:
         labels: of pods, by which owners are distinguished besides.
         """
         self.state = state
-        self.periods = [Period(month_of(begin), begin)]
+        self.periods: list[Period] = []
         self._labels = labels
+        self._open(begin)
+
+    def _open(self, begin: int) -> None:
+        """Begin an hour, or the rest of one."""
+        state = self.state
+        self._period = Period(month_of(begin), begin)
         self._now = begin
-        self._next_month = month_bounds(month_of(begin))[1]
+        self._next_hour = begin - begin % HOUR_US + HOUR_US
         self._next_look = begin - begin % _MINUTE_US + _MINUTE_US
         self._changed = True
         self._holdings: dict[str, _Holding] = {}
@@ -222,6 +277,11 @@ class Account:
         self._read_configs()
         self._tree, self._hierarchy = self._tree_now(), self._hierarchy_now()
         self._stories = PodStories(state)
+        for story in self._stories.by_uid.values():
+            # As if its life had been followed.
+            story.running_at = state.pods[story.pod.uid].started_at
+            if story.running_at and (written := story.pod.checkpoint_at * 1_000_000 - story.running_at) > 0:
+                story.checkpoints_us = [written]
         for name in state.columns.rows:
             self._node_changed(name)
         for entry in state.pods.values():
@@ -233,23 +293,26 @@ class Account:
     def advance(self, at: int) -> None:
         """Count up to a time, at which the next event was recorded, or the period that is asked for ends."""
         while self._now < at:
-            until = min(at, self._next_month)
+            until = min(at, self._next_hour)
             if until >= self._next_look:
                 # The state is as it was at the last event, also when the minute ended.
                 self._now, self._next_look = self._next_look, until - until % _MINUTE_US + _MINUTE_US
                 self._look_for_stranded()
             self._now = until
-            if until == self._next_month:
+            if until == self._next_hour:
                 self._close()
-                self._next_month = month_bounds(month_of(until))[1]
-                self.periods.append(Period(month_of(until), until))
-                for holding in self._holdings.values():
-                    holding.row = self._row(holding.owner)
+                self._open(until)
+
+    def taken(self) -> list[Period]:
+        """Return the hours that ended since the last call."""
+        ended, self.periods = self.periods, []
+        return ended
 
     def finish(self) -> list[Period]:
-        """Return the account up to where it was counted, by month; a month of no length is left out."""
-        self._close()
-        return [period for period in self.periods if period.end > period.begin]
+        """Return what `taken` does, and the hour that goes on as far as it was counted; this ends the account."""
+        if self._now > self._period.begin:
+            self._close()
+        return self.taken()
 
     def _close(self) -> None:
         for holding in self._holdings.values():
@@ -259,8 +322,9 @@ class Account:
         for story in self._stories.by_uid.values():
             entry = self.state.pods.get(story.pod.uid)
             if entry is not None and entry.waiting and not story.running_at and self._is_ours(entry):
-                self._row(self._owner(entry)).waits.append(max(self._now - story.created_at, 0))
-        self.periods[-1].end = self._now
+                self._row(self._owner(entry)).waiting.append(_wait(story, self._now))
+        self._period.end, self._period.position = self._now, self.state.position
+        self.periods.append(self._period)
 
     # Events.
 
@@ -299,7 +363,7 @@ class Account:
             if story.end is not end and holding is not None:
                 self._ended(story, holding)
             if story.running_at and not started and entry is not None and self._is_ours(entry):
-                self._row(self._owner(entry)).waits.append(max(story.running_at - story.created_at, 0))
+                self._row(self._owner(entry)).waits.append(_wait(story, story.running_at))
         if entry is not None:
             self._look(entry)
         elif holding is not None:
@@ -389,13 +453,13 @@ class Account:
         team = queue = ""
         if number is not None:
             queue, team = self._tree.queues[number].name, self._tree.queues[self._tree.paths[number][-1]].name
-        user = next((pod.labels[name] for name in USER_LABELS if name in pod.labels), "")
+        user = user_of(pod.labels)
         node = self._nodes.get(entry.node)
         labels = tuple(pod.labels.get(name, "") for name in self._labels)
         return HourOwner(team, queue, pod.namespace, user, "" if node is None else node.model, labels)
 
     def _row(self, owner: HourOwner) -> Held:
-        rows = self.periods[-1].owners
+        rows = self._period.owners
         row = rows.get(owner)
         if row is None:
             row = rows[owner] = Held()
@@ -517,7 +581,7 @@ class Account:
         if not (passed := self._now - sums.since):
             return
         sums.since = self._now
-        counted = self.periods[-1].models.setdefault(model, ModelCapacity())
+        counted = self._period.models.setdefault(model, ModelCapacity())
         for resource in _ALL:
             counted.capacity[resource] += sums.capacity[resource] * passed
             counted.held[resource] += sums.held[resource] * passed
@@ -536,6 +600,10 @@ class Account:
         for model, stranded in by_model.items():
             self._count(model)
             self._sums[model].stranded = stranded
+
+
+def _wait(story: PodStory, until: int) -> int:
+    return max(until - story.pod.created_at * 1_000_000, 0)
 
 
 def _quota(tree: QueueTree, number: int, resource: str) -> int | None:

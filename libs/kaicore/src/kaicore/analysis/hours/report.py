@@ -14,20 +14,20 @@ import msgspec
 
 from kaicore.analysis.hours.account import (
     ACCOUNT_SCHEMA,
-    Account,
     Held,
     HourOwner,
     ModelCapacity,
     Period,
+    by_month,
     month_bounds,
     month_of,
 )
+from kaicore.analysis.hours.kept import counted_hours, kept_hours_of
 from kaicore.analysis.json_spelling import Answer, time_text
-from kaicore.analysis.replay.log_states import pages_of, refolded
 from kaicore.analysis.replay.moments import Moment, parse_moment, position_of
 from kaicore.analysis.replay.past_states import PastStates
 from kaicore.analysis.trial.history.results import Waits, waits_of
-from kaicore.errors import EventsRetired, InvalidObject, UnfoldableEvent, UnknownMoment
+from kaicore.errors import EventsRetired, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog, Filter
 
 #: By what owners are distinguished; beside these `label:KEY`.
@@ -179,9 +179,16 @@ async def account_of(
     end: int,
     *,
     labels: tuple[str, ...] = (),
+    from_kept: bool = True,
     progress: Callable[[int, int], None] = lambda _, __: None,
 ) -> Accounted:
     """Return the account of what was recorded from `begin` on and before `end`, as far as the log has it.
+
+    Args:
+        log: the cluster's.
+        begin, end: microseconds since the epoch.
+        labels: of pods, by which owners are distinguished besides.
+        from_kept: sum the hours that are kept beside the log, and count only the others.
 
     Raises:
         UnknownMoment: the log has nothing of it.
@@ -201,24 +208,28 @@ async def account_of(
     if begin >= end or not later:
         there = f"it ends {time_text(head.recorded_at)}" if head.position else "it is empty"
         raise UnknownMoment(f"cluster {cluster}: its log has nothing of that time; {there}")
-    state = await PastStates(log, cluster, once=True, progress=progress).at(position)
-    account = Account(state, begin, labels=labels)
-    async with aclosing(pages_of(log, cluster, after=position)) as pages:
-        async for page in pages:
-            for event in page:
-                if event.recorded_at >= end:
-                    break
-                account.advance(event.recorded_at)
-                try:
-                    state.fold(event)
-                except UnfoldableEvent as failed:
-                    state.become(await refolded(log, failed))
-                account.take(event)
-            progress(state.position, head.position)
-            if page[-1].recorded_at >= end:
-                break
-    account.advance(end)
-    return Accounted(cluster, begin, end, state.position, account.finish())
+    kept = kept_hours_of(log) if from_kept else None
+    hours: list[Period] = []
+
+    async def count(since: int, until: int) -> None:
+        if since >= until:
+            return
+        at = position
+        if since > begin:
+            next_ = await log.read(cluster, limit=1, where=Filter(since=since))
+            at = next_[0].position - 1 if next_ else head.position
+        state = await PastStates(log, cluster, once=True, progress=progress).at(at)
+        counting = counted_hours(log, state, since, until, labels=labels, progress=progress)
+        async with aclosing(counting) as counted:
+            hours.extend([hour async for hour in counted])
+
+    reached = begin
+    for hour in [] if kept is None else await kept.read(cluster, begin, end, labels=labels):
+        await count(reached, hour.begin)
+        hours.append(hour)
+        reached = hour.end
+    await count(reached, end)
+    return Accounted(cluster, begin, end, hours[-1].position, by_month(hours))
 
 
 async def usage_report(
@@ -315,7 +326,7 @@ def _owner(month: str, name: str, rows: Sequence[tuple[HourOwner, Held]], prices
         price = prices.get(owner.model, prices.get(ANY_MODEL))
         if cost is not None and held.held[0]:
             cost = None if price is None else cost + price * held.held[0] / (_UNITS[0] * _HOUR_US)
-    waits = [wait / 1e6 for _, held in rows for wait in held.waits]
+    waits = [wait / 1e6 for _, held in rows for wait in (*held.waits, *held.waiting)]
     money = None if cost is None else float(round(cost, 2))
     return OwnerRow(
         month=month, name=name, gpu=hours[0], cpu=hours[1], memory=hours[2], waits=waits_of(waits), cost=money
@@ -357,7 +368,15 @@ def account_digest(accounted: Accounted) -> str:
         [
             *(period.month, period.begin, period.end),
             [
-                [owner, held.held, held.borrowed, held.idle, held.evicted, held.failed, sorted(held.waits)]
+                [
+                    owner,
+                    held.held,
+                    held.borrowed,
+                    held.idle,
+                    held.evicted,
+                    held.failed,
+                    sorted(held.waits + held.waiting),
+                ]
                 for owner, held in sorted(period.owners.items(), key=lambda item: item[0])
             ],
             [[model, one.capacity, one.held, one.out, one.stranded] for model, one in sorted(period.models.items())],

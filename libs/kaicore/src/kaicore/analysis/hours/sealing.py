@@ -1,7 +1,8 @@
 """Sealed months: the account of a month that is over, recorded as an event, and counted again to be compared.
 
 A seal has the digest of the account to the last microsecond, and its figures for people. It is an event, so the log's
-chain and its seals protect it. What is sealed never changes: a correction is one more event.
+chain and its seals protect it. What is sealed never changes: a correction is one more event. Both count the log itself,
+not the hours that are kept beside it.
 """
 
 from collections import Counter
@@ -159,7 +160,7 @@ async def _counted(log: EventLog, cluster: str, month: str, progress: Callable[[
             if head.position
             else f"cluster {cluster}: its log is empty"
         )
-    return seal_of(await account_of(log, cluster, begin, end, progress=progress))
+    return seal_of(await account_of(log, cluster, begin, end, from_kept=False, progress=progress))
 
 
 async def _seals(log: EventLog, cluster: str, month: str) -> AsyncIterator[tuple[int, MonthSealed]]:

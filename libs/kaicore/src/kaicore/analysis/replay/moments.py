@@ -30,6 +30,8 @@ _WHAT_THERE_IS = (
     "a moment is a position (12345), a time with its zone (2026-11-22T02:55:00Z), a time of the log's last day "
     "(02:55Z), a time before the log's end (-5m, 10m ago), or end"
 )
+#: A day is no unit of Kubernetes, where days have no fixed length; here one has 24 hours.
+_DAYS = re.compile(r"^(\d{1,5})d", re.ASCII)
 _TIME_OF_DAY = re.compile(r"(\d{1,2}):(\d{2})(?::(\d{2}))?(Z?)", re.IGNORECASE)
 
 
@@ -86,10 +88,11 @@ def parse_moment(text: str) -> Moment:
 
 def _before_end(text: str) -> int:
     length = text.removesuffix(" ago").strip() if text.endswith(" ago") else text[1:]
+    length = _DAYS.sub(lambda days: f"{int(days[1]) * 24}h", length)
     try:
         before_end = parse_duration(length, subject="moment", field="duration")
     except InvalidObject:
-        raise _no_moment(text, "that is no duration such as -90s, -1h30m or 10m ago") from None
+        raise _no_moment(text, "that is no duration such as -90s, -1h30m, -7d or 10m ago") from None
     if before_end < 0:
         raise _no_moment(text, "that would be after the log's end")
     return before_end

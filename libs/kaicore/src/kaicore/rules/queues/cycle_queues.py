@@ -17,6 +17,7 @@ they borrow, by priority, by age).
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from kaicore.rules.events.reasons.queue import OverLimit, QueueMayNotPreempt, QueueMayNotReclaim, VictimWithinShare
 from kaicore.rules.events.reasons.reason import Reason
@@ -32,6 +33,39 @@ _NOTHING_OWED = 1000
 
 #: A queue's place among its siblings; the smallest comes first.
 Standing = tuple[tuple[int, ...], tuple[int, str, str]]
+
+#: A part of a key by which something is ordered, and how its value reads: of `highest` ones the negative is compared,
+#: a `time` is in seconds, `billionths` are of a whole.
+PartKind = Literal["flag", "count", "highest", "time", "billionths", "text"]
+KeyPart = tuple[str, PartKind]
+
+
+def standing_parts(places: int, *, by_priority: bool) -> tuple[KeyPart, ...]:
+    """Return the names of the parts of a `standing`, in order.
+
+    Args:
+        places: how many policies give the queue.
+        by_priority: whether it is a ClusterQueue of a cohort.
+    """
+    policies: tuple[KeyPart, ...] = (("place by a policy", "count"),) * places
+    first, later = (policies, ()) if by_priority else ((), policies)
+    return (
+        ("over its fair share", "flag"),
+        ("levels above from which it borrows", "count"),
+        ("priority of its next work", "highest"),
+        *first,
+        ("age of its next work", "time"),
+        ("over its quotas with its next work", "flag"),
+        ("priority of the queue", "highest"),
+        *later,
+        ("uses what it is owed nothing of", "flag"),
+        ("use of what it may keep, with its next work", "billionths"),
+        ("use of what it may keep", "billionths"),
+        ("part of all that it is owed", "billionths"),
+        ("age of the queue", "time"),
+        ("uid of the queue", "text"),
+        ("name of the queue", "text"),
+    )
 
 
 def standing(

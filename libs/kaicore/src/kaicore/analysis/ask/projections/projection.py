@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns
-from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
+from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges, user_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -27,8 +27,9 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, Stage, gpus_asked
 from kaicore.rules.state.registries.queue_registry import figures
 from kaicore.rules.state.views import FleetView
 
-#: Of what the rows are made; another one makes all of them anew. Since 4, GPUs are counted in thousandths.
-PROJECTION_SCHEMA = 4
+#: Of what the rows are made; another one makes all of them anew. Since 4, GPUs are counted in thousandths;
+#: since 5, pods have a user and why they ended.
+PROJECTION_SCHEMA = 5
 
 MINUTE_US = 60_000_000
 HOUR_US = 60 * MINUTE_US
@@ -144,6 +145,8 @@ class Projection:
             started_at=row.started_at or entry.started_at,
             finished_at=row.finished_at or (event.recorded_at if finished else 0),
             outcome="Rejected" if rejected else pod.phase,
+            user=user_of(pod.labels),
+            why_ended=(finished and pod.phase != "Succeeded" and pod.reason) or row.why_ended,
             **self._belongings(entry),
         )
 
@@ -189,11 +192,22 @@ class Projection:
     def _rejected(self, payload: payloads.PodRejected, event: Event) -> None:
         if (row := self._pods.get(payload.uid)) is not None:
             finished_at = row.finished_at or event.recorded_at
-            self._change(row, event, rejections=row.rejections + 1, finished_at=finished_at, outcome="Rejected")
+            self._change(
+                row,
+                event,
+                rejections=row.rejections + 1,
+                finished_at=finished_at,
+                outcome="Rejected",
+                why_ended=payload.reason,
+            )
 
     def _evicted(self, payload: payloads.EvictionDecided | payloads.RepairRequested, event: Event) -> None:
         if (row := self._pods.get(payload.uid)) is not None:
-            self._change(row, event, evictions=row.evictions + 1)
+            if isinstance(payload, payloads.EvictionDecided):
+                why = f"{payload.reason} for {payload.preemptor}" if payload.preemptor else payload.reason
+            else:
+                why = "Repaired"
+            self._change(row, event, evictions=row.evictions + 1, why_ended=why)
 
     def _change(self, row: PodHistory, event: Event, **fields: Any) -> None:
         changed = msgspec.structs.replace(row, position=event.position, **fields)

@@ -3,15 +3,18 @@
 Each states the position up to which its model is built, because the log may be further.
 """
 
+import asyncio
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import aclosing
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, tuple_
+from sqlalchemy import ColumnElement, func, tuple_
 
 from kaicore.analysis.ask.answers import Answer
-from kaicore.analysis.ask.projections.projection import MINUTE_US
+from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion, jobs_of
+from kaicore.analysis.ask.projections.projection import MINUTE_US, Projection
 from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour
 from kaicore.analysis.ask.projections.store import (
     DECISIONS_HOUR,
@@ -22,6 +25,7 @@ from kaicore.analysis.ask.projections.store import (
     ViewStore,
 )
 from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.replay.log_states import first_state, pages_of
 from kaicore.analysis.replay.moments import parse_moment, position_of
 from kaicore.errors import InvalidObject
 from kaicore.ledger.log.port import EventLog
@@ -308,6 +312,45 @@ class ReadModels:
             items=[pod_record(_counted(row, generation)) for row in rows],
         )
 
+    async def jobs(
+        self, cluster: str, wanted: JobQuestion, *, namespaces: frozenset[str] | None = None
+    ) -> JobHistory | None:
+        """Return what became of jobs, those that are gone included; None where nothing was made yet.
+
+        Args:
+            namespaces: only of these; None for all.
+
+        Raises:
+            InvalidObject: the question makes no sense, or there are too many pods in that span.
+            UnknownMoment: a moment is none.
+        """
+        wanted.check()
+        generation = await self._store.live(cluster)
+        if generation is None:
+            return None
+        begins, ends = await _times(self._log, cluster, wanted.since, wanted.until)
+        columns = POD_HISTORY.c
+        over = func.greatest(columns.finished_at, columns.gone_at)
+        where: list[ColumnElement[bool]] = [columns.seen_at <= ends, (over == 0) | (over >= begins)]
+        where += [
+            columns[field] == value for field in ("namespace", "queue", "user") if (value := getattr(wanted, field))
+        ]
+        if wanted.name:
+            where.append((columns.name == wanted.name) | columns.group.endswith(f"/{wanted.name}", autoescape=True))
+        if namespaces is not None:
+            where.append(columns.namespace.in_(sorted(namespaces)))
+        rows = await self._store.rows(
+            PodHistory, POD_HISTORY, cluster, generation.number, where=where, limit=_MOST_ROWS + 1
+        )
+        if len(rows) > _MOST_ROWS:
+            raise InvalidObject("history", "from", wanted.since[:100], f"over {_MOST_ROWS:,} pods are of that span")
+        return JobHistory(
+            cluster=cluster,
+            position=generation.position,
+            recorded_at=time_text(generation.recorded_at),
+            items=jobs_of([_counted(row, generation) for row in rows], wanted, now=generation.recorded_at),
+        )
+
     async def occupancy(self, cluster: str, *, since: str = "", until: str = "", step: str = "") -> OccupancySeries:
         """Return how full a cluster was, a point for each step in which something was recorded: how it ended.
 
@@ -320,7 +363,7 @@ class ReadModels:
             InvalidObject: `step` is no duration, or shorter than a minute.
             UnknownMoment: a moment is none.
         """
-        begins, ends = await self._times(cluster, since, until)
+        begins, ends = await _times(self._log, cluster, since, until)
         step_us = parse_duration(step, subject="occupancy", field="step") if step else MINUTE_US
         if step_us < MINUTE_US:
             raise InvalidObject("occupancy", "step", step, "is shorter than a minute")
@@ -349,7 +392,7 @@ class ReadModels:
         Raises:
             UnknownMoment: a moment is none.
         """
-        begins, ends = await self._times(cluster, since, until)
+        begins, ends = await _times(self._log, cluster, since, until)
         generation = await self._live(cluster)
         columns = QUEUE_HOUR.c
         where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]
@@ -377,7 +420,7 @@ class ReadModels:
         Raises:
             UnknownMoment: a moment is none.
         """
-        begins, ends = await self._times(cluster, since, until)
+        begins, ends = await _times(self._log, cluster, since, until)
         generation = await self._live(cluster)
         columns = DECISIONS_HOUR.c
         where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]
@@ -401,21 +444,66 @@ class ReadModels:
         """Return the generation that is read; one of position 0 without rows where nothing was made yet."""
         return await self._store.live(cluster) or Generation(0, 0, 0, 0, live=False)
 
-    async def _times(self, cluster: str, since: str, until: str) -> tuple[int, int]:
-        """Return the times of two moments."""
-        return (
-            await self._time(cluster, since) if since else 0,
-            await self._time(cluster, until) if until else 2**62,
-        )
 
-    async def _time(self, cluster: str, text: str) -> int:
-        moment = parse_moment(text)
-        if moment.time is not None:
-            # A chart may begin before its log does.
-            return moment.time
-        position = await position_of(self._log, cluster, moment)
-        events = await self._log.read(cluster, after=position - 1, upto=position, limit=1) if position else []
-        return events[0].recorded_at if events else 0
+async def _times(log: EventLog, cluster: str, since: str, until: str) -> tuple[int, int]:
+    return (
+        await _time_of(log, cluster, since) if since else 0,
+        await _time_of(log, cluster, until) if until else 2**62,
+    )
+
+
+async def _time_of(log: EventLog, cluster: str, text: str) -> int:
+    moment = parse_moment(text)
+    if moment.time is not None:
+        # A chart may begin before its log does.
+        return moment.time
+    if moment.before_end is not None:
+        return max((await log.head(cluster)).recorded_at - moment.before_end, 0)
+    position = await position_of(log, cluster, moment)
+    events = await log.read(cluster, after=position - 1, upto=position, limit=1) if position else []
+    return events[0].recorded_at if events else 0
+
+
+async def folded_jobs(
+    log: EventLog,
+    cluster: str,
+    wanted: JobQuestion,
+    *,
+    progress: Callable[[int, int], None] = lambda _, __: None,
+) -> JobHistory:
+    """Return what `ReadModels.jobs` does, folded from the log.
+
+    Raises: see there, and EventsRetired where no state was kept for the log's first events.
+    """
+    wanted.check()
+    begins, ends = await _times(log, cluster, wanted.since, wanted.until)
+    head, rows = await log.head(cluster), dict[str, PodHistory]()
+    projection = Projection(await first_state(log, cluster), ())
+    async with aclosing(pages_of(log, cluster, after=projection.state.position)) as pages:
+        async for page in pages:
+            for event in page:
+                projection.take(event)
+            rows.update((row.uid, row) for row in projection.changes().pods)
+            progress(page[-1].position, head.position)
+            await asyncio.sleep(0)
+    found = [row for row in rows.values() if _is_meant(row, wanted, begins, ends)]
+    return JobHistory(
+        cluster=cluster,
+        position=projection.state.position,
+        recorded_at=time_text(projection.state.recorded_at),
+        items=jobs_of(found, wanted, now=projection.state.recorded_at),
+    )
+
+
+def _is_meant(row: PodHistory, wanted: JobQuestion, begins: int, ends: int) -> bool:
+    """Tell of a row what the query of `ReadModels.jobs` asks."""
+    over = max(row.finished_at, row.gone_at)
+    return (
+        row.seen_at <= ends
+        and (not over or over >= begins)
+        and all(getattr(wanted, name) in ("", getattr(row, name)) for name in ("namespace", "queue", "user"))
+        and (not wanted.name or row.name == wanted.name or row.group.endswith(f"/{wanted.name}"))
+    )
 
 
 def _steps(rows: Iterable[Occupancy], step_us: int) -> Iterator[OccupancyPoint]:

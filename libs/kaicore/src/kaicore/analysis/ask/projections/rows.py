@@ -2,7 +2,17 @@
 counted in thousandths, so that parts of GPUs that pods share add up.
 """
 
+from collections.abc import Mapping
+
 import msgspec
+
+#: Labels of pods that name their user, the first one that is there; KAI-Scheduler's is the second.
+_USER_LABELS = ("kai.scheduler/user", "user")
+
+
+def user_of(labels: Mapping[str, str]) -> str:
+    """Return the user that a pod's labels name; empty for none."""
+    return next((labels[name] for name in _USER_LABELS if name in labels), "")
 
 
 class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +32,8 @@ class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
         outcome: its last phase, or Rejected.
         placements: how often a node was chosen for it.
         position: of the last event that changed this.
+        user: by the pod's label; empty without one.
+        why_ended: the reason of its failure, rejection or last eviction; empty for none.
     """
 
     uid: str
@@ -46,6 +58,8 @@ class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
     rejections: int = 0
     evictions: int = 0
     position: int = 0
+    user: str = ""
+    why_ended: str = ""
 
 
 class Occupancy(msgspec.Struct, frozen=True, kw_only=True):

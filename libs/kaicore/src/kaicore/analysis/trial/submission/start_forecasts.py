@@ -8,13 +8,13 @@ It needs the run times of pods, which are read once by event type and then as th
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
 import msgspec
 
-from kaicore.analysis.ask.answers import CalibrationAnswer, GroupStart, Why
+from kaicore.analysis.ask.answers import CalibrationAnswer, GroupRow, GroupStart, Listing, RowSelection, Why
 from kaicore.analysis.ask.listing import known_names
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.json_spelling import time_text
@@ -208,16 +208,29 @@ def waiting_starts(
         raise UnknownSubject(f"the cluster has no pods of {kind} {namespace}/{name}{close}")
     waiting = sorted((entry.pod.created_at, entry.pod.name, entry.group) for entry in members if entry.waiting)
     keys = sorted({group for _, _, group in (waiting[:1] if oldest else waiting)})
-    forecasts = forecast_starts(
-        state, state.config(), history, keys, now=copied.now, limits=limits or ForecastLimits(), policies=policies
-    )
+    starts = _starts(state, keys, history, now=copied.now, limits=limits or ForecastLimits(), policies=policies)
     return StartsAnswer(
         cluster=state.cluster,
         position=state.position,
         recorded_at=time_text(state.recorded_at),
         now=time_text(copied.now),
-        groups=[_group(state, key, forecasts[key], now=copied.now) for key in keys],
+        groups=list(starts.values()),
     )
+
+
+def _starts(
+    state: ClusterState,
+    keys: Sequence[str],
+    history: RunHistory,
+    *,
+    now: int,
+    limits: ForecastLimits,
+    policies: PolicyBook,
+) -> dict[str, GroupStart]:
+    """Return the forecasts of groups by key."""
+    config = state.config()
+    forecasts = forecast_starts(state, config, history, keys, now=now, limits=limits, policies=policies)
+    return {key: _group(state, key, forecasts[key], now=now) for key in keys}
 
 
 def _belongs(state: WorkView, entry: PodEntry, kind: str, namespace: str, name: str) -> bool:
@@ -254,6 +267,8 @@ _log = logging.getLogger(__name__)
 MOST_WAITING = 8
 #: What a forecast may cost that is part of another answer.
 _SOON = ForecastLimits(work=20_000)
+#: Groups of a list with a forecast, and seconds for which these forecasts are given.
+_LISTED, _FRESH_S = 50, 30.0
 
 
 class StartForecasts:
@@ -280,6 +295,60 @@ class StartForecasts:
         self._reading: dict[str, asyncio.Task[None]] = {}
         #: Questions that are being answered or wait for it, by cluster.
         self._waiting: dict[str, int] = {}
+        #: When each group of a list is expected to start, and until when that is given, by cluster.
+        self._expected: dict[str, tuple[float, dict[str, str]]] = {}
+
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
+        """Return rows of a kind, as `Inquiry.listing` does; groups that wait with when they are expected to start.
+
+        Forecasts are those of half a minute, of the first groups only, and only where past ones came true.
+        """
+        listing = await self._inquiry.listing(cluster, kind, wanted, at=at)
+        if kind != "groups" or not listing.total:
+            return listing
+        rows = [row for row in listing.rows if isinstance(row, GroupRow)]
+        if not (waiting := [row.key for row in rows if row.waiting and not row.expected_start]):
+            return listing
+        try:
+            expected = await self._expect(cluster, waiting[:_LISTED], at=at and str(listing.position))
+        except KaiError:
+            # As in `why`.
+            return listing
+        named = [
+            msgspec.structs.replace(row, expected_start=expected[row.key], expected_from="forecast")
+            if row.key in expected and not row.expected_start and row.waiting
+            else row
+            for row in rows
+        ]
+        return msgspec.structs.replace(listing, items=msgspec.Raw(msgspec.json.encode(named)))
+
+    async def _expect(self, cluster: str, keys: Sequence[str], *, at: str) -> dict[str, str]:
+        calibration = await self.calibration(cluster)
+        if calibration is None:
+            return {}
+        until, expected = self._expected.get(cluster, (0.0, {}))
+        if not at and self._clock() < until:
+            return expected
+        starts = await self.of_state(
+            cluster,
+            at,
+            lambda copied, history, now: _starts(
+                copied,
+                [key for key in keys if key in copied.groups],
+                history,
+                now=CopiedState(copied, now=now).now,
+                limits=_SOON,
+                policies=self.policies,
+            ),
+            soon=True,
+        )
+        checked = {key: checked_group(start, calibration).start for key, start in starts.items()}
+        expected = {
+            key: start.p50 for key, start in checked.items() if start is not None and start.calibrated and start.p50
+        }
+        if not at:
+            self._expected[cluster] = self._clock() + _FRESH_S, expected
+        return expected
 
     async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> StartsAnswer:
         """Say when what waits already is likely to start; see `waiting_starts`.

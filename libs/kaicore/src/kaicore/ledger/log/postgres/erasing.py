@@ -28,7 +28,7 @@ ACTOR = "kai erase"
 #: Tables that only cache states; their rows are deleted.
 CACHES = ("snapshot", "state_trail")
 
-_POD_HISTORY = "UPDATE views.pod_history SET name = %s WHERE cluster = %s AND uid = ANY(%s)"
+_POD_HISTORY = """UPDATE views.pod_history SET name = %s, "user" = '' WHERE cluster = %s AND uid = ANY(%s)"""
 _GROUP_HISTORY = 'UPDATE views.pod_history SET "group" = %s WHERE cluster = %s AND "group" = %s'
 
 #: Key of the advisory lock under which logs are changed.
@@ -123,7 +123,8 @@ async def _erase(connection: _Connection, cluster: str, request: ErasureRequest,
     for start in range(0, len(changed), _PAGE):
         changed[start : start + _PAGE] = await _replace(connection, cluster, changed[start : start + _PAGE], retired)
     await _empty_caches(connection, cluster)
-    await _redact_views(connection, cluster, erasure)
+    since = min((event.recorded_at for event in changed), default=head.recorded_at)
+    await _redact_views(connection, cluster, erasure, since=since)
     await _redact_kept(connection, cluster, erasure)
     recorded = await _record(connection, cluster, erasure, changed, head, reason=request.reason, now=now)
     return ErasureReport(
@@ -262,14 +263,18 @@ async def _empty_caches(connection: _Connection, cluster: str) -> None:
         await connection.execute(sql.SQL("DELETE FROM {} WHERE cluster = %s").format(sql.Identifier(table)), [cluster])
 
 
-async def _redact_views(connection: _Connection, cluster: str, erasure: Erasure) -> None:
-    """Redact the read model that names pods, where there is one; a pod that is gone is not written there again."""
+async def _redact_views(connection: _Connection, cluster: str, erasure: Erasure, *, since: int) -> None:
+    """Redact the read model that names pods, where there is one; a pod that is gone is not written there again.
+
+    Hours of the account from `since` on may name its user: they are counted anew.
+    """
     rows = await connection.execute("SELECT to_regclass('views.pod_history') IS NOT NULL")
     ((there,),) = await rows.fetchall()
     if there:
         await connection.execute(_POD_HISTORY, [erasure.pseudonym, cluster, list(erasure.uids)])
         alone = [f"Pod/{erasure.namespace}/{name}" for name in (erasure.pseudonym, erasure.name)]
         await connection.execute(_GROUP_HISTORY, [alone[0], cluster, alone[1]])
+        await connection.execute("DELETE FROM views.account_hour WHERE cluster = %s AND end_at > %s", [cluster, since])
 
 
 async def _redact_kept(connection: _Connection, cluster: str, erasure: Erasure) -> None:

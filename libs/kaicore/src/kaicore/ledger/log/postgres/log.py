@@ -152,7 +152,7 @@ class PostgresTrail:
 
     def __init__(self, connections: Connections) -> None:
         """Args: connections: of the log."""
-        self._connections = connections
+        self.connections = connections
 
     async def places(self, cluster: str) -> list[TrailPlace]:
         """See `TrailStore.places`."""
@@ -178,7 +178,7 @@ class PostgresTrail:
                     return snapshot
                 discard(cluster, snapshot, why="digest")
             with suppress(KaiError):
-                await self._connections.run(partial(_drop_if_allowed, cluster, TrailPlace(position, schema, 0)))
+                await self.connections.run(partial(_drop_if_allowed, cluster, TrailPlace(position, schema, 0)))
             upto = position - 1
         return None
 
@@ -203,7 +203,7 @@ class PostgresTrail:
                     ],
                 )
 
-        await self._connections.run(save)
+        await self.connections.run(save)
 
     async def _rows(self, query: Any, parameters: Any) -> list[tuple[Any, ...]]:
         async def fetch(connection: Connection) -> list[tuple[Any, ...]]:
@@ -211,7 +211,7 @@ class PostgresTrail:
                 await cursor.execute(query, parameters)
                 return await cursor.fetchall()
 
-        return await self._connections.run(fetch)
+        return await self.connections.run(fetch)
 
 
 async def _drop_if_allowed(cluster: str, place: TrailPlace, connection: Connection) -> None:
@@ -306,7 +306,7 @@ class Listener:
     """Tells waiters that a cluster's log may have grown."""
 
     def __init__(self, connections: Connections) -> None:
-        self._connections = connections
+        self.connections = connections
         self._hints: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._task: asyncio.Task[None] | None = None
 
@@ -325,7 +325,7 @@ class Listener:
     async def _listen(self) -> None:
         while True:
             with suppress(psycopg.Error, KaiError, OSError):
-                connection = await self._connections.connect()
+                connection = await self.connections.connect()
                 try:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     # What was appended before is known by looking, and only now can nothing be missed.
@@ -386,7 +386,8 @@ class PostgresLog:
 
     def __init__(self, connections: Connections, *, clock: Callable[[], int] | None, poll_s: float) -> None:
         """Use `open`."""
-        self._connections = connections
+        #: For what is kept beside the log.
+        self.connections = connections
         self._clock = clock
         self._poll_s = poll_s
         #: See `kaicore.ledger.log.snapshots.HasTrail`.
@@ -442,7 +443,7 @@ class PostgresLog:
             await appender.close(_CLOSE_S)
         if self._maintenance is not None:
             await end(self._maintenance)
-        await self._connections.close()
+        await self.connections.close()
         await self._listener.close()
 
     async def __aenter__(self) -> Self:
@@ -458,15 +459,15 @@ class PostgresLog:
         call = draft(cluster, units, expect=expect)
         appender = self._appenders.get(cluster)
         if appender is None:
-            appender = Appender(cluster, self._connections, clock=self._clock, recorded=self._recorded)
+            appender = Appender(cluster, self.connections, clock=self._clock, recorded=self._recorded)
             self._appenders[cluster] = appender
         outcomes = await appender.append(call)
-        self._connections.lacking = ""
+        self.connections.lacking = ""
         return outcomes
 
     def hasten(self, patience_s: float) -> None:
         """Make calls, also those under way, give up on a server that does not answer after `patience_s` at most."""
-        self._connections.hasten(patience_s)
+        self.connections.hasten(patience_s)
 
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life.
@@ -475,10 +476,10 @@ class PostgresLog:
             LogUnavailable: there was none in `timeout_s`, once to connect and once to answer; or it answers, and yet
                 refused something a short while ago because its disk is full or it lacks something else.
         """
-        await self._connections.ping(timeout_s=timeout_s)
-        since_s = asyncio.get_running_loop().time() - self._connections.lacking_since_s
-        if self._connections.lacking and since_s < _LACKING_S:
-            raise LogUnavailable(f"Postgres cannot do it now: {self._connections.lacking}")
+        await self.connections.ping(timeout_s=timeout_s)
+        since_s = asyncio.get_running_loop().time() - self.connections.lacking_since_s
+        if self.connections.lacking and since_s < _LACKING_S:
+            raise LogUnavailable(f"Postgres cannot do it now: {self.connections.lacking}")
 
     async def head(self, cluster: str) -> Head:
         """See `EventLog.head`."""
@@ -558,7 +559,7 @@ class PostgresLog:
                 ],
             )
 
-        await self._connections.run(save)
+        await self.connections.run(save)
 
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
         """See `EventLog.load_snapshot`."""
@@ -596,11 +597,11 @@ class PostgresLog:
             return await partitions.ensure_months(connection, now=await self._now(connection))
 
         # Once: each try makes readers wait behind it for a moment.
-        self._months_until = await self._connections.run(make, repeat=False, answer_s=_MONTHS_ANSWER_S)
+        self._months_until = await self.connections.run(make, repeat=False, answer_s=_MONTHS_ANSWER_S)
 
     async def months(self) -> list[Month]:
         """Return the months that the log has partitions for, in order."""
-        return await self._connections.run(partitions.months)
+        return await self.connections.run(partitions.months)
 
     async def detach_month(self, month: Month, *, without_snapshot: bool = False, dry_run: bool = False) -> list[Seal]:
         """Detach the oldest month and seal it; see `kaicore.ledger.log.partitions.detach_month`.
@@ -620,11 +621,11 @@ class PostgresLog:
                 dry_run=dry_run,
             )
 
-        return await self._connections.run(detach, repeat=False)
+        return await self.connections.run(detach, repeat=False)
 
     async def month_seals(self, month: Month) -> list[Seal]:
         """Return the seals of a detached month from its table; none where there is no such table."""
-        return await self._connections.run(lambda connection: retired.month_seals(connection, month))
+        return await self.connections.run(lambda connection: retired.month_seals(connection, month))
 
     async def put_away_month(self, month: Month, seals: Sequence[Seal], directory: Path) -> list[Path]:
         """Write a detached month into files, read them back, and drop its table; see `retired.archive_month`.
@@ -633,14 +634,14 @@ class PostgresLog:
             ConfigurationError: the directory cannot be written, or the database role does not own the tables.
             CorruptLog: what was written is not what was sealed; the table stays.
         """
-        async with self._connections.snapshot() as connection:
+        async with self.connections.snapshot() as connection:
             files = await retired.archive_month(connection, month, seals, directory)
-        await self._connections.run(lambda connection: retired.drop_month(connection, month), repeat=False)
+        await self.connections.run(lambda connection: retired.drop_month(connection, month), repeat=False)
         return files
 
     async def import_file(self, file: LogFile, *, progress: Callable[[int, int], None]) -> int:
         """Append what an exported log has and this one has not; see `importing.import_file`."""
-        return await import_file(self._connections, file, progress=progress)
+        return await import_file(self.connections, file, progress=progress)
 
     async def erase(self, cluster: str, request: ErasureRequest) -> ErasureReport:
         """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`."""
@@ -648,16 +649,16 @@ class PostgresLog:
         async def erase(connection: Connection) -> ErasureReport:
             return await erasing.erase(connection, cluster, request, now=await self._now(connection))
 
-        return await self._connections.run(erase, repeat=False)
+        return await self.connections.run(erase, repeat=False)
 
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""
-        return await self._connections.run(lambda connection: partitions.seals(connection, cluster))
+        return await self.connections.run(lambda connection: partitions.seals(connection, cluster))
 
     @asynccontextmanager
     async def audit_view(self, cluster: str) -> AsyncIterator[PostgresAuditView]:
         """Give a view for `kaicore.ledger.log.seals.audit.verify`, on a connection of its own."""
-        async with self._connections.snapshot() as connection:
+        async with self.connections.snapshot() as connection:
             yield PostgresAuditView(connection, cluster)
 
     async def _rows(self, query: Any, parameters: Any, *, prepare: bool | None = None) -> list[tuple[Any, ...]]:
@@ -666,7 +667,7 @@ class PostgresLog:
                 await cursor.execute(query, parameters, prepare=prepare)
                 return await cursor.fetchall()
 
-        return await self._connections.run(fetch)
+        return await self.connections.run(fetch)
 
     async def _check_gapless(self, cluster: str, after: int, events: list[Event]) -> None:
         if events[0].position != after + 1:

@@ -9,6 +9,7 @@ from typing import Any
 
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.queues.cycle_queues import Standing
 
 
 class CycleAction(ABC):
@@ -119,12 +120,16 @@ class GroupOrder:
             heapq.heappush(self._queues, (self._queue_key(queue), queue))
 
     def _queue_key(self, queue: str) -> tuple[tuple[Any, ...], str]:
-        """Return a queue's place among queues, by what its first group requests next.
+        """Return a queue's place among queues, by what its first group requests next."""
+        return self.key_of(self._session.pending_groups[self._groups[queue][0][1]], queue)
+
+    def key_of(self, pending_group: PendingGroup, queue: str = "") -> tuple[tuple[Standing, ...], str]:
+        """Return the place of a group's queue among queues if the group is its first one, and the queue's name.
 
         What an earlier cycle reserved for the group is on the queue's account already.
         """
         session = self._session
-        pending_group = session.pending_groups[self._groups[queue][0][1]]
+        queue = queue or session.accounts.queue_of(pending_group.group)
         charged = pending_group.nominated and not session.reservations.is_new(pending_group.key)
         request = {} if charged else session.gangs.request_of(pending_group)
         _, _, created_at, *_ = pending_group.order_key

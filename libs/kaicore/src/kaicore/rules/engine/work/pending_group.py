@@ -6,6 +6,17 @@ from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.work.workload import Member, Step, Workload
 from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.queues.cycle_queues import KeyPart
+
+#: The parts of `PendingGroup.order_key`.
+ORDER_PARTS: tuple[KeyPart, ...] = (
+    ("priority", "highest"),
+    ("not started, then place by policies", "count"),
+    ("age", "time"),
+    ("namespace", "text"),
+    ("name", "text"),
+    ("key", "text"),
+)
 
 #: More ranks than a queue has groups.
 _RANKS = 2**32
