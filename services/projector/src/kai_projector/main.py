@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from kaicore.runtime.service.log_access import LOG, open_log
 from pydantic import Field
 
 from kai_projector.metrics import ProjectorMetrics
+from kai_projector.notifications import Notifications
 
 if TYPE_CHECKING:
     from kai_projector.traces import OtlpSender
@@ -50,6 +52,9 @@ class ProjectorSettings(LeaseSettings):
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
+    notifications: Path | None = Field(
+        None, description="file of rules and targets of notifications (docs/how-to/notifications.md); none without it"
+    )
 
 
 async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
@@ -61,31 +66,41 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
             return
         async with (
             await ViewStore.open(settings.database_url, application="kai-projector") as store,
+            Notifications.opened(
+                settings.notifications, settings.database_url, metrics=metrics, logger=context.log
+            ) as notifications,
             leadership(
                 context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG, STATES)
             ) as lead_in_turn,
         ):
             leads = asyncio.Event()
             following = asyncio.create_task(
-                _follow_all(context, log, store, leads=leads, metrics=metrics, sender=sender)
+                _follow_all(
+                    *(context, log, store), leads=leads, metrics=metrics, sender=sender, notifications=notifications
+                )
             )
             try:
-                await lead_in_turn(lambda: _lead(context, leads, sender))
+                await lead_in_turn(lambda: _lead(context, leads, sender, notifications))
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
 
 
-async def _lead(context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None") -> None:
-    sending = None if sender is None else asyncio.create_task(sender.run())
+async def _lead(
+    context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None", notifications: Notifications | None
+) -> None:
+    sending = [asyncio.create_task(one.run()) for one in (sender, notifications) if one is not None]
+    stopping = asyncio.create_task(context.stopping.wait())
     leads.set()
     try:
-        await context.stopping.wait()
+        ended, _ = await asyncio.wait((stopping, *sending), return_when=asyncio.FIRST_COMPLETED)
+        for one in ended:
+            one.result()
     finally:
         leads.clear()
-        if sending is not None:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+        for one in (stopping, *sending):
+            one.cancel()
+        await asyncio.gather(stopping, *sending, return_exceptions=True)
 
 
 async def _follow_all(
@@ -96,6 +111,7 @@ async def _follow_all(
     leads: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None",
+    notifications: Notifications | None,
 ) -> None:
     following: dict[str, asyncio.Task[None]] = {}
     tried: dict[str, asyncio.Event] = {}
@@ -113,6 +129,7 @@ async def _follow_all(
                             tried=tried[cluster],
                             metrics=metrics,
                             sender=sender,
+                            notifications=notifications,
                         )
                         following[cluster] = asyncio.create_task(work)
                 if not catching_up:
@@ -163,6 +180,7 @@ async def follow(
     tried: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
+    notifications: Notifications | None = None,
 ) -> None:
     """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
 
@@ -176,6 +194,8 @@ async def follow(
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
+            if notifications is not None:
+                builder.watcher = await notifications.maker(log, cluster, upto=builder.generation.position)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
             while leads.is_set():
                 events = await builder.step()

@@ -27,6 +27,18 @@ class ProjectorMetrics:
             "Spans that were not sent: the receiver refused them, or was away for too long",
             registry=registry,
         )
+        self.notices = Counter(
+            "kai_projector_notices",
+            "Notices that a target took, and that it refused for good",
+            ["target", "result"],
+            registry=registry,
+        )
+        self.oldest_notice = Gauge(
+            "kai_projector_notice_waiting_seconds",
+            "Age of the notice that a target did not take when it was sent last; 0 once it took all",
+            ["target"],
+            registry=registry,
+        )
 
     def took(self, cluster: str, count: int) -> None:
         """Count events."""

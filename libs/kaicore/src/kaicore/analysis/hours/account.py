@@ -24,6 +24,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.labels import user_of
 from kaicore.rules.model.gpu_share import GPU_PRODUCT_LABEL
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.queues.tree import GPU as ALL_GPUS
@@ -40,8 +41,6 @@ Triple = tuple[int, int, int]
 _NONE: Triple = (0, 0, 0)
 _ALL = range(3)
 
-#: Labels of pods that name their user, the first one that is there; KAI-Scheduler's is the second.
-USER_LABELS = ("kai.scheduler/user", "user")
 #: Labels of nodes that name the model of their GPUs.
 _MODEL_LABELS = (GPU_PRODUCT_LABEL, "amd.com/gpu.product-name")
 
@@ -389,10 +388,9 @@ class Account:
         team = queue = ""
         if number is not None:
             queue, team = self._tree.queues[number].name, self._tree.queues[self._tree.paths[number][-1]].name
-        user = next((pod.labels[name] for name in USER_LABELS if name in pod.labels), "")
         node = self._nodes.get(entry.node)
         labels = tuple(pod.labels.get(name, "") for name in self._labels)
-        return HourOwner(team, queue, pod.namespace, user, "" if node is None else node.model, labels)
+        return HourOwner(team, queue, pod.namespace, user_of(pod), "" if node is None else node.model, labels)
 
     def _row(self, owner: HourOwner) -> Held:
         rows = self.periods[-1].owners
