@@ -12,7 +12,7 @@ import pytest
 from aiohttp import web
 from aiosmtpd.controller import Controller
 from aiosmtpd.smtp import SMTP, Envelope, Session
-from kai_projector import notifications
+from kai_projector import main, notifications
 from kai_projector.metrics import ProjectorMetrics
 from kai_projector.notifications import NotificationFile, Notifications, Outbox
 from kaicore.analysis.ask.projections.building import Builder
@@ -21,14 +21,13 @@ from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event, Unit
-from kaicore.runtime.service.logs import get_logger
+from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.conftest import as_role
 from tests.factory import amounts, pod
 from tests.new_events import as_new
 from tests.ports import free_port
-from tests.service_process import ready, service_process
 from tests.workloads import Workloads
 
 
@@ -279,7 +278,7 @@ async def test_each_target_has_its_own_form_and_none_waits_for_another(
     assert ".kai-ledger>" in mailboxes.mails[0]
 
 
-async def test_the_process_sends_what_happens_while_it_leads_and_shows_no_address_in_its_log(
+async def test_the_service_sends_what_happens_while_it_leads_and_shows_no_address_in_its_log(
     projecting: Projecting,
     *,
     database_url: str,
@@ -288,18 +287,25 @@ async def test_the_process_sends_what_happens_while_it_leads_and_shows_no_addres
     hook: Receiver,
     after: list[Event],
     capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    environment = {"KAI_DATABASE_URL": as_role(superuser_url, "kai_project"), "KAI_NATS_URL": nats_url}
-    flags = ("--notifications", str(projecting._file))
+    monkeypatch.setattr(main, "ProjectorMetrics", lambda: ProjectorMetrics(registry=CollectorRegistry()))
+    settings = main.ProjectorSettings(
+        database_url=as_role(superuser_url, "kai_project"), nats_url=nats_url, notifications=projecting._file
+    )
+    context = ServiceContext("projector", Health("log", "states"), get_logger())
     hook.answers = [500]
-    async with hook.up(), service_process("kai_projector.main", environment, *flags) as address:
-        await ready(address)
-        async with await ViewStore.open(environment["KAI_DATABASE_URL"], application="test") as views:
+    async with hook.up(), await ViewStore.open(settings.database_url, application="test") as views:
+        serving = asyncio.create_task(main.serve(context, settings))
+        try:
             async with asyncio.timeout(30):
                 while await views.live("c1") is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
-        await append(database_url, after)
-        await until(lambda: len(hook.taken) == 2)
+            await append(database_url, after)
+            await until(lambda: len(hook.taken) == 2)
+        finally:
+            context.stopping.set()
+            await serving
     assert "secret-of-the-address" not in "".join(capfd.readouterr())
 
 
