@@ -19,6 +19,7 @@ from kaicore.analysis.ask.answers import (
     DiffQuestion,
     DispatchRow,
     DispatchWhy,
+    GpuHolders,
     Listing,
     RowSelection,
     Why,
@@ -40,7 +41,7 @@ from kaicore.analysis.replay.replay import cycle_range
 from kaicore.analysis.trial import shadow
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.history.page import page
-from kaicore.analysis.trial.history.patch import HistoryQuestion
+from kaicore.analysis.trial.history.patch import HistoryQuestion, other_rule
 from kaicore.analysis.trial.shadow import ShadowReport
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
@@ -69,6 +70,7 @@ from kai_api.long_answers import (
 
 Since = Annotated[str, Query(alias="from")]
 Until = Annotated[str, Query(alias="to")]
+Settings = Annotated[tuple[str, ...], Query(alias="set", description="KEY=VALUE of another rule")]
 
 
 def make_audit_router(inquiry: Inquiry) -> APIRouter:
@@ -433,6 +435,14 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         """Return what is different between two moments: what is new, gone or changed, field by field."""
         wanted = DiffQuestion(kind=kind, namespace=namespace, node=node, queue=queue)
         return await inquiry.diff(cluster, before, after, wanted)
+
+    @router.get("/v1/clusters/{cluster}/who")
+    @for_namespaces
+    async def who(cluster: str, *, queue: str, settings: Settings = (), at: str = "") -> GpuHolders:
+        """Say who has the GPUs that a queue is owed, by which rule, and what another rule would say."""
+        view, change = current_view(), other_rule(settings)
+        seen = None if view.whole else view.namespaces
+        return await inquiry.who(cluster, queue, at=at, settings=settings, change=change, namespaces=seen)
 
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(

@@ -53,7 +53,7 @@ class ProjectorSettings(LeaseSettings):
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
     notifications: Path | None = Field(
-        None, description="file of rules and targets of notifications (docs/how-to/notifications.md); none without it"
+        None, description="file of rules and targets of notifications (docs/how-to/monitor.md); none without it"
     )
 
 

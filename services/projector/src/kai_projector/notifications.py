@@ -68,7 +68,7 @@ class Email(_Strict):
 
 
 class NotificationTarget(_Strict):
-    """Where notices go: exactly one of a webhook, a Slack-shaped one, and a mailbox."""
+    """A receiver of notices: exactly one of a webhook, a Slack-shaped one, and a mailbox."""
 
     webhook: HttpUrl | None = Field(None, repr=False)
     slack: HttpUrl | None = Field(None, repr=False)
@@ -88,7 +88,7 @@ class NotificationRule(_Strict):
     Attributes:
         queue: the work's, or one above it.
         group: the name of the group; of a pod that is in none, of the pod.
-        after_s: seconds of waiting after which `waiting` is told.
+        after_s: seconds of waiting after which there is a notice `waiting`.
     """
 
     on: list[NoticeKind] = Field(min_length=1)

@@ -5,12 +5,12 @@ group fit into the place of others, a cycle finds out; `kai why` has what it fou
 """
 
 from collections.abc import Callable, Collection
-from enum import StrEnum
+from typing import NoReturn
 
 import msgspec
 
-from kaicore.analysis.ask.listing import QueueNames
-from kaicore.analysis.json_spelling import Answer, time_text
+from kaicore.analysis.ask.answers import GpuHolder, GpuHolders, HolderStanding, QueueClaim
+from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import UnknownSubject
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.groups.labels import user_of
@@ -19,97 +19,14 @@ from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.objects.gpu_sharing import GPU as DEVICE
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.cycle_queues import is_victim, may_reclaim
-from kaicore.rules.queues.tree import UNLIMITED, QueueTree, gpus_per_unit
 from kaicore.rules.queues.tree import GPU as ALL_GPUS
+from kaicore.rules.queues.tree import UNLIMITED, QueueTree, gpus_per_unit
 from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
 from kaicore.rules.state.views import ClusterView
 from kaicore.spelling import did_you_mean
 
 #: Stands for what may not be named.
 UNSEEN = "(not yours to see)"
-
-
-class HolderStanding(StrEnum):
-    """How a group that holds GPUs stands to the queue that asks, what it may take first.
-
-    Attributes:
-        RECLAIMABLE: the queue may have it evicted.
-        PROTECTED: the same, but not yet: it has not run for its least time.
-        BORROWED: beyond the quota of its queue, but the queue that asks may not take it.
-        BY_RIGHT: within the quota, or it cannot be preempted.
-        OWN: of the queue itself, or of one below it.
-        OUTSIDE: of no queue.
-    """
-
-    RECLAIMABLE = "reclaimable"
-    PROTECTED = "protected"
-    BORROWED = "borrowed"
-    BY_RIGHT = "by right"
-    OWN = "own"
-    OUTSIDE = "outside"
-
-
-class GpuHolder(Answer, frozen=True, kw_only=True):
-    """A group that holds GPUs, or all of one standing that the caller may not see.
-
-    Attributes:
-        gpus: that it holds, as a decimal number.
-        since: when its first pod got its node.
-        rule: by which it holds them, in a sentence.
-        protected_until: before that nothing of other queues has it evicted; empty where that has passed.
-        ends: by when its declared limit ends it at the latest; empty without one.
-    """
-
-    standing: HolderStanding
-    namespace: str
-    group: str
-    queue: str
-    user: str
-    gpus: str
-    since: str
-    rule: str
-    protected_until: str = ""
-    ends: str = ""
-
-
-class QueueClaim(Answer, frozen=True, kw_only=True):
-    """What a queue has, and is owed, by one rule; GPUs as decimal numbers.
-
-    Attributes:
-        quota: `unlimited` for no bound.
-        owed: of its fair share, what it asks for and does not hold.
-        may_take: of others' GPUs, what it may have evicted for one GPU more.
-        refused: why it may have nothing evicted; empty where it may.
-    """
-
-    quota: str
-    fair_share: str
-    holds: str
-    asks: str
-    owed: str
-    may_take: str
-    refused: str = ""
-
-
-class GpuHolders(Answer, frozen=True, kw_only=True):
-    """Who has the GPUs, as one queue sees it.
-
-    Attributes:
-        settings: of the other rule, `KEY=VALUE`; empty where none was asked for.
-        other: the same claim by that rule.
-        moved: the queues with another fair share by it, each with both.
-    """
-
-    cluster: str
-    position: int
-    recorded_at: str
-    queue: str
-    claim: QueueClaim
-    verdict: str
-    holders: list[GpuHolder]
-    settings: list[str] = []
-    other: QueueClaim | None = None
-    moved: dict[str, tuple[str, str]] = {}
 
 
 #: Changes a configuration into that of the other rule.
@@ -173,13 +90,10 @@ def _verdict(name: str, claim: QueueClaim) -> str:
 class _Court:
     """The accounts of queues by one configuration, and what follows for each group."""
 
-    def __init__(
-        self, state: ClusterView, config: EngineConfig, now: int, namespaces: Collection[str] | None
-    ) -> None:
+    def __init__(self, state: ClusterView, config: EngineConfig, now: int, namespaces: Collection[str] | None) -> None:
         self._state, self._config, self._now, self._namespaces = state, config, now, namespaces
         self._accounts: QueueAccounts = state.queue_accounts(config, now=now)
         self.tree: QueueTree = self._accounts.tree
-        self._names = QueueNames(state)
 
     def _sees(self, namespace: str) -> bool:
         return self._namespaces is None or namespace in self._namespaces
@@ -192,16 +106,17 @@ class _Court:
             group = self._state.groups.get(entry.group)
             named = {entry.pod.subject, "" if group is None else f"{group.namespace}/{group.name}"}
             if number is None and queue in named and self._sees(entry.pod.namespace):
-                return self._paying(entry) if self._paying(entry) >= 0 else self._unknown(queue)
+                number = self._paying(entry)
+                return number if number >= 0 else self._unknown(queue)
             if self._namespaces is not None and self._sees(entry.pod.namespace):
                 of_queue.append(entry)
         if number is None or not queue:
-            return self._unknown(queue)
+            self._unknown(queue)
         if self._namespaces is not None and not any(number in self._path(entry) for entry in of_queue):
-            return self._unknown(queue)
+            self._unknown(queue)
         return number
 
-    def _unknown(self, queue: str) -> int:
+    def _unknown(self, queue: str) -> NoReturn:
         known = [one.name for one in self.tree.queues] if self._namespaces is None else []
         raise UnknownSubject(f"no queue, group or pod {queue!r}{did_you_mean(queue, known)}")
 
@@ -265,7 +180,8 @@ class _Court:
         group, payer = self._state.groups.get(key), self._paying(first)
         gpus = sum(map(gpus_asked, pods))
         seen = self._sees(first.pod.namespace)
-        started = max(one.running_since for one in pods)
+        workload = self._state.workload_index.workloads.get(key)
+        started = 0 if workload is None else workload.started_at
         protected = 0
         if payer >= 0 and payer != number:
             default = self._config.fair_share.reclaim_min_runtime_us

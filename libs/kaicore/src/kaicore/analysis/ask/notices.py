@@ -49,7 +49,7 @@ class NoticeKind(StrEnum):
 
 
 class Notice(Answer, frozen=True, kw_only=True):
-    """Something that people may want to be told.
+    """Something that people may want to know.
 
     Attributes:
         group: the group's key; `Pod/<namespace>/<name>` of a pod that is in none.
@@ -91,7 +91,7 @@ def notices(state: ClusterState, event: Event, *, waits_s: Collection[int] = ())
 
     Args:
         state: before the event.
-        waits_s: so many seconds after the creation of its first pod work that waits is told of.
+        waits_s: seconds of waiting, since the creation of the first pod, after which there is a notice.
     """
     before, now = (time // _LOOK_US * _LOOK_US for time in (state.recorded_at, event.recorded_at))
     found = list(_late(state, before, now, waits_s)) if 0 < before < now else []

@@ -4,7 +4,7 @@ Settings are changed as with `--set KEY=VALUE` (docs/reference/scheduler-setting
 policies that the league measured as the best.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -41,6 +41,16 @@ def read_settings(texts: Sequence[str]) -> dict[str, object]:
     settings = dict(read_setting(text) for text in texts)
     applied(EngineConfig(), settings, where="--set")
     return settings
+
+
+def other_rule(texts: Sequence[str]) -> Callable[[EngineConfig], EngineConfig] | None:
+    """Return what makes a configuration of other settings, `KEY=VALUE`; None without any.
+
+    Raises:
+        ConfigurationError: one is none.
+    """
+    settings = read_settings(texts)
+    return (lambda config: applied(config, settings, where="--set")) if settings else None
 
 
 def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineConfig:
