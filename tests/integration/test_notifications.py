@@ -189,7 +189,7 @@ async def test_what_fails_is_slow_or_restarts_gets_each_notice_in_the_end_in_ord
         assert [one["subject"] for one in hook.taken] == ["default/p0", "default/p1"]
         assert (hook.types, hook.answers) == ({"application/cloudevents+json"}, [])
         assert {one["type"] for one in hook.taken} == {"kai.notice.started"}
-        assert hook.taken[0]["data"]["text"] == "pod default/p0 (queue default) runs, on n"
+        assert hook.taken[0]["data"]["text"] == "pod default/p0 (queue default) runs, on n; `kai why default/p0`"
         assert projecting.count("hook", "taken") == 2
 
 
@@ -272,7 +272,7 @@ async def test_each_target_has_its_own_form_and_none_waits_for_another(
     finally:
         server.stop()
     text = hook.taken[0].pop("text")
-    assert text == "pod default/p0 (queue default) runs, on n\n`kai why pod default/p0` (cluster c1)"
+    assert text == "pod default/p0 (queue default) runs, on n; `kai why default/p0` (cluster c1)"
     assert hook.taken[0] == {}
     assert "Subject: pod default/p0 (queue default) runs, on n" in mailboxes.mails[0]
     assert ".kai-ledger>" in mailboxes.mails[0]

@@ -49,14 +49,13 @@ def test_a_gang_has_one_notice_when_its_minimum_runs_and_one_when_it_is_evicted(
     ]
     started, _, evicted = (one for one, _ in found)
     assert (started.queues, started.user, started.namespace) == (("team", "org"), "ada", "default")
-    assert started.text.endswith("default/train (queue team) runs with 2 pods, on n")
-    assert evicted.text.endswith("is evicted from n: Reclaimed for Job/b/urgent")
-    assert evicted.command == "kai why pod default/train-0"
+    assert "default/train (queue team) runs with 2 pods, on n; `kai why default/train-" in started.text
+    assert evicted.text.endswith("is evicted from n: Reclaimed for Job/b/urgent; `kai why default/train-0`")
     assert len({name for _, name in found}) == 3
     assert notices_of(made) == found, "the same ids"
 
 
-def test_work_that_waits_is_told_of_when_its_promise_moves_or_passes_and_after_so_long() -> None:
+def test_work_that_waits_has_notices_when_its_promise_moves_or_passes_and_after_so_long() -> None:
     made = Workloads("c1")
     for name in "ab":
         made.add_node(name, cpu=64, memory=256, gpu=8)
@@ -84,4 +83,5 @@ def test_work_that_waits_is_told_of_when_its_promise_moves_or_passes_and_after_s
     moved, late, waiting = found[:3]
     assert "sooner, pods ended before their time" in moved.text
     assert "its start was promised for 20" in late.text
-    assert (waiting.waited_s, waiting.text.rpartition(" (queue")[2][-17:]) == (_HOUR_S, "waited for 3600 s")
+    assert waiting.waited_s == _HOUR_S
+    assert "has waited for 3600 s" in waiting.text

@@ -26,6 +26,7 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.gpu_holders import Change
 from kaicore.analysis.ask.projections.questions import (
     DecisionSeries,
     OccupancySeries,
@@ -48,7 +49,7 @@ from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.analysis.trial.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.analysis.trial.submission.submit import Submissions
-from kaicore.errors import InvalidObject, UnknownMoment
+from kaicore.errors import ConfigurationError, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import HUB
 from kaicore.runtime.access.scopes import View, current_caller, current_view
@@ -367,6 +368,18 @@ class Position(Answer, frozen=True, kw_only=True):
     position: int
 
 
+def read_rule(settings: Sequence[str]) -> Change | None:
+    """Return the rule of other settings; None without any.
+
+    Raises:
+        HTTPException: 400, there is no such setting, or it cannot have the value.
+    """
+    try:
+        return other_rule(settings)
+    except ConfigurationError as error:
+        raise HTTPException(400, str(error)) from error
+
+
 def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # long: a small handler for each route
     """Make the routes that answer from kept states."""
     router = AnswerRouter()
@@ -440,7 +453,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @for_namespaces
     async def who(cluster: str, *, queue: str, settings: Settings = (), at: str = "") -> GpuHolders:
         """Say who has the GPUs that a queue is owed, by which rule, and what another rule would say."""
-        view, change = current_view(), other_rule(settings)
+        view, change = current_view(), read_rule(settings)
         seen = None if view.whole else view.namespaces
         return await inquiry.who(cluster, queue, at=at, settings=settings, change=change, namespaces=seen)
 

@@ -328,7 +328,7 @@ class Sender:
             await asyncio.to_thread(_mail, target.email, msgspec.json.decode(body))
         elif target.slack is not None:
             notice = msgspec.json.decode(body)["data"]
-            text = {"text": f"{notice['text']}\n`{notice['command']}` (cluster {notice['cluster']})"}
+            text = {"text": f"{notice['text']} (cluster {notice['cluster']})"}
             await self._post(session, str(target.slack), msgspec.json.encode(text), "application/json")
         else:
             await self._post(session, str(target.webhook), body.encode(), "application/cloudevents+json")
@@ -353,7 +353,7 @@ def _mail(to: Email, event: dict[str, Any]) -> None:
     message["Subject"] = " ".join(notice["text"].split())[:200]
     # A mailbox that honours it shows a notice that comes again once.
     message["Message-ID"] = f"<{event['id']}@{notice['cluster']}.kai-ledger>"
-    message.set_content(f"{notice['text']}\n\n{notice['command']}\n\ncluster {notice['cluster']}, {event['time']}\n")
+    message.set_content(f"{notice['text']}\n\ncluster {notice['cluster']}, {event['time']}\n")
     try:
         with smtplib.SMTP(to.host, to.port, timeout=_ANSWER_S) as server:
             if to.starttls:

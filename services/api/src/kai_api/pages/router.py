@@ -13,7 +13,6 @@ from kaicore.analysis.ask.listing import list_cycles
 from kaicore.analysis.ask.projections.questions import Decisions, ReadModels
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay.log_states import events_of
-from kaicore.analysis.trial.history.patch import other_rule
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
@@ -40,7 +39,7 @@ from kai_api.pages.pods import (
 from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import SPANS, queues_page, reads_reports, spans_of
 from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
-from kai_api.routes import Settings
+from kai_api.routes import Settings, read_rule
 
 #: Groups that are shown of the order of a cycle.
 _GROUPS = 1000
@@ -164,7 +163,8 @@ def make_pages(  # long: one small handler for each page
     @for_namespaces
     async def who(request: Request, cluster: str, queue: str, settings: Settings = (), at: str = "") -> Response:
         place = await places.find(request, cluster, at)
-        view, change = current_view(), other_rule([one for one in settings if one.strip()])
+        settings = tuple(one for one in settings if one.strip())
+        view, change = current_view(), read_rule(settings)
         seen = None if view.whole else view.namespaces
         frame, state = await place.look()
         model = gpu_holders(state, queue, namespaces=seen, settings=settings, change=change)

@@ -704,7 +704,7 @@ class DiffQuestion(Answer, frozen=True, kw_only=True):
 
 
 class HolderStanding(StrEnum):
-    """How a group that holds GPUs stands to the queue that asks, what it may take first.
+    """The standing of a group that holds GPUs to the queue that asks; what that may take is first.
 
     Attributes:
         RECLAIMABLE: the queue may have it evicted.
@@ -747,7 +747,7 @@ class GpuHolder(Answer, frozen=True, kw_only=True):
 
 
 class QueueClaim(Answer, frozen=True, kw_only=True):
-    """What a queue has, and is owed, by one rule; GPUs as decimal numbers.
+    """A queue's account by one rule; GPUs as decimal numbers.
 
     Attributes:
         quota: `unlimited` for no bound.
@@ -766,7 +766,7 @@ class QueueClaim(Answer, frozen=True, kw_only=True):
 
 
 class GpuHolders(Answer, frozen=True, kw_only=True):
-    """Who has the GPUs, as one queue sees it.
+    """The holders of GPUs, as one queue sees them.
 
     Attributes:
         settings: of the other rule, `KEY=VALUE`; empty where none was asked for.

@@ -101,6 +101,8 @@ class _Court:
     def find(self, queue: str) -> int:
         """Return a queue's number; see `gpu_holders`."""
         number = self.tree.find(queue)
+        if not self.tree.configured and queue != self.tree.queues[0].name:
+            number = None
         of_queue: list[PodEntry] = []
         for entry in self._state.pods.values():
             group = self._state.groups.get(entry.group)
@@ -157,10 +159,13 @@ class _Court:
         victims = {one: is_victim(accounts, number, demand, one) for one in range(len(tree)) if not tree.children[one]}
         accounts.take_back(number, demand, preemptible=True)
         held = [self._holder(key, pods, number, victims) for key, pods in groups.items()]
-        quota, fair, holds, asks = (
-            self._gpus(row[number])
-            for row in (tree.quotas, accounts.shares.fair, accounts.used, accounts.shares.requested)
-        )
+        rows = (tree.quotas, accounts.shares.fair, accounts.used, accounts.shares.requested)
+        quota, fair, holds, asks = (self._gpus(row[number]) for row in rows)
+        if holds >= UNLIMITED:
+            # No queue counts GPUs.
+            waiting = sum(gpus_asked(self._state.pods[uid]) for uid in self._state.waiting)
+            holds = sum(gpus for gpus, one in held if one.standing is HolderStanding.OWN)
+            asks = holds + waiting
         takeable = sum(gpus for gpus, one in held if one.standing is HolderStanding.RECLAIMABLE)
         claim = QueueClaim(
             quota=_text(quota),

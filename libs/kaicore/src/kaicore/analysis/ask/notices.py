@@ -58,8 +58,7 @@ class Notice(Answer, frozen=True, kw_only=True):
         queues: its queue and those above it.
         user: by the pod's label; empty without one.
         waited_s: seconds since its first pod was created, of work that has not started.
-        text: all of it in one sentence.
-        command: what tells more.
+        text: all of it in one sentence, with the command that tells more.
     """
 
     kind: NoticeKind
@@ -72,7 +71,6 @@ class Notice(Answer, frozen=True, kw_only=True):
     user: str
     waited_s: int = 0
     text: str
-    command: str
 
     def as_cloud_event(self, event: Event) -> CloudEvent:
         """Return it as a CloudEvent: its `id` is the same however often it is made, and `causeid` is the event's."""
@@ -150,10 +148,10 @@ def _late(state: ClusterState, before: int, now: int, waits_s: Collection[int]) 
     if not waits_s:
         return
     for key in sorted({state.pods[uid].group for uid in state.waiting}):
-        entry = _waiting(state, key)
-        for wait in waits_s if entry is not None else ():
-            if before < (entry.pod.created_at + wait) * 1_000_000 <= now:
-                yield _notice(state, entry, NoticeKind.WAITING, f"has waited for {wait} s", waited_s=wait)
+        if (entry := _waiting(state, key)) is not None:
+            for wait in waits_s:
+                if before < (entry.pod.created_at + wait) * 1_000_000 <= now:
+                    yield _notice(state, entry, NoticeKind.WAITING, f"has waited for {wait} s", waited_s=wait)
 
 
 def _waiting(state: ClusterState, key: str) -> PodEntry | None:
@@ -185,8 +183,7 @@ def _notice(state: ClusterState, entry: PodEntry, kind: NoticeKind, text: str, *
         queues=queues,
         user=user_of(pod),
         waited_s=waited_s,
-        text=f"{called}{where} {text}",
-        command=f"kai why pod {pod.subject}",
+        text=f"{called}{where} {text}; `kai why {pod.subject}`",
     )
 
 
