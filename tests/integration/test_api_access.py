@@ -181,6 +181,10 @@ async def test_a_caller_sees_his_clusters_and_namespaces_and_nothing_tells_of_ot
         # A misspelled name is answered without the names that are like it elsewhere.
         gone = await client.get(f"{here}/pods/red/trani/why", key=red, status=404)
         assert "did you mean" not in gone["error"]
+        who = await client.get(f"{here}/who?queue=red/waits&set=fair_share.k_milli=0", key=red)
+        assert who["other"] == who["claim"]
+        assert "blue" not in str(who)
+        await client.get(f"{here}/who?queue=blue/train", key=red, status=404)
         for path in (here, f"{here}/nodes", f"{here}/queues", f"{here}/cycles", f"{here}/topologies", f"{here}/audit"):
             await client.get(path, key=red, status=403)
         await client.get(f"{here}/why/Node/n0", key=red, status=403)

@@ -63,7 +63,18 @@ async def test_every_page_is_answered_now_and_at_every_moment(
 ) -> None:
     here, head = f"/clusters/{cluster_name}", (await postgres_log.head(cluster_name)).position
     assert cluster_name in await said(pages, "/")
-    every = ("", "/map", "/queues", "/waiting", "/cycles", "/predictions", "/reports", "/segments", "/search?q=a")
+    every = (
+        "",
+        "/map",
+        "/queues",
+        "/waiting",
+        "/cycles",
+        "/predictions",
+        "/reports",
+        "/segments",
+        "/search?q=a",
+        "/who?queue=default",
+    )
     for path in (*every, "/nodes/n0", "/stories/Pod/default/a"):
         assert "Live" in await said(pages, here + path)
     for position in range(head + 1):
@@ -130,6 +141,7 @@ async def test_bad_input_is_answered_by_a_page_that_says_what_is_wrong(
         (f"{here}/domain?path=r9", 404, "no nodes in"),
         (f"{here}/queues?span=2y", 400, "is none of"),
         (f"{here}/waiting?number=0", 400, "number"),
+        (f"{here}/who?queue=default&set=numma=1", 400, "did you mean"),
         (f"{here}/segments?sizes=x", 400, "x"),
         ("/static/none.css", 404, "no file"),
     ):

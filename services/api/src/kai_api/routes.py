@@ -19,12 +19,14 @@ from kaicore.analysis.ask.answers import (
     DiffQuestion,
     DispatchRow,
     DispatchWhy,
+    GpuHolders,
     Listing,
     RowSelection,
     Why,
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.gpu_holders import Change
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRow, input_rows, record_input
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
 from kaicore.analysis.ask.projections.questions import (
@@ -41,7 +43,7 @@ from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_pric
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.analysis.replay.replay import cycle_range
 from kaicore.analysis.trial import shadow
-from kaicore.analysis.trial.history.alternative import HistoryQuestion
+from kaicore.analysis.trial.history.alternative import HistoryQuestion, other_rule
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.history.page import page
 from kaicore.analysis.trial.shadow import ShadowReport
@@ -50,7 +52,7 @@ from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.analysis.trial.submission.answers import StartsAnswer, SubmitAnswer, SubmittedGroup
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.analysis.trial.submission.submit import Submissions
-from kaicore.errors import InvalidObject, UnknownMoment
+from kaicore.errors import ConfigurationError, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import HUB
 from kaicore.runtime.access.scopes import View, current_caller, current_view
@@ -72,6 +74,7 @@ from kai_api.long_answers import (
 
 Since = Annotated[str, Query(alias="from")]
 Until = Annotated[str, Query(alias="to")]
+Settings = Annotated[tuple[str, ...], Query(alias="set", description="KEY=VALUE of another rule")]
 
 
 def make_audit_router(inquiry: Inquiry) -> APIRouter:
@@ -391,6 +394,18 @@ class Position(Answer, frozen=True, kw_only=True):
     position: int
 
 
+def read_rule(settings: Sequence[str]) -> Change | None:
+    """Return the rule of other settings; None without any.
+
+    Raises:
+        HTTPException: 400, there is no such setting, or it cannot have the value.
+    """
+    try:
+        return other_rule(settings)
+    except ConfigurationError as error:
+        raise HTTPException(400, str(error)) from error
+
+
 def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # long: a small handler for each route
     """Make the routes that answer from kept states."""
     router = AnswerRouter()
@@ -464,6 +479,14 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     async def priority(cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
         """Return the order of waiting groups, and what puts each before the next."""
         return await inquiry.priority(cluster, queue=queue, at=at)
+
+    @router.get("/v1/clusters/{cluster}/who")
+    @for_namespaces
+    async def who(cluster: str, *, queue: str, settings: Settings = (), at: str = "") -> GpuHolders:
+        """Say who has the GPUs that a queue is owed, by which rule, and what another rule would say."""
+        view, change = current_view(), read_rule(settings)
+        seen = None if view.whole else view.namespaces
+        return await inquiry.who(cluster, queue, at=at, settings=settings, change=change, namespaces=seen)
 
     @router.get("/v1/clusters/{cluster}/topologies")
     async def topologies(

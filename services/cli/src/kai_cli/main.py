@@ -78,6 +78,9 @@ _COMMANDS = {
     "why = asking.questions:why": (
         "Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are."
     ),
+    "who = asking.who:who": (
+        "Say who has the GPUs that a queue is owed: by which rule, since when, until when, and by another rule."
+    ),
     "state = asking.past:state": (
         "Show a cluster as it was at a moment: nodes, zones, pods, groups, queues or topology; or in figures."
     ),
@@ -227,7 +230,7 @@ _PARENTS = {
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
     _ASK: (
-        "get priority why state diff report history status dashboard logs replay audit shadow what-if policy topology "
+        "get priority why who state diff report history status dashboard logs replay audit shadow what-if policy topology "
         "mcp"
     ),
     _FILES: "simulate export import dump",

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
@@ -19,6 +20,8 @@ from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 from pydantic import Field
+
+from kai_projector.notifications import Notifications
 
 if TYPE_CHECKING:
     from kai_projector.traces import OtlpSender
@@ -56,6 +59,9 @@ class ProjectorSettings(LeaseSettings):
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
+    notifications: Path | None = Field(
+        None, description="file of rules and targets of notifications (docs/how-to/monitor.md); none without it"
+    )
 
 
 class ProjectorMetrics:
@@ -81,6 +87,18 @@ class ProjectorMetrics:
             "Spans that were not sent: the receiver refused them, or was away for too long",
             registry=registry,
         )
+        self.notices = Counter(
+            "kai_projector_notices",
+            "Notices that a target took, and that it refused for good",
+            ["target", "result"],
+            registry=registry,
+        )
+        self.oldest_notice = Gauge(
+            "kai_projector_notice_waiting_seconds",
+            "Age of the notice that a target did not take when it was sent last; 0 once it took all",
+            ["target"],
+            registry=registry,
+        )
 
     def took(self, cluster: str, count: int) -> None:
         """Count events."""
@@ -101,6 +119,13 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
             return
         async with (
             await ViewStore.open(settings.database_url, application="kai-projector") as store,
+            Notifications.opened(
+                settings.notifications,
+                settings.database_url,
+                ended=metrics.notices,
+                oldest=metrics.oldest_notice,
+                logger=context.log,
+            ) as notifications,
             leadership(
                 context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG, STATES)
             ) as lead_in_turn,
@@ -108,25 +133,37 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
             leads = asyncio.Event()
             labels = tuple(filter(None, map(str.strip, settings.report_labels.split(","))))
             following = asyncio.create_task(
-                _follow_all(context, log, store, leads=leads, metrics=metrics, sender=sender, labels=labels)
+                _follow_all(
+                    *(context, log, store),
+                    leads=leads,
+                    metrics=metrics,
+                    sender=sender,
+                    notifications=notifications,
+                    labels=labels,
+                )
             )
             try:
-                await lead_in_turn(lambda: _lead(context, leads, sender))
+                await lead_in_turn(lambda: _lead(context, leads, sender, notifications))
             finally:
                 following.cancel()
                 await asyncio.gather(following, return_exceptions=True)
 
 
-async def _lead(context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None") -> None:
-    sending = None if sender is None else asyncio.create_task(sender.run())
+async def _lead(
+    context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None", notifications: Notifications | None
+) -> None:
+    sending = [asyncio.create_task(one.run()) for one in (sender, notifications) if one is not None]
+    stopping = asyncio.create_task(context.stopping.wait())
     leads.set()
     try:
-        await context.stopping.wait()
+        ended, _ = await asyncio.wait((stopping, *sending), return_when=asyncio.FIRST_COMPLETED)
+        for one in ended:
+            one.result()
     finally:
         leads.clear()
-        if sending is not None:
-            sending.cancel()
-            await asyncio.gather(sending, return_exceptions=True)
+        for one in (stopping, *sending):
+            one.cancel()
+        await asyncio.gather(stopping, *sending, return_exceptions=True)
 
 
 async def _follow_all(
@@ -137,6 +174,7 @@ async def _follow_all(
     leads: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None",
+    notifications: Notifications | None,
     labels: tuple[str, ...],
 ) -> None:
     following: list[asyncio.Task[None]] = []
@@ -155,6 +193,7 @@ async def _follow_all(
                             tried=tried[cluster],
                             metrics=metrics,
                             sender=sender,
+                            notifications=notifications,
                         )
                         following.append(asyncio.create_task(work))
                         keeping = _keep_account(context, log, cluster, leads=leads, labels=labels)
@@ -207,6 +246,7 @@ async def follow(
     tried: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
+    notifications: Notifications | None = None,
 ) -> None:
     """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
 
@@ -220,6 +260,8 @@ async def follow(
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
+            if notifications is not None:
+                builder.watcher = await notifications.maker(log, cluster, upto=builder.generation.position)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
             while leads.is_set():
                 events = await builder.step()

@@ -8,6 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
+from kaicore.analysis.ask.gpu_holders import gpu_holders
 from kaicore.analysis.ask.listing import list_cycles
 from kaicore.analysis.ask.projections.questions import Decisions, ReadModels
 from kaicore.analysis.ask.queries import Inquiry
@@ -39,6 +40,7 @@ from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import SPANS, queues_page, reads_reports, spans_of
 from kai_api.pages.reports import add_reports
 from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
+from kai_api.routes import Settings, read_rule
 
 #: Groups that are shown of the order of a cycle.
 _GROUPS = 1000
@@ -159,6 +161,17 @@ def make_pages(  # long: one small handler for each page
         frame, state = await place.look()
         model = queues_page(state, events, resource=resource, span=span)
         return page(request, "queues.html", frame=frame, model=model)
+
+    @router.get("/clusters/{cluster}/who")
+    @for_namespaces
+    async def who(request: Request, cluster: str, queue: str, settings: Settings = (), at: str = "") -> Response:
+        place = await places.find(request, cluster, at)
+        settings = tuple(one for one in settings if one.strip())
+        view, change = current_view(), read_rule(settings)
+        seen = None if view.whole else view.namespaces
+        frame, state = await place.look()
+        model = gpu_holders(state, queue, namespaces=seen, settings=settings, change=change)
+        return page(request, "who.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/cycles")
     async def cycles_page(request: Request, cluster: str, at: str = "", before: _Position = 0) -> Response:

@@ -52,7 +52,20 @@ _FEW, _MOST = 10, 200
 #: Parts of a short explanation.
 _SHORT = 3
 #: Names of the tools.
-TOOLS = ("why", "waiting", "priority", "evictions", "queues", "start", "changes", "node", "history", "rows", "health")
+TOOLS = (
+    "why",
+    "waiting",
+    "priority",
+    "evictions",
+    "queues",
+    "who",
+    "start",
+    "changes",
+    "node",
+    "history",
+    "rows",
+    "health",
+)
 
 
 class Tools:
@@ -231,6 +244,19 @@ class Tools:
         facts = {"total": total, "groups": msgspec.to_builtins(groups)}
         command = ("priority", *filter(None, (queue,)))
         return self._cited(first, facts, name, answer.position, command, more=_rest(total, limit))
+
+    async def who(self, ctx: Context[Any, Any], *, queue: str, cluster: str = "", at: str = "") -> Cited:
+        """Say who has the GPUs that a queue is owed, by which rule, since when, and what ends it.
+
+        Args:
+            queue: its name, or NAMESPACE/NAME of a group or pod of it.
+            cluster: needed where there are several.
+            at: as of a moment; by default now.
+        """
+        async with self._asked(ctx, cluster) as (answers, name):
+            answer = await answers.who(name, queue, at=at)
+        facts = msgspec.to_builtins(answer) | {"holders": msgspec.to_builtins(answer.holders[:_FEW])}
+        return self._cited(answer.verdict, facts, name, answer.position, ("who", queue))
 
     async def start(self, ctx: Context[Any, Any], *, subject: str, cluster: str = "", at: str = "") -> Cited:
         """Say whether and when what waits would start, from how long this cluster's pods have run.

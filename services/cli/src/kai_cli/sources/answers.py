@@ -18,6 +18,7 @@ from kaicore.analysis.ask.answers import (
     DiffQuestion,
     DispatchRow,
     DispatchWhy,
+    GpuHolders,
     Listing,
     RowSelection,
     Why,
@@ -82,6 +83,14 @@ class ApiAnswers:
     async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
         return await self._get(ClusterSummary, "clusters", cluster, **_moment(at))
+
+    async def who(
+        self, cluster: str, queue: str, *, at: str = "", settings: Sequence[str] = (), change: object = None
+    ) -> GpuHolders:
+        """Say who has the GPUs that a queue is owed; the API makes `change` of the settings itself."""
+        query = [("queue", queue), *(("set", one) for one in settings), *_moment(at).items()]
+        url = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/who?{urllib.parse.urlencode(query)}"
+        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=GpuHolders)
 
     async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
         """Return what is different at one moment from what it was at another one."""

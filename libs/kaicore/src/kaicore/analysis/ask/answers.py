@@ -3,9 +3,10 @@
 Names are camelCase in JSON, hashes hexadecimal, times RFC 3339 in UTC; amounts are exact Kubernetes quantities.
 
 They are about clusters, the hub and its dispatches, objects and their explanations, differences between two moments,
-and forecasts of starts.
+forecasts of starts, and who has the GPUs.
 """
 
+from enum import StrEnum
 from types import GenericAlias
 from typing import Annotated, Any
 
@@ -690,3 +691,86 @@ class DiffQuestion(Answer, frozen=True, kw_only=True):
     namespace: str = ""
     node: str = ""
     queue: str = ""
+
+
+class HolderStanding(StrEnum):
+    """The standing of a group that holds GPUs to the queue that asks; what that may take is first.
+
+    Attributes:
+        RECLAIMABLE: the queue may have it evicted.
+        PROTECTED: the same, but not yet: it has not run for its least time.
+        BORROWED: beyond the quota of its queue, but the queue that asks may not take it.
+        BY_RIGHT: within the quota, or it cannot be preempted.
+        OWN: of the queue itself, or of one below it.
+        OUTSIDE: of no queue.
+    """
+
+    RECLAIMABLE = "reclaimable"
+    PROTECTED = "protected"
+    BORROWED = "borrowed"
+    BY_RIGHT = "by right"
+    OWN = "own"
+    OUTSIDE = "outside"
+
+
+class GpuHolder(Answer, frozen=True, kw_only=True):
+    """A group that holds GPUs, or all of one standing that the caller may not see.
+
+    Attributes:
+        gpus: that it holds, as a decimal number.
+        since: when its first pod got its node.
+        rule: by which it holds them, in a sentence.
+        protected_until: before that nothing of other queues has it evicted; empty where that has passed.
+        ends: by when its declared limit ends it at the latest; empty without one.
+    """
+
+    standing: HolderStanding
+    namespace: str
+    group: str
+    queue: str
+    user: str
+    gpus: str
+    since: str
+    rule: str
+    protected_until: str = ""
+    ends: str = ""
+
+
+class QueueClaim(Answer, frozen=True, kw_only=True):
+    """A queue's account by one rule; GPUs as decimal numbers.
+
+    Attributes:
+        quota: `unlimited` for no bound.
+        owed: of its fair share, what it asks for and does not hold.
+        may_take: of others' GPUs, what it may have evicted for one GPU more.
+        refused: why it may have nothing evicted; empty where it may.
+    """
+
+    quota: str
+    fair_share: str
+    holds: str
+    asks: str
+    owed: str
+    may_take: str
+    refused: str = ""
+
+
+class GpuHolders(Answer, frozen=True, kw_only=True):
+    """The holders of GPUs, as one queue sees them.
+
+    Attributes:
+        settings: of the other rule, `KEY=VALUE`; empty where none was asked for.
+        other: the same claim by that rule.
+        moved: the queues with another fair share by it, each with both.
+    """
+
+    cluster: str
+    position: int
+    recorded_at: str
+    queue: str
+    claim: QueueClaim
+    verdict: str
+    holders: list[GpuHolder]
+    settings: list[str] = msgspec.field(default_factory=list)
+    other: QueueClaim | None = None
+    moved: dict[str, tuple[str, str]] = msgspec.field(default_factory=dict)

@@ -155,7 +155,7 @@ def list_rows(state: ClusterView, kind: str, wanted: answers.RowSelection) -> li
 
 
 def _pods(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
-    queue_of = _QueueNames(state)
+    queue_of = QueueNames(state)
     entries = [
         entry
         for entry in state.pods.values()
@@ -171,7 +171,7 @@ def _pods(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.
 
 def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[answers.Row]:
     """Return the rows of pods, by namespace and name."""
-    queue_of, ordered = _QueueNames(state), sorted(filter(is_there, entries), key=_by_name)
+    queue_of, ordered = QueueNames(state), sorted(filter(is_there, entries), key=_by_name)
     return [_pod(state, entry, queue_of.of(entry)) for entry in ordered]
 
 
@@ -250,7 +250,7 @@ def pod_zones(entry: PodEntry) -> list[str]:
 # Queues.
 
 
-class _QueueNames:
+class QueueNames:
     """The queues that pods belong to."""
 
     def __init__(self, state: QueuesView) -> None:
@@ -281,7 +281,7 @@ class _QueueNames:
 def _queues(state: QueuesView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
     now = state.recorded_at
     by_name = figures(state.queue_accounts(state.config(), now=now), thousandths=True)
-    names = _QueueNames(state)
+    names = QueueNames(state)
     waiting: Counter[str] = Counter()
     running: Counter[str] = Counter()
     for entry in state.pods.values():
@@ -351,7 +351,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 
 
 def _groups(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
-    names = _QueueNames(state)
+    names = QueueNames(state)
     for key in sorted(state.groups):
         group = state.groups[key]
         if group.origin == POD or key.startswith(f"{POD}/"):

@@ -20,6 +20,7 @@ from kaicore.analysis.ask.answers import (
     DispatchRow,
     DispatchWhy,
     FieldChange,
+    GpuHolders,
     Listing,
     Row,
     RowChange,
@@ -32,6 +33,7 @@ from kaicore.analysis.ask.audits.audit_node import audit_node
 from kaicore.analysis.ask.audits.audit_placements import audit_evictions, audit_placements
 from kaicore.analysis.ask.audits.spans import span_of
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
+from kaicore.analysis.ask.gpu_holders import Change, gpu_holders
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, summary
 from kaicore.analysis.ask.standings import PriorityAnswer, priority_of
@@ -371,6 +373,20 @@ class Inquiry:
             next=f"{position}-{end}" if end < len(rows) else "",
             items=msgspec.Raw(msgspec.json.encode(shown)),
         )
+
+    async def who(
+        self,
+        cluster: str,
+        queue: str,
+        *,
+        at: str = "",
+        settings: Sequence[str] = (),
+        change: Change | None = None,
+        namespaces: frozenset[str] | None = None,
+    ) -> GpuHolders:
+        """Say who has the GPUs that a queue is owed; see `kaicore.analysis.ask.gpu_holders.gpu_holders`."""
+        state = await self.state_at(cluster, at)
+        return gpu_holders(state, queue, namespaces=namespaces, settings=settings, change=change)
 
     async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
         """Return what is different at one moment from what it was at another one.

@@ -22,12 +22,12 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_node, gpus_of_pod, gpus_shut
-from kaicore.analysis.ask.projections.rows import user_of
 from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.labels import user_of
 from kaicore.rules.model.gpu_share import GPU_PRODUCT_LABEL
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.queues.tree import GPU as ALL_GPUS
@@ -453,10 +453,9 @@ class Account:
         team = queue = ""
         if number is not None:
             queue, team = self._tree.queues[number].name, self._tree.queues[self._tree.paths[number][-1]].name
-        user = user_of(pod.labels)
         node = self._nodes.get(entry.node)
         labels = tuple(pod.labels.get(name, "") for name in self._labels)
-        return HourOwner(team, queue, pod.namespace, user, "" if node is None else node.model, labels)
+        return HourOwner(team, queue, pod.namespace, user_of(pod), "" if node is None else node.model, labels)
 
     def _row(self, owner: HourOwner) -> Held:
         rows = self._period.owners

@@ -45,6 +45,15 @@ def queue_of(pod: Pod) -> str:
     return queue_name(pod.labels, pod.annotations, namespace=pod.namespace)
 
 
+#: Labels of pods that name their user, the first one that is there; KAI-Scheduler's is the second.
+_USER_LABELS = ("kai.scheduler/user", "user")
+
+
+def user_of(pod: Pod) -> str:
+    """Return a pod's user, by its label; empty without one."""
+    return next((pod.labels[name] for name in _USER_LABELS if name in pod.labels), "")
+
+
 def names_kai_queue(pod: Pod) -> bool:
     """Tell whether a pod names its queue in KAI's words."""
     return any(pod.labels.get(label) for label in _KAI_QUEUE_LABELS)

@@ -43,6 +43,18 @@ class GenerationStore(Protocol):
         ...
 
 
+class EventWatcher(Protocol):
+    """Sees each event before it is taken in, and keeps what it makes of them before the read models are saved."""
+
+    def look(self, state: ClusterState, event: Event) -> None:
+        """See an event; `state` is as of the one before, and changes afterwards."""
+        ...
+
+    async def keep(self, position: int) -> None:
+        """Keep what was made of the events up to a position; it may be asked for more than once."""
+        ...
+
+
 class Builder:
     """Builds one generation of one cluster's read models."""
 
@@ -55,6 +67,7 @@ class Builder:
         self._cluster = cluster
         self.generation = generation
         self._projection = projection
+        self.watcher: EventWatcher | None = None
         #: Events that were taken in, and what they change, until that is saved.
         self._unsaved: tuple[list[Event], RowChanges] | None = None
 
@@ -119,9 +132,13 @@ class Builder:
             if not events:
                 return []
             for event in events:
+                if self.watcher is not None:
+                    self.watcher.look(self._projection.state, event)
                 self._projection.take(event)
             self._unsaved = events, self._projection.changes()
         events, changes = self._unsaved
+        if self.watcher is not None:
+            await self.watcher.keep(events[-1].position)
         position, recorded_at = events[-1].position, events[-1].recorded_at
         await self._store.save(self._cluster, self.generation, changes, position=position, recorded_at=recorded_at)
         self._moved_to(events[-1])

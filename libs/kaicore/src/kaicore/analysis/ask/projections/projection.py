@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns
-from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges, user_of
+from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -145,7 +145,7 @@ class Projection:
             started_at=row.started_at or entry.started_at,
             finished_at=row.finished_at or (event.recorded_at if finished else 0),
             outcome="Rejected" if rejected else pod.phase,
-            user=user_of(pod.labels),
+            user=user_of(pod),
             why_ended=(finished and pod.phase != "Succeeded" and pod.reason) or row.why_ended,
             **self._belongings(entry),
         )

@@ -2,17 +2,10 @@
 counted in thousandths, so that parts of GPUs that pods share add up.
 """
 
-from collections.abc import Mapping
-
 import msgspec
 
 #: Labels of pods that name their user, the first one that is there; KAI-Scheduler's is the second.
 _USER_LABELS = ("kai.scheduler/user", "user")
-
-
-def user_of(labels: Mapping[str, str]) -> str:
-    """Return the user that a pod's labels name; empty for none."""
-    return next((labels[name] for name in _USER_LABELS if name in labels), "")
 
 
 class PodHistory(msgspec.Struct, frozen=True, kw_only=True):

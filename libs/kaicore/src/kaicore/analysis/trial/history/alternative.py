@@ -58,6 +58,16 @@ def read_settings(texts: Sequence[str]) -> dict[str, object]:
     return settings
 
 
+def other_rule(texts: Sequence[str]) -> Callable[[EngineConfig], EngineConfig] | None:
+    """Return what makes a configuration of other settings, `KEY=VALUE`; None without any.
+
+    Raises:
+        ConfigurationError: one is none.
+    """
+    settings = read_settings(texts)
+    return (lambda config: applied(config, settings, where="--set")) if settings else None
+
+
 def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineConfig:
     """Return a configuration with settings changed; parts of parts are `numa_scoring.strategy`.
 
