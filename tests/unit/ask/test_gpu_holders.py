@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from kaicore.analysis.ask.answers import HolderStanding as Standing
 from kaicore.analysis.ask.gpu_holders import UNSEEN, gpu_holders
-from kaicore.analysis.trial.history.patch import other_rule
+from kaicore.analysis.trial.history.alternative import other_rule
 from kaicore.errors import UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL

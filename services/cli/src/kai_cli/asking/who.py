@@ -35,7 +35,7 @@ async def _who(source: AnswerSource, queue: str, settings: list[str], output: Ou
         change = None
         if settings and not isinstance(asked, ApiAnswers):
             # The engine's settings; an API has them itself.
-            from kaicore.analysis.trial.history.patch import other_rule  # noqa: PLC0415
+            from kaicore.analysis.trial.history.alternative import other_rule  # noqa: PLC0415
 
             change = other_rule(settings)
         answers = [await asked.who(one, queue, at=at, settings=settings, change=change) for one in clusters]

@@ -4,9 +4,6 @@ counted in thousandths, so that parts of GPUs that pods share add up.
 
 import msgspec
 
-#: Labels of pods that name their user, the first one that is there; KAI-Scheduler's is the second.
-_USER_LABELS = ("kai.scheduler/user", "user")
-
 
 class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
     """One pod's life; kept when the pod is gone.
