@@ -16,6 +16,7 @@ from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodH
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.labels import user_of
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import CPU, MEMORY
