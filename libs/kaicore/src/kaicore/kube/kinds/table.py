@@ -13,12 +13,7 @@ from typing import Any
 from kaicore.errors import Lost
 from kaicore.kube.api.reflector_core import ObjectKey
 from kaicore.kube.kinds.kind import Kind, Model
-from kaicore.kube.normalize.device import (
-    normalize_device_class,
-    normalize_resource_claim,
-    normalize_slice,
-    normalize_taint_rule,
-)
+from kaicore.kube.normalize import device
 from kaicore.kube.normalize.network_topology import (
     normalize_cluster_network_topology,
     normalize_hyper_node,
@@ -83,15 +78,8 @@ from kaicore.kube.wire.resources import (
 )
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
+from kaicore.rules.groups import labels
 from kaicore.rules.groups.dialects.table import WORKLOADS
-from kaicore.rules.groups.labels import (
-    KAI_POD_GROUP,
-    KUEUE_WORKLOAD,
-    NATIVE_POD_GROUP,
-    SIGS_POD_GROUP,
-    WORKLOAD,
-    X_POD_GROUP,
-)
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import (
     CLUSTER_NETWORK_TOPOLOGY,
@@ -104,28 +92,28 @@ from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, Queue
 
 DEVICE_CLASS = Kind(
     DEVICE_CLASSES,
-    normalize_device_class,
+    device.normalize_device_class,
     payloads.DeviceClassObserved,
     payloads.DeviceClassDeleted,
     "deviceclass/{name}",
 )
 RESOURCE_SLICE = Kind(
     RESOURCE_SLICES,
-    normalize_slice,
+    device.normalize_slice,
     payloads.ResourceSliceObserved,
     payloads.ResourceSliceDeleted,
     "resourceslice/{name}",
 )
 DEVICE_TAINT_RULE = Kind(
     TAINT_RULES,
-    normalize_taint_rule,
+    device.normalize_taint_rule,
     payloads.DeviceTaintRuleObserved,
     payloads.DeviceTaintRuleDeleted,
     "devicetaintrule/{name}",
 )
 RESOURCE_CLAIM = Kind(
     RESOURCE_CLAIMS,
-    normalize_resource_claim,
+    device.normalize_resource_claim,
     payloads.ResourceClaimObserved,
     payloads.ResourceClaimDeleted,
     "resourceclaim/{namespace}/{name}",
@@ -155,25 +143,29 @@ _KUEUE_VERSIONS = ("v1", "v1beta2", "v1beta1")
 
 #: Every such kind.
 GROUP_KINDS: tuple[Kind[Any], ...] = (
-    _group_kind(KAI_POD_GROUP, "podgroups", ("v2alpha2",), custom_resources.KaiPodGroup, normalize_kai_pod_group),
-    _group_kind(SIGS_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_sigs_pod_group),
-    _group_kind(X_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_x_pod_group),
     _group_kind(
-        NATIVE_POD_GROUP,
+        labels.KAI_POD_GROUP, "podgroups", ("v2alpha2",), custom_resources.KaiPodGroup, normalize_kai_pod_group
+    ),
+    _group_kind(
+        labels.SIGS_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_sigs_pod_group
+    ),
+    _group_kind(labels.X_POD_GROUP, "podgroups", ("v1alpha1",), custom_resources.SigsPodGroup, normalize_x_pod_group),
+    _group_kind(
+        labels.NATIVE_POD_GROUP,
         "podgroups",
         ("v1beta1", "v1alpha3", "v1alpha2"),
         custom_resources.NativePodGroup,
         normalize_native_pod_group,
     ),
     _group_kind(
-        WORKLOAD,
+        labels.WORKLOAD,
         "workloads",
         ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
         custom_resources.WorkloadObject,
         normalize_workload,
     ),
     _group_kind(
-        KUEUE_WORKLOAD,
+        labels.KUEUE_WORKLOAD,
         "workloads",
         _KUEUE_VERSIONS,
         custom_resources.KueueWorkloadObject,

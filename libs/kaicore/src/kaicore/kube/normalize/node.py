@@ -20,15 +20,7 @@ import msgspec
 
 from kaicore.errors import InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import amount, amounts
-from kaicore.kube.wire.objects import (
-    Attribute,
-    NodeObject,
-    PriorityClassObject,
-    TopologyObject,
-    TopologyResource,
-    TopologyZone,
-    ZoneCost,
-)
+from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import PartT, decode_part, named_subject
 from kaicore.rules.model.node import Node, NodeTopology, Taint, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.pod import PriorityClass
@@ -36,7 +28,7 @@ from kaicore.rules.model.quantity import is_hugepages
 from kaicore.rules.objects.wire import int32
 
 
-def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
+def normalize_node(wire: objects.NodeObject, lost: Lost = unheard) -> Node:
     """Reduce a Node to what scheduling needs; it has nothing of a resource without a usable amount."""
     metadata, spec, status = wire.metadata, wire.spec, wire.status
     subject = named_subject("Node", wire)
@@ -59,7 +51,7 @@ def normalize_node(wire: NodeObject, lost: Lost = unheard) -> Node:
     )
 
 
-def normalize_priority_class(wire: PriorityClassObject, lost: Lost = unheard) -> PriorityClass:
+def normalize_priority_class(wire: objects.PriorityClassObject, lost: Lost = unheard) -> PriorityClass:
     """Reduce a PriorityClass to what scheduling needs."""
     metadata = wire.metadata
     subject = named_subject("PriorityClass", wire)
@@ -119,11 +111,11 @@ _ZONE_NAME = re.compile(r"node-(\d{1,9})", re.ASCII)
 _EnumT = TypeVar("_EnumT", bound=StrEnum)
 
 
-def normalize_topology(wire: TopologyObject, lost: Lost = unheard) -> NodeTopology:
+def normalize_topology(wire: objects.TopologyObject, lost: Lost = unheard) -> NodeTopology:
     """Reduce a NodeResourceTopology to what scheduling needs; its name is its node's."""
     metadata = wire.metadata
     subject = named_subject("NodeResourceTopology", wire)
-    given = _parts(wire.attributes, Attribute, subject=subject, field="attributes", lost=lost)
+    given = _parts(wire.attributes, objects.Attribute, subject=subject, field="attributes", lost=lost)
     # Of attributes of one name the first counts.
     attributes = {attribute.name: attribute.value for _, attribute in reversed(list(given))}
     policy, scope = _policy_and_scope(wire, attributes, subject=subject, lost=lost)
@@ -145,17 +137,17 @@ def normalize_topology(wire: TopologyObject, lost: Lost = unheard) -> NodeTopolo
     )
 
 
-def zone_usage(wire: TopologyObject) -> dict[str, int | None]:
+def zone_usage(wire: objects.TopologyObject) -> dict[str, int | None]:
     """Return how much is used of each resource that zones name, over all of them; None where that cannot be read."""
     used: dict[str, int | None] = {}
-    for _, zone in _parts(wire.zones, TopologyZone, subject="", field="", lost=unheard):
-        for _, resource in _parts(zone.resources, TopologyResource, subject="", field="", lost=unheard):
+    for _, zone in _parts(wire.zones, objects.TopologyZone, subject="", field="", lost=unheard):
+        for _, resource in _parts(zone.resources, objects.TopologyResource, subject="", field="", lost=unheard):
             before, more = used.get(resource.name, 0), _usage(resource)
             used[resource.name] = None if before is None or more is None else before + more
     return used
 
 
-def _usage(resource: TopologyResource) -> int | None:
+def _usage(resource: objects.TopologyResource) -> int | None:
     figures = resource.allocatable, resource.available
     try:
         allocatable, available = (
@@ -180,7 +172,7 @@ def _parts(
 
 
 def _policy_and_scope(
-    wire: TopologyObject, attributes: dict[str, str], *, subject: str, lost: Lost
+    wire: objects.TopologyObject, attributes: dict[str, str], *, subject: str, lost: Lost
 ) -> tuple[TopologyPolicy, TopologyScope]:
     policy = _attribute(TopologyPolicy, attributes, _POLICY, subject=subject, lost=lost)
     scope = _attribute(TopologyScope, attributes, _SCOPE, subject=subject, lost=lost)
@@ -233,7 +225,7 @@ def _gates(attributes: dict[str, str], *, subject: str, lost: Lost) -> dict[str,
 
 def _zones(raw: Iterable[msgspec.Raw] | None, *, subject: str, lost: Lost) -> tuple[Zone, ...]:
     zones: dict[int, Zone] = {}
-    for where, zone in _parts(raw, TopologyZone, subject=subject, field="zones", lost=lost):
+    for where, zone in _parts(raw, objects.TopologyZone, subject=subject, field="zones", lost=lost):
         if zone.type != NUMA_ZONE_TYPE:
             continue
         match = _ZONE_NAME.fullmatch(zone.name)
@@ -257,9 +249,9 @@ def _zones(raw: Iterable[msgspec.Raw] | None, *, subject: str, lost: Lost) -> tu
     return tuple(zones[numa_id] for numa_id in sorted(zones))
 
 
-def _zone_resources(zone: TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, ZoneResource]:
+def _zone_resources(zone: objects.TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, ZoneResource]:
     figures: dict[str, ZoneResource] = {}
-    for where, resource in _parts(zone.resources, TopologyResource, subject=subject, field=field, lost=lost):
+    for where, resource in _parts(zone.resources, objects.TopologyResource, subject=subject, field=field, lost=lost):
         if not resource.name or resource.name in figures:
             problem = "is a resource that was named before" if resource.name else "is empty"
             lost(InvalidObject(subject, f"{where}.name", resource.name, problem))
@@ -268,7 +260,7 @@ def _zone_resources(zone: TopologyZone, *, subject: str, field: str, lost: Lost)
     return {name: figures[name] for name in sorted(figures)}
 
 
-def _figures(resource: TopologyResource, *, subject: str, field: str, lost: Lost) -> ZoneResource:
+def _figures(resource: objects.TopologyResource, *, subject: str, field: str, lost: Lost) -> ZoneResource:
     """Return what a zone has of a resource; a figure that is negative or no quantity gives nothing, and is reported."""
     given = {"capacity": resource.capacity, "allocatable": resource.allocatable, "available": resource.available}
     figures: dict[str, int] = {}
@@ -297,9 +289,9 @@ def _figures(resource: TopologyResource, *, subject: str, field: str, lost: Lost
     )
 
 
-def _costs(zone: TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, int]:
+def _costs(zone: objects.TopologyZone, *, subject: str, field: str, lost: Lost) -> dict[str, int]:
     costs_by_zone: dict[str, int] = {}
-    for where, cost in _parts(zone.costs, ZoneCost, subject=subject, field=field, lost=lost):
+    for where, cost in _parts(zone.costs, objects.ZoneCost, subject=subject, field=field, lost=lost):
         if not cost.name or cost.name in costs_by_zone:
             lost(InvalidObject(subject, f"{where}.name", cost.name, "is empty, or a zone that was named before"))
         elif not 0 <= cost.value <= MAX_COST:

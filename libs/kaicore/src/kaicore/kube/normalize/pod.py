@@ -26,20 +26,7 @@ import msgspec
 from kaicore.errors import AbsurdQuantity, InvalidObject, Lost, unheard
 from kaicore.kube.normalize.fields import amounts, label_requirements, node_term, node_terms, sorted_requirements
 from kaicore.kube.normalize.share_dialects import annotated_mig, gpu_share, virtual_gpus
-from kaicore.kube.wire.objects import (
-    Affinity,
-    ContainerSpec,
-    PodAffinityTerm,
-    PodObject,
-    PodSpec,
-    PodStatus,
-    PodToleration,
-    PreferredPodTerm,
-    Quantities,
-    ResourceRequirements,
-    TopologySpreadConstraint,
-    Volume,
-)
+from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.model.device import PodClaim
@@ -70,7 +57,9 @@ from kaicore.rules.objects.wire import DEFAULT_SCHEDULER, int32, seconds, subjec
 _RESIZABLE = (CPU, MEMORY)
 
 
-def resized(containers: tuple[Container, ...], status: PodStatus, *, subject: str, lost: Lost) -> tuple[Container, ...]:
+def resized(
+    containers: tuple[Container, ...], status: objects.PodStatus, *, subject: str, lost: Lost
+) -> tuple[Container, ...]:
     """Return the containers of a pod on a node with what they hold as their requests.
 
     Args:
@@ -95,7 +84,9 @@ def resized(containers: tuple[Container, ...], status: PodStatus, *, subject: st
     return tuple(_resized(item, held.get(item.name, {}), infeasible=infeasible) for item in containers)
 
 
-def _held(allocated: Quantities | None, running: Quantities | None, *, subject: str, where: str, lost: Lost) -> Amounts:
+def _held(
+    allocated: objects.Quantities | None, running: objects.Quantities | None, *, subject: str, where: str, lost: Lost
+) -> Amounts:
     """Return the larger of what is set aside and what the runtime has; nearly always they are written alike."""
     both = amounts(allocated, subject=subject, field=f"{where}.allocatedResources", lost=lost)
     if running and running != allocated:
@@ -123,13 +114,13 @@ _REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
+def pod_rules(wire: objects.PodObject, *, subject: str) -> PodRules | None:
     """Return what a pod asks for beyond amounts and required node labels; None for nothing."""
     spec = wire.spec
     if not (spec.affinity or spec.topology_spread_constraints) and not _ports_at_all(wire):
         return None
     reader = _Reader(wire, subject)
-    affinity = spec.affinity or Affinity()
+    affinity = spec.affinity or objects.Affinity()
     near, apart = affinity.pod_affinity, affinity.pod_anti_affinity
     preferred = [
         *(reader.preferred("podAffinity", near.preferred, 1) if near is not None else ()),
@@ -149,7 +140,7 @@ def pod_rules(wire: PodObject, *, subject: str) -> PodRules | None:
     return None if of_pod == _NOTHING else of_pod
 
 
-def required_nodes(affinity: Affinity | None, *, subject: str) -> tuple[tuple[Requirement, ...], ...]:
+def required_nodes(affinity: objects.Affinity | None, *, subject: str) -> tuple[tuple[Requirement, ...], ...]:
     """Return the terms of which a node has to meet any; none where every node will do."""
     nodes = affinity.node_affinity if affinity is not None else None
     if nodes is None or nodes.required is None:
@@ -157,7 +148,7 @@ def required_nodes(affinity: Affinity | None, *, subject: str) -> tuple[tuple[Re
     return node_terms(nodes.required, subject=subject, field=f"{_AFFINITY}.nodeAffinity.{_REQUIRED}")
 
 
-def claim_uses(volumes: list[Volume] | None, *, pod: str) -> Iterator[ClaimUse]:
+def claim_uses(volumes: list[objects.Volume] | None, *, pod: str) -> Iterator[ClaimUse]:
     """Yield the claims that volumes refer to; an ephemeral volume's claim is named after pod and volume."""
     for volume in volumes or ():
         if volume.persistent_volume_claim is not None:
@@ -166,7 +157,7 @@ def claim_uses(volumes: list[Volume] | None, *, pod: str) -> Iterator[ClaimUse]:
             yield ClaimUse(f"{pod}-{volume.name}", owned=True)
 
 
-def _ports_at_all(wire: PodObject) -> bool:
+def _ports_at_all(wire: objects.PodObject) -> bool:
     return any(
         container.ports for group in (wire.spec.init_containers, wire.spec.containers) for container in group or ()
     )
@@ -175,17 +166,17 @@ def _ports_at_all(wire: PodObject) -> bool:
 class _Reader:
     """Reads one pod's constraints."""
 
-    def __init__(self, wire: PodObject, subject: str) -> None:
+    def __init__(self, wire: objects.PodObject, subject: str) -> None:
         self._spec = wire.spec
         self._subject = subject
         self._namespace = wire.metadata.namespace
         self._labels = wire.metadata.labels or {}
 
-    def required(self, kind: str, terms: list[PodAffinityTerm] | None) -> Iterator[PodTerm]:
+    def required(self, kind: str, terms: list[objects.PodAffinityTerm] | None) -> Iterator[PodTerm]:
         for index, term in enumerate(terms or ()):
             yield self._term(term, f"{_AFFINITY}.{kind}.{_REQUIRED}[{index}]")
 
-    def preferred(self, kind: str, terms: list[PreferredPodTerm] | None, sign: int) -> Iterator[PreferredPods]:
+    def preferred(self, kind: str, terms: list[objects.PreferredPodTerm] | None, sign: int) -> Iterator[PreferredPods]:
         for index, term in enumerate(terms or ()):
             field = f"{_AFFINITY}.{kind}.{_PREFERRED}[{index}]"
             self._check_weight(term.weight, field)
@@ -201,7 +192,7 @@ class _Reader:
             if requirements:
                 yield PreferredNodes(term.weight, requirements)
 
-    def spread(self, constraint: TopologySpreadConstraint, field: str) -> SpreadConstraint:
+    def spread(self, constraint: objects.TopologySpreadConstraint, field: str) -> SpreadConstraint:
         for name, count in (("maxSkew", constraint.max_skew), ("minDomains", constraint.min_domains)):
             if count is not None and not 1 <= count <= _MOST_COUNT:
                 raise InvalidObject(self._subject, f"{field}.{name}", count, f"not from 1 to {_MOST_COUNT}")
@@ -236,7 +227,7 @@ class _Reader:
         for where, container in (*sidecars, *others):
             yield from self._ports(container, where)
 
-    def _ports(self, container: ContainerSpec, where: str) -> Iterator[HostPort]:
+    def _ports(self, container: objects.ContainerSpec, where: str) -> Iterator[HostPort]:
         for index, port in enumerate(container.ports or ()):
             if not port.host_port:
                 continue
@@ -245,7 +236,7 @@ class _Reader:
             # An absent hostIP is every address.
             yield HostPort(port.host_port, port.protocol or "TCP", port.host_ip or HostPort(port.host_port).ip)
 
-    def _term(self, term: PodAffinityTerm, field: str) -> PodTerm:
+    def _term(self, term: objects.PodAffinityTerm, field: str) -> PodTerm:
         self._check_key(term.topology_key, field)
         labels = label_requirements(term.label_selector, subject=self._subject, field=f"{field}.labelSelector")
         labels = self._merged(labels, term.match_label_keys, "In")
@@ -327,13 +318,13 @@ class Constraints(NamedTuple):
     rules: PodRules | None = None
 
 
-def read_constraints(wire: PodObject) -> Constraints:
+def read_constraints(wire: objects.PodObject) -> Constraints:
     """Return a pod's constraints."""
     subject = subject_of("Pod", wire.metadata.namespace, wire.metadata.name)
     return Constraints(required_nodes(wire.spec.affinity, subject=subject), pod_rules(wire, subject=subject))
 
 
-def normalize_pod(wire: PodObject, lost: Lost = unheard) -> Pod:  # long: one line for each field of the model
+def normalize_pod(wire: objects.PodObject, lost: Lost = unheard) -> Pod:  # long: one line for each field of the model
     """Reduce a Pod to what scheduling needs.
 
     An amount that is none makes the pod malformed, and it waits; where it runs already it counts as all else that it
@@ -428,7 +419,7 @@ def _checkpoint_at(annotations: Mapping[str, str], *, subject: str, lost: Lost) 
     return max(int(time.timestamp()), 0)
 
 
-def _containers(spec: PodSpec, *, subject: str, lost: Lost) -> Iterator[Container]:
+def _containers(spec: objects.PodSpec, *, subject: str, lost: Lost) -> Iterator[Container]:
     """Yield containers in the order in which the kubelet admits them: init containers, then the others."""
     for field, group in (("initContainers", spec.init_containers), ("containers", spec.containers)):
         for index, container in enumerate(group or ()):
@@ -445,7 +436,9 @@ def _containers(spec: PodSpec, *, subject: str, lost: Lost) -> Iterator[Containe
             yield Container(name=container.name, kind=kind, requests=requests, limits=limits)
 
 
-def _resources(resources: ResourceRequirements, *, subject: str, field: str, lost: Lost) -> tuple[Amounts, Amounts]:
+def _resources(
+    resources: objects.ResourceRequirements, *, subject: str, field: str, lost: Lost
+) -> tuple[Amounts, Amounts]:
     """Return requests and limits; a limit without a request is a request too, as the API server defaults it."""
     limits = amounts(resources.limits, subject=subject, field=f"{field}.limits", lost=lost)
     requests = amounts(resources.requests, subject=subject, field=f"{field}.requests", lost=lost)
@@ -467,7 +460,7 @@ def _qos_class(holders: Iterable[tuple[Amounts, Amounts]]) -> QosClass:
     return QosClass.GUARANTEED if bounded and requested == limited else QosClass.BURSTABLE
 
 
-def normalize_toleration(toleration: PodToleration) -> Toleration:
+def normalize_toleration(toleration: objects.PodToleration) -> Toleration:
     """Reduce a toleration."""
     return Toleration(
         key=toleration.key or "",
@@ -477,7 +470,7 @@ def normalize_toleration(toleration: PodToleration) -> Toleration:
     )
 
 
-def _workload(spec: PodSpec) -> WorkloadRef | None:
+def _workload(spec: objects.PodSpec) -> WorkloadRef | None:
     if spec.scheduling_group is not None and spec.scheduling_group.pod_group_name:
         return WorkloadRef(spec.scheduling_group.pod_group_name)
     reference = spec.workload_ref
@@ -486,7 +479,7 @@ def _workload(spec: PodSpec) -> WorkloadRef | None:
     return WorkloadRef(reference.pod_group, reference.name, reference.pod_group_replica_key or "")
 
 
-def _resource_claims(wire: PodObject) -> Iterator[PodClaim]:
+def _resource_claims(wire: objects.PodObject) -> Iterator[PodClaim]:
     """Yield the ResourceClaims that a pod uses, in its order; those from templates as far as they are made."""
     made = {status.name: status.resource_claim_name for status in wire.status.resource_claim_statuses or ()}
     for reference in wire.spec.resource_claims or ():
@@ -498,7 +491,7 @@ def _resource_claims(wire: PodObject) -> Iterator[PodClaim]:
         yield PodClaim(reference.name, claim or "", template, needless=reference.name in made and not claim)
 
 
-def _unsupported(wire: PodObject, constraints: Constraints) -> Iterator[str]:
+def _unsupported(wire: objects.PodObject, constraints: Constraints) -> Iterator[str]:
     for term in constraints.node_affinity:
         for requirement in term:
             if requirement.field and requirement.key != "metadata.name":

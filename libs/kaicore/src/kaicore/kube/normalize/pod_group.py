@@ -4,16 +4,9 @@ import json
 
 from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.wire import custom_resources
+from kaicore.rules.groups import labels
 from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, said_count
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
-from kaicore.rules.groups.labels import (
-    KAI_POD_GROUP,
-    KUEUE_WORKLOAD,
-    NATIVE_POD_GROUP,
-    SIGS_POD_GROUP,
-    WORKLOAD,
-    X_POD_GROUP,
-)
 from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import GroupSource, GroupTemplate, MatchPolicy, PodSet, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY
@@ -30,7 +23,7 @@ def normalize_kai_pod_group(wire: custom_resources.KaiPodGroup, lost: Lost = unh
     Its minimum is of pods or of sub-groups; with neither, all sub-groups must run, or one pod where there are none.
     """
     spec = wire.spec
-    subject = _subject(KAI_POD_GROUP, wire)
+    subject = _subject(labels.KAI_POD_GROUP, wire)
     given = spec.sub_groups or []
     parents = {one.parent for one in given}
     if spec.min_member is not None and spec.min_sub_group is not None:
@@ -58,7 +51,7 @@ def normalize_kai_pod_group(wire: custom_resources.KaiPodGroup, lost: Lost = unh
     }
     return group_source(
         wire,
-        KAI_POD_GROUP,
+        labels.KAI_POD_GROUP,
         (GroupTemplate(sets=tree),),
         lost=lost,
         queue=spec.queue,
@@ -92,12 +85,12 @@ def normalize_sigs_pod_group(wire: custom_resources.SigsPodGroup, lost: Lost = u
 
     As in Koordinator, an annotation with no valid value counts as absent.
     """
-    return _sigs(wire, SIGS_POD_GROUP, lost)
+    return _sigs(wire, labels.SIGS_POD_GROUP, lost)
 
 
 def normalize_x_pod_group(wire: custom_resources.SigsPodGroup, lost: Lost = unheard) -> GroupSource:
     """Reduce a `scheduling.x-k8s.io` PodGroup: the same under the scheduler-plugins' newer name."""
-    return _sigs(wire, X_POD_GROUP, lost)
+    return _sigs(wire, labels.X_POD_GROUP, lost)
 
 
 def _sigs(wire: custom_resources.SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
@@ -134,8 +127,12 @@ def normalize_native_pod_group(wire: custom_resources.NativePodGroup, lost: Lost
     """
     return group_source(
         wire,
-        NATIVE_POD_GROUP,
-        (GroupTemplate(sets=(_native_root(wire.spec, subject=_subject(NATIVE_POD_GROUP, wire), field="spec"),)),),
+        labels.NATIVE_POD_GROUP,
+        (
+            GroupTemplate(
+                sets=(_native_root(wire.spec, subject=_subject(labels.NATIVE_POD_GROUP, wire), field="spec"),)
+            ),
+        ),
         lost=lost,
         priority_class=wire.spec.priority_class_name,
         priority=wire.spec.priority,
@@ -149,7 +146,7 @@ def normalize_workload(wire: custom_resources.WorkloadObject, lost: Lost = unhea
 
     From Kubernetes 1.36 on it has templates of PodGroups instead, which are objects of their own.
     """
-    subject = _subject(WORKLOAD, wire)
+    subject = _subject(labels.WORKLOAD, wire)
     templates: dict[str, GroupTemplate] = {}
 
     def add(name: str, root: PodSet, field: str) -> None:
@@ -163,7 +160,7 @@ def normalize_workload(wire: custom_resources.WorkloadObject, lost: Lost = unhea
     for index, template in enumerate(wire.spec.pod_group_templates or ()):
         field = f"spec.podGroupTemplates[{index}]"
         add(template.name, _native_root(template, subject=subject, field=field), field)
-    return group_source(wire, WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER)
+    return group_source(wire, labels.WORKLOAD, tuple(templates.values()), lost=lost, staleness_grace_us=_FOR_EVER)
 
 
 def normalize_kueue_workload(wire: custom_resources.KueueWorkloadObject, lost: Lost = unheard) -> GroupSource:
@@ -173,7 +170,7 @@ def normalize_kueue_workload(wire: custom_resources.KueueWorkloadObject, lost: L
     """
     most = said_count(wire.spec.maximum_execution_time_seconds)
     left = max(most - said_count(wire.status.accumulated_past_execution_time_seconds), 1) if most else 0
-    return group_source(wire, KUEUE_WORKLOAD, (GroupTemplate(),), lost=lost, active_deadline_s=left)
+    return group_source(wire, labels.KUEUE_WORKLOAD, (GroupTemplate(),), lost=lost, active_deadline_s=left)
 
 
 def _native_root(spec: custom_resources.NativePodGroupSpec, *, subject: str, field: str) -> PodSet:

@@ -5,15 +5,7 @@ import msgspec
 from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.normalize.fields import amount, label_requirements, node_terms
 from kaicore.kube.normalize.pod import normalize_toleration
-from kaicore.kube.wire.objects import (
-    BudgetObject,
-    ClaimObject,
-    NamespaceObject,
-    PodToleration,
-    Quantities,
-    StorageClassObject,
-    VolumeObject,
-)
+from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import STORAGE
@@ -38,7 +30,7 @@ ZONE_LABELS = (
 )
 
 
-def normalize_claim(wire: ClaimObject, lost: Lost = unheard) -> PersistentVolumeClaim:
+def normalize_claim(wire: objects.ClaimObject, lost: Lost = unheard) -> PersistentVolumeClaim:
     """Reduce a PersistentVolumeClaim to what scheduling needs."""
     metadata, spec = wire.metadata, wire.spec
     subject = named_subject("PersistentVolumeClaim", wire)
@@ -63,7 +55,7 @@ def normalize_claim(wire: ClaimObject, lost: Lost = unheard) -> PersistentVolume
     )
 
 
-def normalize_volume(wire: VolumeObject, lost: Lost = unheard) -> PersistentVolume:
+def normalize_volume(wire: objects.VolumeObject, lost: Lost = unheard) -> PersistentVolume:
     """Reduce a PersistentVolume to what scheduling needs."""
     metadata, spec = wire.metadata, wire.spec
     subject = named_subject("PersistentVolume", wire)
@@ -90,7 +82,7 @@ def normalize_volume(wire: VolumeObject, lost: Lost = unheard) -> PersistentVolu
     )
 
 
-def normalize_storage_class(wire: StorageClassObject, _: Lost = unheard) -> StorageClass:
+def normalize_storage_class(wire: objects.StorageClassObject, _: Lost = unheard) -> StorageClass:
     """Reduce a StorageClass to what scheduling needs."""
     metadata = wire.metadata
     named_subject("StorageClass", wire)
@@ -110,14 +102,14 @@ def normalize_storage_class(wire: StorageClassObject, _: Lost = unheard) -> Stor
     )
 
 
-def normalize_namespace(wire: NamespaceObject, lost: Lost = unheard) -> Namespace:
+def normalize_namespace(wire: objects.NamespaceObject, lost: Lost = unheard) -> Namespace:
     """Reduce a Namespace to its labels, and to what its pods tolerate."""
     metadata = wire.metadata
     subject = named_subject("Namespace", wire)
-    text, tolerations = (metadata.annotations or {}).get(DEFAULT_TOLERATIONS), list[PodToleration]()
+    text, tolerations = (metadata.annotations or {}).get(DEFAULT_TOLERATIONS), list[objects.PodToleration]()
     if text:
         try:
-            tolerations = msgspec.json.decode(text, type=list[PodToleration])
+            tolerations = msgspec.json.decode(text, type=list[objects.PodToleration])
         except msgspec.DecodeError as error:
             field = f"metadata.annotations[{DEFAULT_TOLERATIONS}]"
             lost(InvalidObject(subject, field, text, f"is no list of tolerations: {error}"))
@@ -125,7 +117,7 @@ def normalize_namespace(wire: NamespaceObject, lost: Lost = unheard) -> Namespac
     return Namespace(metadata.uid, metadata.name, metadata.resource_version, metadata.labels or {}, added)
 
 
-def normalize_budget(wire: BudgetObject, lost: Lost = unheard) -> PodDisruptionBudget:
+def normalize_budget(wire: objects.BudgetObject, lost: Lost = unheard) -> PodDisruptionBudget:
     """Reduce a PodDisruptionBudget to what evictions need."""
     metadata, spec, status = wire.metadata, wire.spec, wire.status
     subject = named_subject("PodDisruptionBudget", wire)
@@ -149,6 +141,6 @@ def _volume_mode(given: str | None) -> str:
     return "" if given in (None, "", "Filesystem") else str(given)
 
 
-def _storage(quantities: Quantities | None, *, subject: str, field: str, lost: Lost) -> int:
+def _storage(quantities: objects.Quantities | None, *, subject: str, field: str, lost: Lost) -> int:
     given = (quantities or {}).get(STORAGE, 0)
     return amount(given, resource=STORAGE, subject=subject, field=f"{field}[{STORAGE}]", lost=lost)

@@ -8,19 +8,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from kaicore.errors import InvalidObject
-from kaicore.kube.wire.objects import (
-    BudgetObject,
-    ClaimObject,
-    Identified,
-    Identity,
-    NamespaceObject,
-    NodeObject,
-    PodObject,
-    PriorityClassObject,
-    StorageClassObject,
-    TopologyObject,
-    VolumeObject,
-)
+from kaicore.kube.wire import objects
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
 
 ObjectT = TypeVar("ObjectT", bound=KubernetesObject)
@@ -88,20 +76,20 @@ class Resource(Generic[ObjectT]):
             raise _refusal(self.kind, data, error) from error
 
 
-PODS = Resource("Pod", "/api/v1/pods", PodObject)
-NODES = Resource("Node", "/api/v1/nodes", NodeObject, namespaced=False)
+PODS = Resource("Pod", "/api/v1/pods", objects.PodObject)
+NODES = Resource("Node", "/api/v1/nodes", objects.NodeObject, namespaced=False)
 PRIORITY_CLASSES = Resource(
-    "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", PriorityClassObject, namespaced=False
+    "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", objects.PriorityClassObject, namespaced=False
 )
 
 
-NAMESPACES = Resource("Namespace", "/api/v1/namespaces", NamespaceObject, namespaced=False)
-CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", ClaimObject)
-VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", VolumeObject, namespaced=False)
+NAMESPACES = Resource("Namespace", "/api/v1/namespaces", objects.NamespaceObject, namespaced=False)
+CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", objects.ClaimObject)
+VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", objects.VolumeObject, namespaced=False)
 STORAGE_CLASSES = Resource(
-    "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", StorageClassObject, namespaced=False
+    "StorageClass", "/apis/storage.k8s.io/v1/storageclasses", objects.StorageClassObject, namespaced=False
 )
-BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", BudgetObject)
+BUDGETS = Resource("PodDisruptionBudget", "/apis/policy/v1/poddisruptionbudgets", objects.BudgetObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,20 +129,20 @@ TOPOLOGIES = OptionalResource(
     TOPOLOGY_GROUP,
     "noderesourcetopologies",
     TOPOLOGY_VERSIONS,
-    TopologyObject,
+    objects.TopologyObject,
     namespaced=False,
 )
 
 
-def topologies(version: str) -> Resource[TopologyObject]:
+def topologies(version: str) -> Resource[objects.TopologyObject]:
     """Return NodeResourceTopologies in a served version of their group."""
     return TOPOLOGIES.at(version)
 
 
-_identity_decoder = msgspec.json.Decoder(Identified)
+_identity_decoder = msgspec.json.Decoder(objects.Identified)
 
 
-def identity(data: bytes | msgspec.Raw) -> Identity | None:
+def identity(data: bytes | msgspec.Raw) -> objects.Identity | None:
     """Read which object this is, whatever else may be wrong with it; None when it does not say."""
     try:
         metadata = _identity_decoder.decode(data).metadata

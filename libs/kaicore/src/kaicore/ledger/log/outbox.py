@@ -10,15 +10,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from kaicore.errors import (
-    CorruptLog,
-    IdempotencyConflict,
-    InvalidObject,
-    KaiError,
-    LogError,
-    LogUnavailable,
-    StaleExpectation,
-)
+from kaicore import errors
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 
@@ -30,11 +22,11 @@ class OutboxObserver(Protocol):
         """The log has these units, by one append that took so long."""
         ...
 
-    def unavailable(self, error: LogUnavailable) -> None:
+    def unavailable(self, error: errors.LogUnavailable) -> None:
         """The log does not answer; the append will be repeated."""
         ...
 
-    def dropped(self, unit: Unit, error: KaiError) -> None:
+    def dropped(self, unit: Unit, error: errors.KaiError) -> None:
         """A unit cannot be recorded: the log has one of its ids already for something else, or could never take it."""
         ...
 
@@ -117,12 +109,12 @@ class Outbox:
             begun = clock()
             try:
                 outcomes = await self._log.append(self._cluster, units, expect=self._expect)
-            except LogUnavailable as error:
+            except errors.LogUnavailable as error:
                 self._observer.unavailable(error)
                 await asyncio.sleep(self._retry_s)
-            except (StaleExpectation, CorruptLog):
+            except (errors.StaleExpectation, errors.CorruptLog):
                 raise
-            except (IdempotencyConflict, InvalidObject, LogError) as error:
+            except (errors.IdempotencyConflict, errors.InvalidObject, errors.LogError) as error:
                 if len(units) == 1:
                     self._observer.dropped(units[0], error)
                     return
@@ -133,7 +125,7 @@ class Outbox:
         for outcome in outcomes:
             if outcome.stale is not None:
                 stale = outcome.stale
-                raise StaleExpectation(self._cluster, stale.stream, expected=stale.expected, actual=stale.actual)
+                raise errors.StaleExpectation(self._cluster, stale.stream, expected=stale.expected, actual=stale.actual)
         self._observer.appended(units, outcomes, clock() - begun)
 
     def _set_flags(self) -> None:

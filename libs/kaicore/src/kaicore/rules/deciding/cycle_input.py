@@ -27,13 +27,7 @@ from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.groups.labels import (
-    JOB,
-    KUEUE_LIMIT_LABEL,
-    VOLCANO_LIMIT_ANNOTATION,
-    declared_limit_s,
-    least_limit_s,
-)
+from kaicore.rules.groups import labels
 from kaicore.rules.groups.membership import POD, display_key, owner_kind
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.group import Group, source_key
@@ -61,13 +55,13 @@ def limit_us(state: WorkView, member: Member) -> int:
     pod, table = member.pod, state.group_table
     place = table.place_of(pod.uid)
     keys = set(place.looked_at) if place is not None else set[str]()
-    if pod.owner is not None and owner_kind(pod.owner) == JOB:
-        keys.add(source_key(JOB, pod.namespace, pod.owner.name))
+    if pod.owner is not None and owner_kind(pod.owner) == labels.JOB:
+        keys.add(source_key(labels.JOB, pod.namespace, pod.owner.name))
     sources = [table.sources[key].active_deadline_s for key in keys if key in table.sources]
     if place is not None:
         keys |= {place.group, source_key(POD, pod.namespace, pod.name)}
         sources += [one.active_deadline_s for key in keys for one in table.workloads_of(key)]
-    limit = least_limit_s(pod.active_deadline_s, declared_limit_s(pod.labels, pod.annotations), *sources)
+    limit = labels.least_limit_s(pod.active_deadline_s, labels.declared_limit_s(pod.labels, pod.annotations), *sources)
     return limit * 1_000_000 if limit else -1
 
 
@@ -80,7 +74,7 @@ def limits_of(state: WorkView) -> Callable[[Member], int]:
 
     def limit_of(member: Member) -> int:
         pod = member.pod
-        if KUEUE_LIMIT_LABEL in pod.labels or VOLCANO_LIMIT_ANNOTATION in pod.annotations or above():
+        if labels.KUEUE_LIMIT_LABEL in pod.labels or labels.VOLCANO_LIMIT_ANNOTATION in pod.annotations or above():
             return limit_us(state, member)
         return pod.active_deadline_s * 1_000_000 if pod.active_deadline_s > 0 else -1
 

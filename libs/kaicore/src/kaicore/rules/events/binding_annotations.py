@@ -3,25 +3,20 @@
 import json
 
 from kaicore.rules.events.payloads import PodPlaced
-from kaicore.rules.model.placement import (
-    DOMAINS_ANNOTATION,
-    PREDICTED_ANNOTATION,
-    RANK_ANNOTATION,
-    encode_annotation,
-)
+from kaicore.rules.model import placement
 from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION
 
 
 def binding_annotations(placed: PodPlaced) -> dict[str, str]:
     """Return the annotations of a pod's binding: its zones, its place in the topology, and its request for nodes."""
     annotations = {}
-    predicted = encode_annotation(placed.placement) if placed.placement is not None else ""
+    predicted = placement.encode_annotation(placed.placement) if placed.placement is not None else ""
     if predicted:
-        annotations[PREDICTED_ANNOTATION] = predicted
+        annotations[placement.PREDICTED_ANNOTATION] = predicted
     if placed.rank >= 0:
-        annotations[RANK_ANNOTATION] = str(placed.rank)
+        annotations[placement.RANK_ANNOTATION] = str(placed.rank)
     if placed.domains:
-        annotations[DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
+        annotations[placement.DOMAINS_ANNOTATION] = json.dumps(placed.domains, separators=(",", ":"))
     if placed.provisioning_request:
         annotations[CONSUMED_REQUEST_ANNOTATION] = placed.provisioning_request
         annotations[CONSUMED_CLASS_KEY] = placed.provisioning_class

@@ -11,14 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.model.device import (
-    Allocation,
-    DeviceClass,
-    DeviceTaintRule,
-    ExtendedClaim,
-    ResourceClaim,
-    ResourceSlice,
-)
+from kaicore.rules.model import device
 from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
@@ -118,7 +111,7 @@ class PodDisruptionBudgetDeleted(NamespacedPayload, frozen=True):
 class ResourceSliceObserved(Payload, frozen=True):
     """The watcher saw a slice of a pool of devices that is new or has changed."""
 
-    resource_slice: ResourceSlice
+    resource_slice: device.ResourceSlice
 
 
 class ResourceSliceDeleted(NamedPayload, frozen=True):
@@ -128,7 +121,7 @@ class ResourceSliceDeleted(NamedPayload, frozen=True):
 class DeviceClassObserved(Payload, frozen=True):
     """The watcher saw a device class that is new or has changed."""
 
-    device_class: DeviceClass
+    device_class: device.DeviceClass
 
 
 class DeviceClassDeleted(NamedPayload, frozen=True):
@@ -138,7 +131,7 @@ class DeviceClassDeleted(NamedPayload, frozen=True):
 class DeviceTaintRuleObserved(Payload, frozen=True):
     """The watcher saw a rule that gives devices a taint, new or changed."""
 
-    rule: DeviceTaintRule
+    rule: device.DeviceTaintRule
 
 
 class DeviceTaintRuleDeleted(NamedPayload, frozen=True):
@@ -148,7 +141,7 @@ class DeviceTaintRuleDeleted(NamedPayload, frozen=True):
 class ResourceClaimObserved(Payload, frozen=True):
     """The watcher saw a resource claim that is new, or was allocated, reserved or released."""
 
-    claim: ResourceClaim
+    claim: device.ResourceClaim
 
 
 class ResourceClaimDeleted(NamespacedPayload, frozen=True):
@@ -497,9 +490,9 @@ class PodPlaced(Payload, frozen=True, gc=False):
     domains: dict[str, str] = msgspec.field(default_factory=dict)
     provisioning_request: str = ""
     provisioning_class: str = ""
-    devices: dict[str, Allocation] = msgspec.field(default_factory=dict)
+    devices: dict[str, device.Allocation] = msgspec.field(default_factory=dict)
     reserved_claims: tuple[str, ...] = ()
-    extended_claim: ExtendedClaim | None = None
+    extended_claim: device.ExtendedClaim | None = None
     gpus: tuple[GpuPart, ...] = ()
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from kaicore.rules.groups import labels
 from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
 from kaicore.rules.groups.koordinator import (
     gang_group,
@@ -20,20 +21,6 @@ from kaicore.rules.groups.koordinator import (
     topology_index,
 )
 from kaicore.rules.groups.kueue import kueue_topology, pod_group_rank, pod_group_size, starts_whole
-from kaicore.rules.groups.labels import (
-    KAI_POD_GROUP,
-    KUEUE_WORKLOAD,
-    POD_GROUPS,
-    PREEMPTIBILITY_LABEL,
-    PRIORITY_CLASS_LABEL,
-    SIGS_POD_GROUP,
-    VOLCANO_PREEMPTABLE,
-    is_admitted,
-    names_kai_queue,
-    preemption_delay_problem,
-    preemption_delay_us,
-    queue_of,
-)
 from kaicore.rules.groups.membership import POD, Membership, membership, owner_kind
 from kaicore.rules.groups.pod_templates import annotated_tiers
 from kaicore.rules.model.group import (
@@ -80,11 +67,14 @@ def make_group(
     template = source.template(member.template) or source.templates[0]
     alone = member.group == source.key
     priority = source.priority
-    for name in (source.priority_class, oldest.labels.get(PRIORITY_CLASS_LABEL, "") if oldest is not None else ""):
+    for name in (
+        source.priority_class,
+        oldest.labels.get(labels.PRIORITY_CLASS_LABEL, "") if oldest is not None else "",
+    ):
         priority = priority_of(name) if priority is None and name else priority
     if priority is None:
         priority = oldest.priority if oldest is not None else 0
-    kai = source.kai or (oldest is not None and names_kai_queue(oldest))
+    kai = source.kai or (oldest is not None and labels.names_kai_queue(oldest))
     return Group(
         key=member.group,
         namespace=source.namespace,
@@ -92,9 +82,9 @@ def make_group(
         uid=source.uid,
         origin=source.kind,
         sets=_sets(template, pod_sets)
-        if source.kind == KAI_POD_GROUP
+        if source.kind == labels.KAI_POD_GROUP
         else _with_topology(_sets(template, pod_sets), oldest),
-        queue=source.queue or (queue_of(oldest) if oldest is not None else ""),
+        queue=source.queue or (labels.queue_of(oldest) if oldest is not None else ""),
         priority=priority,
         preemptible=_preemptible(source.preemptible, oldest, priority=priority, kai=kai),
         created_at=source.created_at if alone or oldest is None else oldest.created_at,
@@ -104,14 +94,14 @@ def make_group(
         preemption_delay_us=source.preemption_delay_us or 0,
         ends_whole=source.ends_whole,
         provisioning_class=source.provisioning_class or (_provisioning_class(oldest) if oldest is not None else ""),
-        admitted=oldest is not None and is_admitted(oldest),
+        admitted=oldest is not None and labels.is_admitted(oldest),
     )
 
 
 def _of_pods(member: Membership, oldest: Pod) -> Group:
     """Return a group that pods alone make: a pod, a gang that annotations describe, or a pod group of Kueue."""
     kind = member.group.partition("/")[0]
-    if kind == KUEUE_WORKLOAD:
+    if kind == labels.KUEUE_WORKLOAD:
         return _pod_group_of_kueue(member, oldest)
     gang = kind != POD
     annotations = oldest.annotations
@@ -124,17 +114,19 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
         namespace=oldest.namespace,
         name=member.group.split("/", 2)[2],
         uid="" if gang else oldest.uid,
-        origin=SIGS_POD_GROUP if gang else POD,
+        origin=labels.SIGS_POD_GROUP if gang else POD,
         sets=(root,),
-        queue=queue_of(oldest),
+        queue=labels.queue_of(oldest),
         priority=oldest.priority,
-        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
+        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
         created_at=oldest.created_at,
         together=_together(gang_group(annotations), member.group) if gang else (),
         match_policy=match_policy(annotations) if gang else MatchPolicy.WAITING_AND_RUNNING,
-        preemption_delay_us=0 if gang or preemption_delay_problem(oldest) else preemption_delay_us(oldest),
+        preemption_delay_us=0
+        if gang or labels.preemption_delay_problem(oldest)
+        else labels.preemption_delay_us(oldest),
         provisioning_class=_provisioning_class(oldest),
-        admitted=is_admitted(oldest),
+        admitted=labels.is_admitted(oldest),
     )
 
 
@@ -153,14 +145,14 @@ def _pod_group_of_kueue(member: Membership, oldest: Pod) -> Group:
         key=member.group,
         namespace=oldest.namespace,
         name=member.group.split("/", 2)[2],
-        origin=KUEUE_WORKLOAD,
+        origin=labels.KUEUE_WORKLOAD,
         sets=(PodSet(min_pods=least, topology=topology, rank=pod_group_rank(oldest.annotations)),),
-        queue=queue_of(oldest),
+        queue=labels.queue_of(oldest),
         priority=oldest.priority,
-        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=names_kai_queue(oldest)),
+        preemptible=_preemptible(None, oldest, priority=oldest.priority, kai=labels.names_kai_queue(oldest)),
         created_at=oldest.created_at,
         provisioning_class=_provisioning_class(oldest),
-        admitted=is_admitted(oldest),
+        admitted=labels.is_admitted(oldest),
     )
 
 
@@ -170,7 +162,7 @@ def _provisioning_class(pod: Pod) -> str:
 
 def _together(names: tuple[str, ...], key: str) -> tuple[str, ...]:
     """Return the keys of gangs that start at once, the group's own among them; none if it is the only one."""
-    keys = {source_key(SIGS_POD_GROUP, *name.split("/", 1)) for name in names} | {key}
+    keys = {source_key(labels.SIGS_POD_GROUP, *name.split("/", 1)) for name in names} | {key}
     return tuple(sorted(keys)) if len(keys) > 1 else ()
 
 
@@ -205,9 +197,9 @@ def _preemptible(declared: bool | None, oldest: Pod | None, *, priority: int, ka
         return declared
     if oldest is not None:
         for values, text in (
-            (_PREEMPTIBILITIES, oldest.labels.get(PREEMPTIBILITY_LABEL)),
-            (_VOLCANO_PREEMPTABLE, oldest.annotations.get(VOLCANO_PREEMPTABLE)),
-            (_VOLCANO_PREEMPTABLE, oldest.labels.get(VOLCANO_PREEMPTABLE)),
+            (_PREEMPTIBILITIES, oldest.labels.get(labels.PREEMPTIBILITY_LABEL)),
+            (_VOLCANO_PREEMPTABLE, oldest.annotations.get(labels.VOLCANO_PREEMPTABLE)),
+            (_VOLCANO_PREEMPTABLE, oldest.labels.get(labels.VOLCANO_PREEMPTABLE)),
         ):
             if text in values:
                 return values[text]
@@ -287,7 +279,7 @@ class GroupTable:
         """Take in a source that is new or has changed; return the uids of the pods that belong elsewhere now."""
         self._forget_workload(source.key)
         self.sources[source.key] = source
-        if source.kind == KUEUE_WORKLOAD:
+        if source.kind == labels.KUEUE_WORKLOAD:
             self._workloads.setdefault(_stands_for(source), set()).add(source.key)
         return self._source_changed(source.key)
 
@@ -306,7 +298,7 @@ class GroupTable:
 
     def _forget_workload(self, key: str) -> None:
         before = self.sources.get(key)
-        if before is not None and before.kind == KUEUE_WORKLOAD:
+        if before is not None and before.kind == labels.KUEUE_WORKLOAD:
             stands_for = _stands_for(before)
             self._workloads[stands_for].discard(key)
             if not self._workloads[stands_for]:
@@ -415,7 +407,7 @@ class GroupTable:
         oldest = self._members[pods.ages[0].uid] if pods is not None and pods.ages else None
         place = oldest.place if oldest is not None else Membership(key, source=key)
         source = self.sources.get(place.source) if place.source else None
-        if oldest is None and (source is None or source.kind not in POD_GROUPS):
+        if oldest is None and (source is None or source.kind not in labels.POD_GROUPS):
             if self.groups.pop(key, None) is not None:
                 self._forget(key)
                 self.changed.add(key)

@@ -11,19 +11,9 @@ from uuid import UUID
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Offer, ReleaseReason
+from kaicore.rules.hub import hub_state
 from kaicore.rules.hub.choosing import WEIGHTS, choose
 from kaicore.rules.hub.cluster_side import LeaseWatch
-from kaicore.rules.hub.hub_state import (
-    HELD,
-    HUB,
-    ClusterEntry,
-    DispatchEntry,
-    DispatchStage,
-    HubState,
-    dispatch_stream,
-    lease_stream,
-    queue_stream,
-)
 
 #: A dispatch that has not started in its cluster for so long may be asked back, where it would start elsewhere.
 PATIENCE_US = 60_000_000
@@ -43,16 +33,21 @@ class HubConfig:
 
 
 def dispatch_unit(
-    entry: DispatchEntry, payload: payloads.HubPayload, *, actor: str, now: int, expect: dict[str, int] | None = None
+    entry: hub_state.DispatchEntry,
+    payload: payloads.HubPayload,
+    *,
+    actor: str,
+    now: int,
+    expect: dict[str, int] | None = None,
 ) -> Unit:
     """Return a unit with the next event of a dispatch, conditional on the last one.
 
     Args:
         now: the actor's clock, microseconds since the epoch.
     """
-    stream = dispatch_stream(entry.name)
+    stream = hub_state.dispatch_stream(entry.name)
     event = NewEvent(
-        id=derived_id(HUB, stream, str(entry.version + 1), type(payload).__name__, actor),
+        id=derived_id(hub_state.HUB, stream, str(entry.version + 1), type(payload).__name__, actor),
         stream=stream,
         payload=payload,
         actor=actor,
@@ -64,7 +59,7 @@ def dispatch_unit(
     return Unit((event,), {stream: entry.version, **(expect or {})})
 
 
-def take_back(state: HubState, watch: LeaseWatch, *, now: int, clock: int, actor: str) -> list[Unit]:
+def take_back(state: hub_state.HubState, watch: LeaseWatch, *, now: int, clock: int, actor: str) -> list[Unit]:
     """Return what takes dispatches from clusters that are drained, removed or lost.
 
     A cluster that answers is asked, and gives a dispatch back when nothing of it is there any more. From one that does
@@ -78,7 +73,7 @@ def take_back(state: HubState, watch: LeaseWatch, *, now: int, clock: int, actor
     """
     units = []
     for entry in state.dispatches.values():
-        if entry.stage not in HELD:
+        if entry.stage not in hub_state.HELD:
             continue
         cluster = state.clusters[entry.cluster]
         over = watch.is_over(entry.cluster, cluster.lease_us, now=now)
@@ -92,21 +87,21 @@ def take_back(state: HubState, watch: LeaseWatch, *, now: int, clock: int, actor
                 reason=reason or ReleaseReason.LEASE_OVER,
                 waited_us=watch.silent_us(entry.cluster, now=now),
             )
-            expect = {lease_stream(entry.cluster): cluster.lease_version}
+            expect = {hub_state.lease_stream(entry.cluster): cluster.lease_version}
             units.append(dispatch_unit(entry, released, actor=actor, now=clock, expect=expect))
-        elif not over and reason is not None and entry.stage is DispatchStage.GIVEN:
+        elif not over and reason is not None and entry.stage is hub_state.DispatchStage.GIVEN:
             units.append(recall(entry, reason, clock=clock, actor=actor))
     return units
 
 
-def recall(entry: DispatchEntry, reason: ReleaseReason, *, clock: int, actor: str) -> Unit:
+def recall(entry: hub_state.DispatchEntry, reason: ReleaseReason, *, clock: int, actor: str) -> Unit:
     """Return what asks a cluster to give a dispatch back."""
     recalled = payloads.DispatchRecalled(dispatch=entry.name, term=entry.term, cluster=entry.cluster, reason=reason)
     return dispatch_unit(entry, recalled, actor=actor, now=clock)
 
 
 def give(  # long: one argument for each thing that a giving depends on
-    entry: DispatchEntry,
+    entry: hub_state.DispatchEntry,
     offers: Sequence[Offer],
     config: HubConfig,
     *,
@@ -141,23 +136,25 @@ def give(  # long: one argument for each thing that a giving depends on
     return dispatch_unit(entry, waits, actor=actor, now=clock)
 
 
-def bounds_of(state: HubState, queue_path: Sequence[str]) -> dict[str, int]:
+def bounds_of(state: hub_state.HubState, queue_path: Sequence[str]) -> dict[str, int]:
     """Return the versions of the streams of those queues of a path that have a bound over all clusters."""
-    streams = [queue_stream(queue) for queue in queue_path if queue in state.bounds]
+    streams = [hub_state.queue_stream(queue) for queue in queue_path if queue in state.bounds]
     return {stream: state.versions.get(stream, 0) for stream in streams}
 
 
-def _charge(entry: DispatchEntry, given: payloads.DispatchGiven, stream: str, *, actor: str, now: int) -> NewEvent:
+def _charge(
+    entry: hub_state.DispatchEntry, given: payloads.DispatchGiven, stream: str, *, actor: str, now: int
+) -> NewEvent:
     queue = stream.partition("/")[2]
     return NewEvent(
-        id=derived_id(HUB, stream, entry.name, str(given.term), actor),
+        id=derived_id(hub_state.HUB, stream, entry.name, str(given.term), actor),
         stream=stream,
         payload=payloads.QueueCharged(queue=queue, dispatch=entry.name, term=given.term),
         actor=actor,
         occurred_at=now,
         subject=queue,
         cause=UUID(hex=entry.event),
-        correlation=dispatch_stream(entry.name),
+        correlation=hub_state.dispatch_stream(entry.name),
     )
 
 
@@ -166,7 +163,7 @@ def _why(waits: payloads.DispatchKeptWaiting) -> tuple[str, tuple[tuple[str, str
     return waits.reason, tuple((offer.cluster, offer.prospect, offer.unfit) for offer in waits.offers)
 
 
-def _reason_to_go(cluster: ClusterEntry, *, lost: bool) -> ReleaseReason | None:
+def _reason_to_go(cluster: hub_state.ClusterEntry, *, lost: bool) -> ReleaseReason | None:
     if cluster.removed:
         return ReleaseReason.REMOVED
     if lost:
@@ -174,7 +171,7 @@ def _reason_to_go(cluster: ClusterEntry, *, lost: bool) -> ReleaseReason | None:
     return ReleaseReason.DRAINED if cluster.drained else None
 
 
-def unfit_by_itself(state: HubState, entry: DispatchEntry, cluster: str, *, lost: bool) -> str:
+def unfit_by_itself(state: hub_state.HubState, entry: hub_state.DispatchEntry, cluster: str, *, lost: bool) -> str:
     """Return why a cluster cannot be given a dispatch whatever room it has; empty where it can.
 
     Args:

@@ -10,17 +10,9 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
+from kaicore.rules.groups.dialects import source
 from kaicore.rules.groups.dialects.dialect import Dialect, SetName, WorkloadKind
 from kaicore.rules.groups.dialects.job import submitter_pod
-from kaicore.rules.groups.dialects.source import (
-    PodCounts,
-    PodTemplate,
-    annotations_of,
-    count,
-    group_source,
-    said_count,
-    source_subject,
-)
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource
 from kaicore.rules.model.pod import Pod
@@ -42,7 +34,7 @@ class ReplicaSpec(Wire):
     """Pods of one type."""
 
     replicas: int | None = None
-    template: PodTemplate | None = None
+    template: source.PodTemplate | None = None
 
 
 class KubeflowSchedulingPolicy(Wire):
@@ -97,7 +89,7 @@ class KubeflowJobSpec(Wire):
 class KubeflowStatus(Wire):
     """The status of a job of the training operator, by replica type."""
 
-    replica_statuses: dict[str, PodCounts] | None = None
+    replica_statuses: dict[str, source.PodCounts] | None = None
 
 
 class KubeflowJob(KubernetesObject):
@@ -117,12 +109,12 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
         lost: is called with what is left out.
     """
     spec = wire.spec
-    subject = source_subject(kind, wire)
+    subject = source.source_subject(kind, wire)
     where, replicas = spec.replica_specs
     if not replicas:
         raise InvalidObject(subject, where, None, "has no replicas")
     counts = {
-        name.lower(): count(one.replicas, 1, subject=subject, field=f"{where}.{name}.replicas")
+        name.lower(): source.count(one.replicas, 1, subject=subject, field=f"{where}.{name}.replicas")
         for name, one in sorted(replicas.items())
     }
     pod_templates = _replica_templates(spec, counts)
@@ -132,7 +124,7 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
     if least is None and spec.elastic_policy is not None:
         least, field = spec.elastic_policy.min_replicas, "spec.elasticPolicy.minReplicas"
     if least is not None:
-        least = count(least, 0, subject=subject, field=field)
+        least = source.count(least, 0, subject=subject, field=field)
         others = sum(number for name, number in counts.items() if name != _WORKER)
         if all(name in (*_LEADERS, _WORKER) for name in counts) and _WORKER in counts:
             counts[_WORKER] = max(0, least - others)
@@ -142,12 +134,14 @@ def normalize_kubeflow_job(wire: KubeflowJob, lost: Lost = unheard, *, kind: str
         # It is made when the workers run, so they cannot wait for it.
         counts["launcher"] = 0
         least = None
-    ended = {name.lower(): said_count(one.succeeded) for name, one in (wire.status.replica_statuses or {}).items()}
+    ended = {
+        name.lower(): source.said_count(one.succeeded) for name, one in (wire.status.replica_statuses or {}).items()
+    }
     sets = (
         PodSet(min_pods=least or 0),
         *(PodSet(name, min_pods=number, ended=ended.get(name, 0)) for name, number in counts.items()),
     )
-    return group_source(
+    return source.group_source(
         wire,
         kind,
         (GroupTemplate(sets=with_templates(sets, pod_templates, owner=wire.metadata.annotations)),),
@@ -163,7 +157,7 @@ def _replica_templates(spec: KubeflowJobSpec, pods: Mapping[str, int]) -> dict[s
     first = {_WORKER: 1} if spec.run_launcher_as_worker else {}
     return {
         name.lower(): PodSetTemplate(
-            annotations_of(one.template),
+            source.annotations_of(one.template),
             f"{where}.{name}.template.metadata",
             pods[name.lower()],
             rank=RankSource(_REPLICA_INDEX, first.get(name.lower(), 0)),

@@ -17,22 +17,12 @@ from dataclasses import replace
 
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.model.quantity import CPU, is_memory
+from kaicore.rules.numa.kubelet import verdict
 from kaicore.rules.numa.kubelet.cpu_packing import CoreCounts, distribute, pack
 from kaicore.rules.numa.kubelet.evaluators import EVALUATORS, Hints, Merged
 from kaicore.rules.numa.kubelet.masks import lowest_place, zones_of
 from kaicore.rules.numa.kubelet.memory_manager import MemoryBlock, redrawn, shrink
 from kaicore.rules.numa.kubelet.requests import AlignedContainer, AlignedRequest
-from kaicore.rules.numa.kubelet.verdict import (
-    EMPTY_POD_SHARED_POOL,
-    POD_LEVEL_RESOURCES,
-    SMT_ALIGNMENT,
-    TOPOLOGY_AFFINITY,
-    UNEXPECTED_ADMISSION,
-    Admitted,
-    Holding,
-    Rejected,
-    Seen,
-)
 from kaicore.rules.numa.kubelet.zones import NodeDevices, NodeZones
 
 #: What the memory manager says where no mask serves a container, or the container asks for no memory at all.
@@ -51,7 +41,7 @@ class AllocationRefused(Exception):
 
 def unexpected(cause: str) -> AllocationRefused:
     """Return the refusal of a manager that cannot allocate."""
-    return AllocationRefused(UNEXPECTED_ADMISSION, f"Allocate failed due to {cause}, which is unexpected")
+    return AllocationRefused(verdict.UNEXPECTED_ADMISSION, f"Allocate failed due to {cause}, which is unexpected")
 
 
 def see_that_cores_are_whole(need: int, *, threads: int, whole: int) -> None:
@@ -66,11 +56,11 @@ def see_that_cores_are_whole(need: int, *, threads: int, whole: int) -> None:
     """
     if need % threads:
         text = f"requested {need} cpus not multiple cpus per core = {threads}"
-        raise AllocationRefused(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+        raise AllocationRefused(verdict.SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
     if need > whole:
         text = f"not enough free physical CPUs: available physical CPUs = {whole}"
         text += f", requested CPUs = {need}, CPUs per core = {threads}"
-        raise AllocationRefused(SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
+        raise AllocationRefused(verdict.SMT_ALIGNMENT, f"SMT Alignment Error: {text}")
 
 
 def see_that_some_is_left(resources: Iterable[str], crowded: Collection[str]) -> None:
@@ -86,13 +76,17 @@ def see_that_some_is_left(resources: Iterable[str], crowded: Collection[str]) ->
     for resource in resources:
         if resource in crowded:
             text = f"sum of exclusive container {resource} requests equals pod budget"
-            raise AllocationRefused(EMPTY_POD_SHARED_POOL, f"pod rejected, {text}, leaving none for shared containers")
+            raise AllocationRefused(
+                verdict.EMPTY_POD_SHARED_POOL, f"pod rejected, {text}, leaving none for shared containers"
+            )
 
 
-_UNSEEN = Seen(-1)
+_UNSEEN = verdict.Seen(-1)
 
 
-def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] | None = None) -> Admitted | Rejected:
+def admit(
+    node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, verdict.Seen] | None = None
+) -> verdict.Admitted | verdict.Rejected:
     """Tell what a node's kubelet makes of a pod.
 
     Args:
@@ -105,7 +99,7 @@ def admit(node: NodeZones, request: AlignedRequest, *, seen: Mapping[str, Seen] 
 class _Walk:
     """One pod on one node."""
 
-    def __init__(self, node: NodeZones, request: AlignedRequest, seen: Mapping[str, Seen]) -> None:
+    def __init__(self, node: NodeZones, request: AlignedRequest, seen: Mapping[str, verdict.Seen]) -> None:
         self._node = node
         self._seen = seen
         self._table = node.table
@@ -121,10 +115,10 @@ class _Walk:
         self._cores: dict[int, list[CoreCounts]] = {}
         #: Resources of which it is open which zones gave them to earlier pods or containers.
         self._open: set[str] = set(node.uncertain)
-        self._holdings: list[Holding] = []
+        self._holdings: list[verdict.Holding] = []
         self._lends_cpus = self._request.lends_cpus
 
-    def run(self) -> Admitted | Rejected:
+    def run(self) -> verdict.Admitted | verdict.Rejected:
         hints: list[Hints] = []
         asking = AlignedContainer("", ContainerKind.APP, self._request.pod)
         try:
@@ -141,14 +135,14 @@ class _Walk:
                 hints = []
                 self._allocate(container, merged)
             if self._request.refused:
-                raise AllocationRefused(POD_LEVEL_RESOURCES, "PodLevelResources feature gate is disabled")
+                raise AllocationRefused(verdict.POD_LEVEL_RESOURCES, "PodLevelResources feature gate is disabled")
         except AllocationRefused as error:
             lent = {resource: list(zones) for resource, zones in self._lent.items()}
             crowded = tuple(sorted(self._crowded))
-            return Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent, crowded)
+            return verdict.Rejected(error.reason, error.message, asking, tuple(hints), self._node, lent, crowded)
         self._shrink_lenders()
         lent = {name: zones for name, zones in self._lent.items() if any(zones)}
-        return Admitted(tuple(self._holdings), lent, self._perhaps())
+        return verdict.Admitted(tuple(self._holdings), lent, self._perhaps())
 
     def _perhaps(self) -> dict[str, list[int]]:
         more = [0] * self._table.zones
@@ -156,7 +150,7 @@ class _Walk:
             more[zone] = 1000 * (max(world.lent for world in worlds) - worlds[0].lent)
         return {CPU: more} if any(more) else {}
 
-    def _merge(self, hints: Sequence[Hints], *seen: Seen) -> Merged:
+    def _merge(self, hints: Sequence[Hints], *seen: verdict.Seen) -> Merged:
         masks = -1
         for earlier in seen:
             masks &= earlier.masks
@@ -164,7 +158,7 @@ class _Walk:
             hints = [Hints(one.resource, one.feasible & masks, one.preferred & masks, one.width) for one in hints]
         merged = self._evaluator.merge(self._node, hints)
         if merged is None:
-            raise AllocationRefused(TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
+            raise AllocationRefused(verdict.TOPOLOGY_AFFINITY, "Resources cannot be allocated with Topology locality")
         return merged
 
     # Hints.
@@ -236,7 +230,7 @@ class _Walk:
     # Allocation, in the order of the providers: devices, CPUs, memory.
 
     def _allocate(self, container: AlignedContainer, merged: Merged) -> None:
-        holding = Holding(container, merged.mask)
+        holding = verdict.Holding(container, merged.mask)
         self._holdings.append(holding)
         memory: dict[str, int] = {}
         cpus = 0
@@ -258,7 +252,7 @@ class _Walk:
                 raise unexpected(NO_MEMORY_HINT)
             self._see_that_groups_allow(merged.mask)
 
-    def _take_devices(self, holding: Holding, resource: str, need: int) -> None:
+    def _take_devices(self, holding: verdict.Holding, resource: str, need: int) -> None:
         """Those lent first, then free ones of the mask, then of other zones, then those without a zone."""
         lent = self._lent.setdefault(resource, [0] * self._table.zones)
         shared = self._node.devices.get(resource)
@@ -280,7 +274,7 @@ class _Walk:
         if shared is not None:
             self._node.devices[resource] = NodeDevices(shared.total, shared.free - left)
 
-    def _choose_devices(self, holding: Holding, resource: str, *, need: int, left: int) -> list[int]:
+    def _choose_devices(self, holding: verdict.Holding, resource: str, *, need: int, left: int) -> list[int]:
         lent, free = self._lent[resource], self._node.free[resource]
         inside = zones_of(holding.mask)
         taken = _ascending(free, inside, left)
@@ -294,7 +288,7 @@ class _Walk:
         self._note_choice(holding, resource, {zone: free[zone] for zone in others}, left - sum(taken))
         return [one + other for one, other in zip(taken, more, strict=True)]
 
-    def _drawn(self, holding: Holding, resource: str, need: int) -> list[int] | None:
+    def _drawn(self, holding: verdict.Holding, resource: str, need: int) -> list[int] | None:
         """Return from which zones a container is known to have drawn a resource, None if that is not known."""
         drawn = self._seen.get(holding.container.name, _UNSEEN).amounts.get(resource)
         if drawn is None or sum(drawn) != need:
@@ -304,7 +298,7 @@ class _Walk:
             raise unexpected(f"the zones have not as much {resource} as was drawn from them")
         return list(drawn)
 
-    def _note_choice(self, holding: Holding, resource: str, room: Mapping[int, int], part: int) -> None:
+    def _note_choice(self, holding: verdict.Holding, resource: str, room: Mapping[int, int], part: int) -> None:
         """Note when the kubelet may take a part from one zone or another, or once did in this pod."""
         choices = sum(amount > 0 for amount in room.values())
         if part and choices > 1 and sum(room.values()) > part:
@@ -312,7 +306,7 @@ class _Walk:
         if part and resource in self._open:
             holding.uncertain.add(resource)
 
-    def _take_cpus(self, holding: Holding, need: int) -> None:
+    def _take_cpus(self, holding: verdict.Holding, need: int) -> None:
         """As many as the mask has, the rest from anywhere (`policy_static.go` allocateCPUs)."""
         free = self._node.free[CPU]
         lent = self._lent.setdefault(CPU, [0] * self._table.zones)
@@ -356,7 +350,7 @@ class _Walk:
             spreading = replace(spreading, at_least=mask.bit_count())
         return distribute(room, capacity, part, by=spreading)
 
-    def _from_lent(self, zone: int, amount: int, holding: Holding) -> int:
+    def _from_lent(self, zone: int, amount: int, holding: verdict.Holding) -> int:
         """The lent part of the CPUs that are taken of a zone."""
         if self._settings.threads_per_core != 2:
             return min(amount, self._lent[CPU][zone])
@@ -380,7 +374,7 @@ class _Walk:
             world for left in range(free, least - 1, -1) for world in CoreCounts.worlds(left, broken=broken, most=most)
         ]
 
-    def _settle(self, holding: Holding, resource: str, taken: list[int], from_lent: list[int]) -> None:
+    def _settle(self, holding: verdict.Holding, resource: str, taken: list[int], from_lent: list[int]) -> None:
         lent, free = self._lent[resource], self._node.free[resource]
         init = holding.container.kind is ContainerKind.INIT
         for zone, (fresh, again) in enumerate(zip(taken, from_lent, strict=True)):
@@ -390,7 +384,7 @@ class _Walk:
         if not init and (any(taken) or any(from_lent)):
             holding.amounts[resource] = [one + other for one, other in zip(taken, from_lent, strict=True)]
 
-    def _take_memory(self, holding: Holding, needs: dict[str, int], merged: Merged) -> None:
+    def _take_memory(self, holding: verdict.Holding, needs: dict[str, int], merged: Merged) -> None:
         """From the mask, or from the best that contains it where it has too little (`policy_static.go` Allocate)."""
         memory = self._node.memory
         mask = self._memory_mask(needs, merged)
