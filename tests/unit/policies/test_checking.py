@@ -46,6 +46,7 @@ def test_example_holds_every_property(example: Path) -> None:
     report = json.loads(done.stdout)
     assert (done.returncode, report["passed"], report["notes"]) == (0, True, []), done.stdout
     assert all(one["cases"] for one in report["results"])
+    assert f"| `{example.name}` |" in (example.parent / "README.md").read_text()
 
 
 @pytest.mark.parametrize(("body", "check"), BODIES.items(), ids=range(len(BODIES)))
