@@ -66,7 +66,7 @@ async def _watch(
     while True:
         listing = await answers.listing(cluster, kind, wanted)
         now = {_key(row): row for row in listing.rows}
-        changed = [row for key, row in now.items() if before.get(key) != row]
+        changed = [row for key, row in now.items() if key not in before or _news(before[key]) != _news(row)]
         gone = [row for key, row in before.items() if key not in now]
         if several and output == "table" and (changed or gone):
             print(f"cluster {cluster}:")
@@ -74,6 +74,11 @@ async def _watch(
         before = now
         while await answers.wait_beyond(cluster, listing.position, timeout_s=_WAIT_S) <= listing.position:
             pass
+
+
+def _news(row: Row) -> Row:
+    """Return of a row what is news when it changes: each forecast is another one."""
+    return msgspec.structs.replace(row, expected_start="", expected_from="") if isinstance(row, GroupRow) else row
 
 
 def print_changes(
