@@ -121,6 +121,9 @@ def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_re
     before = about(lambda log: folded(log, CLUSTER), url)
     assert isinstance(before, ClusterState)
     names = [subject.partition("/")[2] for subject in subjects]
+    with psycopg.connect(url) as connection:
+        row = "INSERT INTO notices.waiting (target, cluster, made_at, body) VALUES ('t', %s, 0, %s)"
+        connection.cursor().executemany(row, [(CLUSTER, f'{{"subject":"{subject}"}}') for subject in subjects])
     for name, tables in tables_with(url, *names).items():
         assert "event" in {table.partition("_")[0] for table in tables}, name
     erased = set()
