@@ -127,6 +127,9 @@ def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_re
     hour.owners[HourOwner("", "", "", names[0], "")] = Held()
     about(lambda log: KeptHours(log.connections).save(CLUSTER, [hour], labels=()), url)
     assert "views.account_hour" in tables_with(url, names[0])[names[0]]
+    with psycopg.connect(url) as connection:
+        row = "INSERT INTO notices.waiting (target, cluster, made_at, body) VALUES ('t', %s, 0, %s)"
+        connection.cursor().executemany(row, [(CLUSTER, f'{{"subject":"{subject}"}}') for subject in subjects])
     for name, tables in tables_with(url, *names).items():
         assert "event" in {table.partition("_")[0] for table in tables}, name
     erased = set()

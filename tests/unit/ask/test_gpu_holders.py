@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from kai_cli.asking import who
 from kaicore.analysis.ask.answers import HolderStanding as Standing
 from kaicore.analysis.ask.gpu_holders import UNSEEN, gpu_holders
 from kaicore.analysis.trial.history.alternative import other_rule
@@ -67,6 +68,11 @@ def test_another_rule_is_compared_and_a_least_run_time_protects(made: Workloads)
     assert all(one.protected_until > answer.recorded_at for one in answer.holders if one.queue == "b")
     assert (answer.claim.may_take, answer.moved, answer.settings) == ("0", {}, list(settings))
     assert answer.other == answer.claim
+    table = who._text(answer).splitlines()
+    assert table[0] == answer.verdict
+    assert table[4].split()[:7] == [*settings, "2", "3", "0", "4", "3", "0"]
+    assert table[5] == "no queue deserves anything else by the other rule"
+    assert table[8].split()[:3] == ["2", "protected", "Pod/team-b/b0"]
 
 
 def test_who_sees_one_namespace_gets_amounts_of_the_others_and_no_names(made: Workloads) -> None:

@@ -41,6 +41,7 @@ PROGRAMS_TEXT = sorted(
 FILLED_IN = {
     "{condition.position}": "MOMENT",
     "{pod.namespace}/{pod.name}": "NAMESPACE/NAME",
+    "{pod.subject}": "NAMESPACE/NAME",
     "dispatch/{submitted.dispatch}{where}": "dispatch/train",
     "{why.dispatch.cluster}": "demo",
     "{out / 'profile.yaml'}": "trace/profile.yaml",

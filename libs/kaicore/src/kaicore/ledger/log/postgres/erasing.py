@@ -30,6 +30,7 @@ CACHES = ("snapshot", "state_trail")
 
 _POD_HISTORY = """UPDATE views.pod_history SET name = %s, "user" = '' WHERE cluster = %s AND uid = ANY(%s)"""
 _GROUP_HISTORY = 'UPDATE views.pod_history SET "group" = %s WHERE cluster = %s AND "group" = %s'
+_NOTICES = "DELETE FROM notices.waiting WHERE cluster = %s AND position(%s in body) > 0"
 
 #: Key of the advisory lock under which logs are changed.
 _LOCK = 0x6B61692D657261
@@ -266,11 +267,14 @@ async def _empty_caches(connection: _Connection, cluster: str) -> None:
 async def _redact_views(connection: _Connection, cluster: str, erasure: Erasure, *, since: int) -> None:
     """Redact the read model that names pods, where there is one; a pod that is gone is not written there again.
 
-    Hours of the account from `since` on may name its user: they are counted anew.
+    Notices of it that nobody has taken yet are dropped. Hours of the account from `since` on may name its user: they
+    are counted anew.
     """
-    rows = await connection.execute("SELECT to_regclass('views.pod_history') IS NOT NULL")
-    ((there,),) = await rows.fetchall()
-    if there:
+    there = "SELECT to_regclass('views.pod_history') IS NOT NULL, to_regclass('notices.waiting') IS NOT NULL"
+    ((views, notices),) = await (await connection.execute(there)).fetchall()
+    if notices:
+        await connection.execute(_NOTICES, [cluster, f"{erasure.namespace}/{erasure.name}"])
+    if views:
         await connection.execute(_POD_HISTORY, [erasure.pseudonym, cluster, list(erasure.uids)])
         alone = [f"Pod/{erasure.namespace}/{name}" for name in (erasure.pseudonym, erasure.name)]
         await connection.execute(_GROUP_HISTORY, [alone[0], cluster, alone[1]])
