@@ -35,7 +35,7 @@ PAGES = {
     "group": "/clusters/fleet/stories/PodGroup/default/llm-70b",
     "node": "/clusters/fleet/nodes/n001",
     "domain": "/clusters/fleet/domain?topology=Topology+dc&path=b0/r01",
-    "queues": "/clusters/fleet/queues?span=6h",
+    "queues": "/clusters/fleet/queues",
     "cycles": "/clusters/fleet/cycles",
     "cycle": "/clusters/fleet/cycles/235?step=3",
     "order of a cycle": "/clusters/fleet/cycles/235/order",
