@@ -16,7 +16,7 @@ from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
-from kaicore.rules.hub.hub_state import without_hub
+from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.runtime.access.scopes import current_caller, current_view
 
 from kai_api.auth import check_kind, for_namespaces
@@ -52,10 +52,12 @@ from kai_api.pages.pods import (
 )
 from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import queue_lines, queue_resources, queues_page
-from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
+from kai_api.pages.topology_map import COLOURS, domain_page, idle_segments, topology_map
 
 #: Groups that are shown of the order of a cycle.
 _GROUPS = 1000
+#: Dispatches of the hub that are shown, the youngest first.
+_DISPATCHES = 200
 #: Hours of predictions that are shown.
 _HOURS = 48
 #: Cycles that the overview shows, and a page of the list.
@@ -96,7 +98,16 @@ def make_pages(  # long: one small handler for each page
         views = {cluster: current_caller().view(cluster) for cluster in clusters}
         parts_of = {name: sorted(view.namespaces) for name, view in views.items() if view and not view.whole}
         states = {row.name: row.state for row in await inquiry.hub.clusters(now=time.time_ns() // 1000)}
-        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at, states={} if at else states)
+        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at, states={} if at else states, hub=bool(states))
+
+    @router.get("/hub")
+    async def hub_page(request: Request, dispatch: str = "") -> Response:
+        if not current_caller().view(HUB):
+            raise HTTPException(404, "no hub in the log")
+        clusters = await inquiry.hub.clusters(now=time.time_ns() // 1000)
+        rows = (await inquiry.hub.dispatches())[::-1][:_DISPATCHES]
+        why = await inquiry.hub.why(dispatch) if dispatch else None
+        return page(request, "hub.html", clusters=clusters, dispatches=rows, why=why)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:
@@ -138,17 +149,27 @@ def make_pages(  # long: one small handler for each page
         return page(request, "pods/waiting.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/map")
-    async def map_page(request: Request, cluster: str, at: str = "", topology: str = "", level: str = "") -> Response:
+    async def map_page(
+        request: Request, cluster: str, *, at: str = "", topology: str = "", level: str = "", colour: str = ""
+    ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "nodes/map.html", frame=frame, model=topology_map(state, topology=topology, level=level))
+        model = topology_map(state, topology=topology, level=level, colour=colour)
+        return page(request, "nodes/map.html", frame=frame, model=model, colours=COLOURS)
 
     @router.get("/clusters/{cluster}/domain")
     async def domain(
-        request: Request, cluster: str, path: str, *, at: str = "", topology: str = "", number: _Number = 1
+        request: Request,
+        cluster: str,
+        path: str,
+        *,
+        at: str = "",
+        topology: str = "",
+        colour: str = "",
+        number: _Number = 1,
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        model = domain_page(state, topology=topology, path=path, number=number)
-        return page(request, "nodes/domain.html", frame=frame, model=model)
+        model = domain_page(state, topology=topology, path=path, colour=colour, number=number)
+        return page(request, "nodes/domain.html", frame=frame, model=model, colours=COLOURS)
 
     @router.get("/clusters/{cluster}/nodes/{node}")
     async def node(request: Request, cluster: str, node: str, at: str = "") -> Response:
@@ -285,7 +306,9 @@ def make_pages(  # long: one small handler for each page
         model = visible_story(story(visible_why(why, view), events, now=state.recorded_at), view)
         entry = state.pods.get(why.uid)
         claims = () if entry is None else claim_lines(state, entry.pod)
-        return page(request, "pods/story.html", frame=frame, model=model, claims=claims)
+        placed = "" if entry is None else entry.node
+        links = board.links_of(cluster=cluster, kind=kind, namespace=namespace, name=name, node=placed)
+        return page(request, "pods/story.html", frame=frame, model=model, claims=claims, links=links)
 
     return router
 
