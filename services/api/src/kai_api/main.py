@@ -42,14 +42,13 @@ from pydantic import Field
 
 from kai_api.answering import answer_errors, describe
 from kai_api.auth import authenticated, authorization, make_login_router
+from kai_api.board import Board, ServicesWatch, parse_links
 from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.long_answers import ANSWERS, Calibrations, LongAnswers, keep_replaying
-from kai_api.board import Board, ServicesWatch, parse_links
 from kai_api.pages.router import make_pages
 from kai_api.policy_inputs import make_policy_inputs_router
 from kai_api.routes import make_audit_router, make_history_router, make_long_router, make_router, make_submission_router
-
 
 _SECONDS = Histogram("kai_api_request_seconds", "Duration of answering", ["route"])
 
@@ -197,8 +196,8 @@ class ApiSettings(LogSettings, ProxySettings):
     )
     links: str = Field(
         "",
-        description="links of pods' and groups' pages: NAME=URL with {cluster}, {kind}, {namespace}, {name} and {node}, "
-        "with spaces between them",
+        description="links of pods' and groups' pages: NAME=URL with {cluster}, {kind}, {namespace}, {name}, {node}; "
+        "spaces between them",
     )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")

@@ -1,7 +1,7 @@
 """Charts over time, drawn here: of a cluster's GPUs, and of what each queue held and deserved.
 
-They are SVG, so that a page without scripts has them. With scripts a pointer moves the page through the time of a chart.
-What was is read from what is kept already: the read models, the reports that cycles record, queues' hours in the state.
+They are SVG, so that a page without scripts has them. With scripts a pointer on a chart moves the page's moment.
+Nothing is kept for them: they are made from read models, from cycles' reports, and from queues' hours in the state.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,14 +13,13 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.queues.division import HOUR_US
-from kaicore.rules.queues.tree import counted
 from kaicore.rules.state.views import QueuesView
 
 from kai_api.pages.queues import amount_of, amount_text
 
 #: How far back a chart may look, by name, seconds.
 SPANS = {"1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400, "30d": 30 * 86_400, "90d": 90 * 86_400}
-#: Spans of queues' charts that are made from reports, and from hours that the state keeps; the others are of read models.
+#: Spans of queues' charts that are made from reports, and from hours of the state; read models have the others.
 BY_REPORTS, BY_STATE = ("1h", "6h"), ("1d", "7d")
 #: Points of a chart, and queues that have charts.
 _POINTS, MOST_QUEUES = 120, 24
@@ -115,7 +114,7 @@ def chart_of_cluster(rows: Sequence[Occupancy], times: Sequence[int]) -> Chart |
     below, areas = [0] * len(times), []
     values = {kind: series(kind) for kind in _AREAS}
     waiting = series("waiting")
-    top = max(max(map(sum, zip(*values.values(), strict=True))), *waiting)
+    top = max(*map(sum, zip(*values.values(), strict=True)), *waiting)
     text = _texts("gpu")
     for kind, label in _AREAS.items():
         below = [one + more for one, more in zip(below, values[kind], strict=True)]

@@ -36,8 +36,8 @@ from kaicore.spelling import did_you_mean
 from starlette.exceptions import HTTPException
 
 from kai_api.answering import error_text, status_of
-from kai_api.pages.problems import Problem, problems
 from kai_api.board import ServicesWatch
+from kai_api.pages.problems import Problem, problems
 
 #: Hits that are shown.
 MOST_HITS = 100

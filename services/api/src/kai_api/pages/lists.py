@@ -52,6 +52,9 @@ class Entry:
     query: tuple[tuple[str, str], ...] = ()
 
 
+_NONE = Entry("–")  # noqa: RUF001  # as all tables have it
+
+
 @dataclass(frozen=True, slots=True)
 class ListPage:
     """A page of a list.
@@ -124,7 +127,7 @@ def list_page(state: ClusterView, kind: str, wanted: Wanted, view: View) -> List
     return ListPage(
         kind=kind,
         filters=tuple((name, str(getattr(wanted, name))) for name in _FILTERS[kind]),
-        states=tuple(sorted({**{wanted.state: 0}, **counts}.items() if wanted.state else counts.items())),
+        states=tuple(sorted({wanted.state: 0, **counts}.items() if wanted.state else counts.items())),
         state=wanted.state,
         orders=tuple(ORDERS),
         order=order,
@@ -137,7 +140,7 @@ def list_page(state: ClusterView, kind: str, wanted: Wanted, view: View) -> List
 
 
 def _queue(name: str) -> Entry:
-    return Entry(name, ("jobs",), (("queue", name),)) if name else Entry("–")
+    return Entry(name, ("jobs",), (("queue", name),)) if name else _NONE
 
 
 def _admitted(state: ClusterView, wanted: Wanted, view: View) -> list[PodEntry]:
@@ -182,7 +185,7 @@ def _pod(state: ClusterView, entry: PodEntry, view: View) -> tuple[Entry, ...]:
         Entry(pod.subject, ("stories", "Pod", pod.namespace, pod.name)),
         _queue(state.queue_of(entry)[0]),
         Entry(pod_status(entry)),
-        Entry(entry.node, ("nodes", entry.node) if view.whole else ()) if entry.node else Entry("–"),
+        Entry(entry.node, ("nodes", entry.node) if view.whole else ()) if entry.node else _NONE,
         Entry(gpus_text(gpus_asked(entry))),
         Entry(_age(state, pod.created_at)),
         Entry(_message(state, entry, view)),
@@ -256,7 +259,7 @@ def _node(state: ClusterView, gpus: GpuColumns, row: int, states: Sequence[str])
     def use(resource: str) -> Entry:
         column = columns.resources.get(resource)
         if column is None:
-            return Entry("–")
+            return _NONE
         used, there_is = (int(table[row, column]) for table in (columns.used, columns.allocatable))
         return Entry(f"{format_amount(resource, used)} of {format_amount(resource, there_is)}")
 

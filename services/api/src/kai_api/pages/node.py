@@ -50,7 +50,7 @@ class GpuBar:
 
 
 def gpu_bars(state: FleetView, node: str) -> tuple[GpuBar, ...]:
-    """Return a node's GPUs: those that are shared by index, then those that pods hold as a whole, then the free ones."""
+    """Return a node's GPUs: shared ones by index, then those that pods hold whole, then the free ones."""
     shared = [_shared(state, answer) for answer in shared_gpus_on(state, node)]
     columns = state.columns
     row, place = columns.row(node), columns.resources.get(GPU)

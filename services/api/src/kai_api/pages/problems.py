@@ -1,4 +1,4 @@
-"""The problems of a cluster at a moment, the worst first: each is a line of text and the page that shows its objects."""
+"""The problems of a cluster at a moment: each is a line of text and the page that shows its objects."""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
@@ -87,15 +87,22 @@ NODE_PROBLEMS: dict[str, tuple[Callable[[FleetView], set[str]], tuple[str, str]]
 
 def _late_pods(state: ClusterView) -> tuple[list[str], list[str]]:
     """Return the pods that the scheduler, and those that the binder should have seen to by now."""
-    undecided, unbound = list[str](), list[str]()
     since, ours = state.recorded_at - _SILENT_US, state.config().scheduler_name
-    for entry in state.pods.values():
-        pod = entry.pod
-        if entry.stage is Stage.PLACED and 0 < entry.placed_at < since:
-            unbound.append(pod.subject)
-        elif entry.waiting and entry.reported is None and entry.nomination is None:
-            if pod.created_at * 1_000_000 < since and pod.scheduler_name == ours and not pod.scheduling_gates:
-                undecided.append(pod.subject)
+    unbound = [
+        entry.pod.subject
+        for entry in state.pods.values()
+        if entry.stage is Stage.PLACED and 0 < entry.placed_at < since
+    ]
+    undecided = [
+        entry.pod.subject
+        for entry in map(state.pods.__getitem__, state.waiting)
+        if entry.waiting
+        and entry.reported is None
+        and entry.nomination is None
+        and entry.pod.created_at * 1_000_000 < since
+        and entry.pod.scheduler_name == ours
+        and not entry.pod.scheduling_gates
+    ]
     return undecided, unbound
 
 

@@ -1,17 +1,12 @@
 """The page of queues: their tree, with what each deserves, holds and waits for of one resource."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicore.analysis.ask.listing import queues_of
-from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, gpus_text
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.quantity import format_amount, is_memory
-from kaicore.rules.queues.division import HOUR_US
+from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.queues.tree import GPU, UNLIMITED, counted, is_gpu
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView
 

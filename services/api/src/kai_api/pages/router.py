@@ -16,10 +16,10 @@ from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
-from kaicore.rules.hub.hub_state import HUB, without_hub
+from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.access.scopes import current_caller, current_view
 
-from kai_api.auth import check_kind, for_namespaces
+from kai_api.auth import check_kind, check_sees_hub, for_namespaces, sees_hub
 from kai_api.board import Board
 from kai_api.live import LiveLog
 from kai_api.pages.charts import (
@@ -98,12 +98,19 @@ def make_pages(  # long: one small handler for each page
         views = {cluster: current_caller().view(cluster) for cluster in clusters}
         parts_of = {name: sorted(view.namespaces) for name, view in views.items() if view and not view.whole}
         states = {row.name: row.state for row in await inquiry.hub.clusters(now=time.time_ns() // 1000)}
-        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at, states={} if at else states, hub=bool(states))
+        return page(
+            request,
+            "fleet.html",
+            clusters=figures,
+            parts_of=parts_of,
+            at=at,
+            states={} if at else states,
+            hub=sees_hub(),
+        )
 
     @router.get("/hub")
     async def hub_page(request: Request, dispatch: str = "") -> Response:
-        if not current_caller().view(HUB):
-            raise HTTPException(404, "no hub in the log")
+        check_sees_hub()
         clusters = await inquiry.hub.clusters(now=time.time_ns() // 1000)
         rows = (await inquiry.hub.dispatches())[::-1][:_DISPATCHES]
         why = await inquiry.hub.why(dispatch) if dispatch else None

@@ -205,11 +205,22 @@ class TopologyMap:
 #: What the cells of a map can be coloured by.
 COLOURS = ("state", "queue", "job", "age")
 #: Ages of pods, by their class in the style sheet: the largest of each in seconds.
-_AGES = (("a0", 3600, "under 1 h"), ("a1", 6 * 3600, "under 6 h"), ("a2", 86_400, "under 1 d"), ("a3", 604_800, "under 7 d"))
+_AGES = (
+    ("a0", 3600, "under 1 h"),
+    ("a1", 6 * 3600, "under 6 h"),
+    ("a2", 86_400, "under 1 d"),
+    ("a3", 604_800, "under 7 d"),
+)
 _OLDEST = ("a4", "older")
 #: Holders with a colour of their own; the others share one.
 _MOST_HOLDERS = 8
-_STATES = (("held", "held"), ("releasing", "releasing"), ("free", "free"), ("stranded", "stranded"), ("out", "out of service"))
+_STATES = (
+    ("held", "held"),
+    ("releasing", "releasing"),
+    ("free", "free"),
+    ("stranded", "stranded"),
+    ("out", "out of service"),
+)
 
 
 class Paint:

@@ -185,3 +185,11 @@ name();
 prepare();
 follow();
 if (refresh) setInterval(() => { if (!document.hidden) show(location.href, null).then(() => hear(true), () => hear(false)); }, 1000 * refresh);
+
+// An address that logs in has its token behind `#`, which no server sees.
+const login = document.getElementById("login");
+if (login && location.hash.length > 1) {
+  login.token.value = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname + location.search);
+  login.submit();
+}
