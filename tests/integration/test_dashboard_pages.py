@@ -63,7 +63,19 @@ async def test_every_page_is_answered_now_and_at_every_moment(
 ) -> None:
     here, head = f"/clusters/{cluster_name}", (await postgres_log.head(cluster_name)).position
     assert cluster_name in await said(pages, "/")
-    every = ("", "/map", "/queues", "/waiting", "/cycles", "/predictions", "/segments", "/search?q=a")
+    every = (
+        "",
+        "/map",
+        "/queues",
+        "/waiting",
+        "/cycles",
+        "/predictions",
+        "/segments",
+        "/jobs",
+        "/nodes",
+        "/charts?span=1d",
+        "/search?q=a",
+    )
     for path in (*every, "/nodes/n0", "/stories/Pod/default/a"):
         assert "Live" in await said(pages, here + path)
     for position in range(head + 1):

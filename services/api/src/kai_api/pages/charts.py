@@ -188,7 +188,8 @@ def charts_of_rows(
     shown, step = names[:MOST_QUEUES], max(1, times[1] - times[0])
     sums: dict[tuple[str, int], tuple[int, int, int]] = {}
     for row in rows:
-        key = row.queue, max(0, row.at - times[0]) // step
+        # A point stands for what came since the one before.
+        key = row.queue, -(-max(0, row.at - times[0]) // step)
         seconds, allocated, fair = sums.get(key, (0, 0, 0))
         sums[key] = seconds + row.seconds, allocated + int(row.allocated), fair + int(row.fair_share)
 
