@@ -13,6 +13,7 @@ into the same form.
 """
 
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote
 
@@ -28,7 +29,6 @@ from kaicore.runtime.service.health import Asgi
 from kaicore.runtime.service.http_errors import error_response
 
 from kai_api.answering import AnswerRouter
-from kai_api.pages.frame import page
 
 #: No page before or behind learns of a login, and no cache keeps it.
 _HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
@@ -53,13 +53,18 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
     scopes: list[str]
 
 
-def make_login_router(access: HttpAccess) -> APIRouter:
-    """Make the routes of logging in; only `/login` itself is for those who are not logged in."""
+def make_login_router(access: HttpAccess, page: Callable[..., Response]) -> APIRouter:
+    """Make the routes of logging in; only `/login` itself is for those who are not logged in.
+
+    Args:
+        page: renders a page of a template's name and model.
+    """
     router = AnswerRouter()
+    login_form = partial(_login_form, page)
 
     @router.get("/login", include_in_schema=False)
     async def login_page(request: Request, next: str = "/") -> Response:  # noqa: A002
-        return _page(request, next, "")
+        return login_form(request, next, "")
 
     @router.post("/login", include_in_schema=False)
     async def login(request: Request) -> Response:
@@ -71,7 +76,7 @@ def make_login_router(access: HttpAccess) -> APIRouter:
             check_same_site(request)
             identity = await access.prove(token, client, login=True)
         except RequestRefused as error:
-            return _page(request, target, f"{error}.", status=error.status)
+            return login_form(request, target, f"{error}.", status=error.status)
         answer = RedirectResponse(_local(target), status_code=303, headers={"Cache-Control": "no-store"})
         answer.set_cookie(
             COOKIE,
@@ -107,7 +112,9 @@ def make_login_router(access: HttpAccess) -> APIRouter:
     return router
 
 
-def _page(request: Request, target: str, why: str, *, status: int = 200) -> Response:
+def _login_form(
+    page: Callable[..., Response], request: Request, target: str, why: str, *, status: int = 200
+) -> Response:
     answer = page(request, "login.html", status=status, next=_local(target), why=why)
     answer.headers.update(_HEADERS)
     return answer

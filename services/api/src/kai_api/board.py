@@ -1,4 +1,4 @@
-"""What pages show besides the log: the health of services, and the links that an installation gives its pages.
+"""The health of services and the links of an installation: all that pages show besides the log.
 
 A file has the services' addresses (`KAI_SERVICES_FILE`): the one that `kai up` keeps will do. Without it none is asked.
 """
@@ -33,7 +33,7 @@ class ServiceLine(msgspec.Struct, frozen=True):
 
     @property
     def well(self) -> bool:
-        """Whether nobody has to look at it."""
+        """True if nobody has to look at it."""
         return self.status == "ready" and not self.remarks
 
 
@@ -53,7 +53,7 @@ class ServicesWatch:
 
     @property
     def unwell(self) -> tuple[str, ...]:
-        """What is to be said of those that somebody has to look at."""
+        """The services that somebody has to look at, each with its status and remarks."""
         return tuple(
             f"{line.name}: {'; '.join(filter(None, (line.status * (line.status != 'ready'), line.remarks)))}"
             for line in self.lines
@@ -91,7 +91,7 @@ _FIELDS = ("cluster", "kind", "namespace", "name", "node")
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """What pages show besides the log.
+    """All that pages show besides the log.
 
     Attributes:
         links: addresses with fields in braces, by the name that a link has.

@@ -46,6 +46,7 @@ from kai_api.board import Board, ServicesWatch, parse_links
 from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.long_answers import ANSWERS, Calibrations, LongAnswers, keep_replaying
+from kai_api.pages.frame import page
 from kai_api.pages.router import make_pages
 from kai_api.policy_inputs import make_policy_inputs_router
 from kai_api.routes import make_audit_router, make_history_router, make_long_router, make_router, make_submission_router
@@ -88,7 +89,7 @@ def make_routes(
     live: LiveLog,
     views: ViewStore | None,
     *,
-    recording: EventLog | None,
+    recording: EventLog | None = None,
     board: Board,
 ) -> FastAPI:
     """Make all routes, as yet without asking who asks."""
@@ -103,7 +104,7 @@ def make_routes(
     add_error_handlers(app)
     answer_errors(app)
     describe(app)
-    app.include_router(make_login_router(access))
+    app.include_router(make_login_router(access, page))
     calibrations = Calibrations(inquiry.log, long_answers)
     app.include_router(make_long_router(inquiry.log, long_answers, calibrations))
     app.include_router(make_events_router(inquiry.log, live))
@@ -191,13 +192,10 @@ class ApiSettings(LogSettings, ProxySettings):
         None,
         description="the log as kai_inputs, to record policy inputs",
     )
-    services_file: Path | None = Field(
-        None, description="JSON file with the addresses of other services, of which pages show the health"
-    )
+    services_file: Path | None = Field(None, description="JSON file with the addresses of services, for their health")
     links: str = Field(
         "",
-        description="links of pods' and groups' pages: NAME=URL with {cluster}, {kind}, {namespace}, {name}, {node}; "
-        "spaces between them",
+        description="links of pods and groups: NAME=URL with {cluster}, {kind}, {namespace}, {name}, {node}",
     )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")

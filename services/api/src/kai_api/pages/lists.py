@@ -81,7 +81,7 @@ class ListPage:
 
 
 class _Thing(NamedTuple):
-    """What has a row: the words for how it stands, its age and GPUs for the order, and how its row is made."""
+    """A thing with a row: the words for its state, its age and GPUs for the order, and the row's maker."""
 
     name: str
     states: Collection[str]

@@ -298,11 +298,14 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/stories/{kind}/{namespace}/{name}")
     @for_namespaces
     async def story_page(
-        request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = ""
+        request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", trials: bool = False
     ) -> Response:
         check_kind(kind, namespace)
         place = await places.find(request, cluster, at)
-        why = await forecasts.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
+        # Trials and forecasts take seconds: they are for those who ask for them, as scripts do behind the first paint.
+        trials = trials or "x-whole" in request.headers
+        moment = str(place.position) if at else ""
+        why = await forecasts.why(cluster, kind, namespace, name, at=moment, trials=trials)
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
         else:
@@ -315,7 +318,7 @@ def make_pages(  # long: one small handler for each page
         claims = () if entry is None else claim_lines(state, entry.pod)
         placed = "" if entry is None else entry.node
         links = board.links_of(cluster=cluster, kind=kind, namespace=namespace, name=name, node=placed)
-        return page(request, "pods/story.html", frame=frame, model=model, claims=claims, links=links)
+        return page(request, "pods/story.html", frame=frame, model=model, claims=claims, links=links, trials=trials)
 
     return router
 

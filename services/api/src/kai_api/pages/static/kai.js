@@ -32,9 +32,9 @@ function liken(here, there) {
 async function show(address, history) {
   if (loading) loading.abort();
   const mine = loading = new AbortController();
-  document.body.classList.add("busy");
+  if (history) document.body.classList.add("busy");
   try {
-    const answer = await fetch(address, { signal: mine.signal, headers: { Accept: "text/html" } });
+    const answer = await fetch(address, { signal: mine.signal, headers: { Accept: "text/html", "X-Whole": "yes" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (mine.signal.aborted) return;
     if (!page.getElementById("main")) { location.assign(address); return; }
@@ -184,6 +184,8 @@ theme.addEventListener("click", () => {
 name();
 prepare();
 follow();
+// What takes long to make comes behind the first paint.
+if (document.querySelector("[data-more]")) show(location.href, null).catch(() => {});
 if (refresh) setInterval(() => { if (!document.hidden) show(location.href, null).then(() => hear(true), () => hear(false)); }, 1000 * refresh);
 
 // An address that logs in has its token behind `#`, which no server sees.
