@@ -99,7 +99,8 @@ function follow() {
   };
   mine.addEventListener("services", (event) => {
     hear(true);
-    if (event.data !== JSON.stringify(JSON.parse(time().dataset.unwell || "[]"))) show(location.href, null).catch(() => {});
+    const plain = (text) => JSON.stringify(JSON.parse(text));
+    if (plain(event.data) !== plain(time().dataset.unwell)) show(location.href, null).catch(() => {});
   });
   mine.onerror = () => {
     if (mine !== source) return;
