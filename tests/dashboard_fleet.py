@@ -262,11 +262,16 @@ def hostile_pages(fleet: Fleet) -> list[str]:
     every = (
         "",
         "/map",
-        "/queues?span=6h",
+        "/queues",
         "/waiting",
         "/cycles",
         "/predictions",
         "/segments",
+        "/jobs",
+        "/pods",
+        "/nodes",
+        "/charts",
+        "/map?colour=job",
         "/nodes/n000",
         "/shadow",
     )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
+from kai_api.board import Board
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers
 from kai_api.main import make_routes
@@ -40,6 +41,7 @@ def api() -> str:
         HttpAccess(anonymous="no"),
         LiveLog(inquiry.log),
         ViewStore(Connections("", size=1, patience_s=1, application="reference")),
+        board=Board(),
     )
     document = app.openapi()
     return "\n".join([_INTRODUCTION, "## Routes\n", *_routes(document)]) + "\n"

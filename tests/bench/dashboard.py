@@ -24,6 +24,12 @@ _PAGES = {
     "domain": "/clusters/large/domain?topology=Topology+dc&path=b0/r03",
     "node": "/clusters/large/nodes/n100",
     "segments": "/clusters/large/segments",
+    "map by job": "/clusters/large/map?colour=job",
+    "jobs": "/clusters/large/jobs",
+    "pods": "/clusters/large/pods?order=most+GPUs",
+    "nodes": "/clusters/large/nodes?state=idle",
+    "charts": "/clusters/large/charts",
+    "group": "/clusters/large/stories/PodGroup/default/wait-7",
 }
 #: Resolves with when the page was painted first.
 _PAINTED = """() => new Promise((done) => new PerformanceObserver((list) => {
@@ -68,11 +74,10 @@ def figures() -> Iterator[Figure]:
             return
         with browser() as started:
             page = started.new_page(viewport={"width": 1280, "height": 800})
-            yield figure(
-                f"dashboard, {NODES} nodes, overview: first paint",
-                [_first_paint(page, dashboard.url + _PAGES["overview"]) for _ in range(RUNS)],
-                "ms",
-            )
+            for name, path in _PAGES.items():
+                painted = [_first_paint(page, dashboard.url + path) for _ in range(RUNS)]
+                yield figure(f"dashboard, {NODES} nodes, {name}: first paint", painted, "ms")
+            page.goto(dashboard.url + _PAGES["overview"])
             last = fleet.state.position
             page.evaluate(_SLIDE, last - 1000)
             for name, places in (("back", (800, 850, 900, 950, 990)), ("on", (600, 550, 500, 450, 400))):

@@ -1,5 +1,6 @@
 """The dashboard in a real browser: pages, time travel, live updates, keyboard, phones, accessibility."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Error, Page, Request, ViewportSize, expect
 
-from tests.browser.dashboard import Dashboard, browser, chromium
+from tests.browser.dashboard import Dashboard, browser, chromium, take_picture
 from tests.dashboard_fleet import (
     Fleet,
     SharingFleet,
@@ -28,20 +29,28 @@ PAGES = {
     "past overview": "/clusters/fleet?at=120",
     "empty cluster": "/clusters/fleet?at=0",
     "map": "/clusters/fleet/map",
+    "map of nodes by job": "/clusters/fleet/map?level=kubernetes.io%2Fhostname&colour=job",
+    "jobs": "/clusters/fleet/jobs",
+    "nodes": "/clusters/fleet/nodes",
+    "charts": "/clusters/fleet/charts",
+    "services": "/clusters/fleet/services",
+    "hub": "/hub",
+    "login": "/login",
     "waiting": "/clusters/fleet/waiting",
     "nothing waits": "/clusters/fleet/waiting?at=20",
     "pod": "/clusters/fleet/stories/Pod/default/notebook-0",
     "waiting pod": "/clusters/fleet/stories/Pod/default/too-large",
     "group": "/clusters/fleet/stories/PodGroup/default/llm-70b",
     "node": "/clusters/fleet/nodes/n001",
-    "domain": "/clusters/fleet/domain?topology=Topology+dc&path=b0/r01",
-    "queues": "/clusters/fleet/queues?span=6h",
+    "domain": "/clusters/fleet/domain?topology=Topology+dc&path=b0/r01&colour=queue",
+    "queues": "/clusters/fleet/queues",
     "cycles": "/clusters/fleet/cycles",
     "cycle": "/clusters/fleet/cycles/235?step=3",
     "order of a cycle": "/clusters/fleet/cycles/235/order",
     "predictions": "/clusters/fleet/predictions",
     "segments": "/clusters/fleet/segments",
     "search": "/clusters/fleet/search?q=llm",
+    "problems": "/clusters/devices",
     "error": "/clusters/fleet?at=999999",
     "devices of a node": "/clusters/devices/nodes/d0",
     "claims of a pod": "/clusters/devices/stories/Pod/default/trainer",
@@ -51,6 +60,16 @@ PAGES = {
 }
 
 DESK: ViewportSize = {"width": 1280, "height": 800}
+PHONE: ViewportSize = {"width": 360, "height": 740}
+#: Pages that the documentation shows, by the picture's name: `KAI_TEST_PICTURES=docs/assets` takes them.
+PICTURES = {
+    "past overview": ("overview", "light"),
+    "devices of a node": ("node", "dark"),
+    "waiting": ("waiting", "light"),
+    "cycle": ("cycle", "light"),
+    "charts": ("charts", "light"),
+    "map of nodes by job": ("map", "light"),
+}
 #: A dot that pulses for as long as a page is live has it painted sixty times a second: a quarter of these tests' CPU.
 STILL: dict[str, Any] = {"viewport": DESK, "reduced_motion": "reduce"}
 
@@ -152,12 +171,23 @@ def test_a_page_has_no_fault_of_accessibility_in_light_and_dark_and_fits_on_a_ph
         watch(reader)
         as_on_a_desk(reader)
         reader.goto(dashboard.url + PAGES[name])
+        # A story gets its last parts behind the first paint.
+        expect(reader.locator("[data-more]")).to_have_count(0)
         every = Axe().run(reader, options=_PLAIN)
         assert every.violations_count == 0, every.generate_report()
         reader.emulate_media(color_scheme="dark")
+        picture, scheme = PICTURES.get(name, ("", "light"))
+        if scheme == "light" and picture:
+            take_picture(reader, picture)
         # The page has the script of the first run.
         dark = Axe("0").run(reader, options={**_PLAIN, "runOnly": ["color-contrast"]})
         assert dark.violations_count == 0, dark.generate_report()
+        if scheme == "dark":
+            take_picture(reader, picture)
+        reader.set_viewport_size(PHONE)
+        assert reader.evaluate("document.getElementById('main').getBoundingClientRect().top") <= PHONE["height"] / 10
+        if name == "past overview":
+            take_picture(reader, "phone")
         reader.set_viewport_size({"width": 320, "height": 640})
         assert reader.evaluate("document.documentElement.scrollWidth") <= 320, "it scrolls sideways"
 
@@ -245,6 +275,43 @@ def test_a_cycle_is_replayed_step_by_step(opened: Callable[..., Page]) -> None:
     expect(page.get_by_role("heading", name="What is left waiting")).to_be_visible()
     page.get_by_role("link", name="Back to live").click()
     expect(page.get_by_label("Moment in the log")).to_contain_text("Live")
+
+
+def test_every_page_names_problems_and_each_leads_to_what_has_it(opened: Callable[..., Page]) -> None:
+    page = opened("/clusters/devices/nodes")
+    page.get_by_role("link", name="2 problems").click()
+    page.get_by_role("link", name="relay: no answer; refused").click()
+    expect(page.get_by_role("row", name="binder ready")).to_be_visible()
+    page.go_back()
+    page.get_by_role("link", name="1 group starves").click()
+    expect(page.get_by_role("heading", name="Jobs 1")).to_be_visible()
+    assert "state=starving" in page.url
+    page.get_by_role("link", name="default/too-many").click()
+    logs = page.get_by_role("link", name="logs")
+    expect(logs).to_have_attribute("href", "https://logs.example/default/too-many")
+
+
+def test_a_page_that_hears_nothing_more_says_how_old_its_data_is(opened: Callable[..., Page]) -> None:
+    page = opened("/login", color_scheme="light")
+    page.route("**/news*", lambda route: route.fulfill(status=404))
+    page.goto(page.url.replace("/login", "/clusters/fleet/waiting"))
+    expect(page.locator("#lost")).to_have_text(re.compile(r"^Disconnected, data \d s old$"))
+    page.unroute("**/news*")
+    page.reload()
+    expect(page.locator("#lost")).to_be_hidden()
+
+
+def test_a_pointer_on_a_chart_moves_the_slider(opened: Callable[..., Page], fleet: Fleet) -> None:
+    page = opened("/clusters/fleet/charts?span=6h")
+    slider, chart = page.get_by_role("slider", name="Position in the log"), page.locator("svg.chart").first
+    last = slider.input_value()
+    box = chart.bounding_box()
+    assert box is not None
+    chart.click(position={"x": box["width"] * 0.7, "y": 20})
+    expect(page.get_by_label("Moment in the log")).to_contain_text("Past")
+    assert 0 < int(slider.input_value()) < int(last)
+    assert f"until={fleet.state.position}" in page.url
+    expect(page.locator(".moment-mark").first).to_have_attribute("x1", re.compile(r"^6\d\d"))
 
 
 def test_the_theme_is_chosen_and_kept(opened: Callable[..., Page]) -> None:

@@ -252,7 +252,7 @@ async def test_a_browser_logs_in_once_by_the_printed_address_and_its_session_end
         ) as it:
             assert (it.status, it.headers["Location"]) == (303, "/")
         policy = (await client._session.get(f"{client.url}/login")).headers["Content-Security-Policy"]
-        assert re.search(r"script-src 'sha256-\S+';", policy)
+        assert "script-src 'self';" in policy
         foreign = {"Sec-Fetch-Site": "cross-site"}
         async with client._session.post(f"{client.url}/v1/login-tokens", headers=foreign) as response:
             assert response.status == 403

@@ -72,6 +72,9 @@ async def test_every_page_is_answered_now_and_at_every_moment(
         "/predictions",
         "/reports",
         "/segments",
+        "/jobs",
+        "/nodes",
+        "/charts?span=1d",
         "/search?q=a",
         "/who?queue=default",
     )
@@ -139,7 +142,7 @@ async def test_bad_input_is_answered_by_a_page_that_says_what_is_wrong(
         (f"{here}/stories/Pod/default/nevr", 404, "did you mean"),
         (f"{here}/cycles/1", 404, "no cycle is recorded at position 1"),
         (f"{here}/domain?path=r9", 404, "no nodes in"),
-        (f"{here}/queues?span=2y", 400, "is none of"),
+        (f"{here}/charts?span=2y", 400, "is none of"),
         (f"{here}/waiting?number=0", 400, "number"),
         (f"{here}/who?queue=default&set=numma=1", 400, "did you mean"),
         (f"{here}/segments?sizes=x", 400, "x"),
@@ -170,10 +173,12 @@ class Later(Facts):
 
 
 async def _lines(answer: aiohttp.ClientResponse, count: int) -> AsyncIterator[str]:
-    """Yield the first lines that are neither empty nor comments."""
+    """Yield the first lines that are not empty and not about services."""
     while count:
         line = (await answer.content.readline()).decode().strip()
-        if line and not line.startswith(":"):
+        if line == "event: services":
+            assert await answer.content.readline() == b"data: []\n"
+        elif line:
             count -= 1
             yield line
 

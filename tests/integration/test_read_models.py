@@ -11,11 +11,10 @@ import pytest
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.jobs import JobQuestion
-from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
+from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJECTION_SCHEMA
 from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
-from kaicore.analysis.hours.account import HOUR_US
 from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
 from kaicore.analysis.hours.report import ReportQuestion, usage_report
 from kaicore.errors import ConfigurationError, LogUnavailable
@@ -74,6 +73,24 @@ async def test_rows_are_those_of_the_events_however_often_building_is_broken_off
     live = await store.live(shown)
     assert live is not None
     assert live.position == (await postgres_log.head(shown)).position
+
+
+async def test_charts_get_the_end_of_each_step_and_how_it_stood_before(
+    postgres_log: EventLog, store: ViewStore, shown: str
+) -> None:
+    while await (await Builder.resume(postgres_log, store, shown)).step():
+        pass
+    models, tables = ReadModels(postgres_log, store), projected(story())
+    minutes = sorted(tables.occupancy)
+    every = await models.occupancy_rows(shown, since=minutes[0], until=minutes[-1], step=MINUTE_US)
+    assert [row.at for row in every] == minutes
+    by_hour = await models.occupancy_rows(shown, since=minutes[1], until=minutes[-1], step=HOUR_US)
+    ends = {at // HOUR_US: at for at in minutes if at > minutes[1]}
+    assert [row.at for row in by_hour] == sorted({minutes[1], *ends.values()})
+    hours = await models.queue_rows(shown, ["team"], "gpu", since=minutes[0], until=minutes[-1])
+    assert [row.at for row in hours] == sorted(
+        at for at, queue, resource in tables.queues if (queue, resource) == ("team", "gpu")
+    )
 
 
 async def test_two_builders_of_one_generation_count_nothing_twice(

@@ -1,13 +1,18 @@
 """The dashboard's models: what pages say, from states alone."""
 
+from typing import Any
+
 import pytest
+from kai_api.pages.charts import chart_of_cluster, charts_of_hours, charts_of_reports, charts_of_rows, times_of
 from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
 from kai_api.pages.frame import duration, search
+from kai_api.pages.lists import Wanted, list_page
 from kai_api.pages.node import node_page, zones_table
 from kai_api.pages.overview import cluster_figures
 from kai_api.pages.pods import story, waiting_line
 from kai_api.pages.predictions import predictions
-from kai_api.pages.queues import charts_of_hours, charts_of_reports, queue_lines, spans_of
+from kai_api.pages.problems import problems
+from kai_api.pages.queues import queue_lines
 from kai_api.pages.topology_map import domain_page, idle_segments, rows_within, topology_map
 from kaicore.analysis.ask.explanations import why_owner
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
@@ -16,9 +21,11 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.access.scopes import EVERYTHING, View
 
 from tests.dashboard_fleet import Fleet, FleetLog, SharingFleet, example_fleet
 from tests.factory import amounts, node
+from tests.projected import projected
 from tests.workloads import Workloads
 
 
@@ -186,21 +193,94 @@ async def test_a_cycle_is_found_by_its_own_position_and_by_a_decisions(fleet: Fl
 
 
 def test_charts_of_queues_step_from_report_to_report(fleet: Fleet) -> None:
-    ended = fleet.state.recorded_at
+    times = times_of("6h", fleet.state.recorded_at)
     reports = [event for event in fleet.events if event.type == "QueuesReported"]
-    made = charts_of_reports(reports, ["language", "vision"], "gpu", span="6h", ended=ended)
-    assert (made.top, [chart.name for chart in made.charts]) == ("88", ["language", "vision"])
-    language = made.charts[0]
-    assert (language.values[0], language.most, language.last) == ("0", "24", "20")
-    assert language.allocated.startswith("M0 56H")
-    assert language.deserved
-    by_hour = charts_of_hours(fleet.state, ["language"], "gpu", span="1d")
-    assert (len(by_hour.times), by_hour.charts[0].values[-2]) == (24, "24")
-    assert spans_of(fleet.state) == ("1h", "6h", "1d", "7d")
-    assert spans_of(Workloads().state) == ("1d", "7d")
-    memory = charts_of_hours(fleet.state, ["language"], "memory", span="1d")
-    assert memory.charts[0].values[-2] == "1.5Ti"
-    assert charts_of_reports([], ["language"], "gpu", span="1h", ended=ended).charts[0].allocated == ""
+    made = charts_of_reports(reports, ["language", "vision"], "gpu", times)
+    assert [(chart.name, chart.top) for chart in made] == [("language", "88"), ("vision", "88")]
+    held, fair = made[0].lines
+    assert (held.values[0], held.most, held.last, fair.kind) == ("0", "24", "20", "owed")
+    assert held.path.startswith("M0 160H")
+    a_day = times_of("1d", fleet.state.recorded_at)
+    assert charts_of_hours(fleet.state, ["language"], "gpu", a_day)[0].lines[0].values[-9] == "24"
+    assert charts_of_hours(fleet.state, ["language"], "memory", a_day)[0].lines[0].values[-9] == "1.5Ti"
+    assert charts_of_reports([], ["language"], "gpu", times)[0].lines[0].path == ""
+
+
+def test_charts_of_read_models_have_the_kinds_of_gpus_upon_each_other_and_means_of_hours(fleet: Fleet) -> None:
+    tables = projected(fleet.events)
+    times = times_of("6h", fleet.state.recorded_at)
+    chart = chart_of_cluster(list(tables.occupancy.values()), times)
+    assert chart is not None
+    assert (chart.top, {line.label: line.last for line in chart.lines}) == (
+        "128",
+        {
+            "held": "82",
+            "releasing": "4",
+            "stranded": "4",
+            "free": "38",
+            "out of service": "0",
+            "waiting pods ask for": "73",
+        },
+    )
+    assert chart_of_cluster([], times) is None
+    hours = [row for row in tables.queues.values() if row.resource == "gpu"]
+    (language,) = charts_of_rows(hours, ["language"], "gpu", times_of("30d", fleet.state.recorded_at))
+    assert language.lines[0].values[-1] == "23.875"
+
+
+def test_problems_are_of_the_log_alone_and_each_names_its_list(fleet: Fleet) -> None:
+    assert problems(fleet.state) == ()
+    made = Fleet("ill", nodes=2)
+    made.record("node/n000", payloads.NodeObserved(node("n000", cpu=8, memory=32, ready=False)))
+    placed = made.job("train", 1, "vision", cpu=1, memory=1, gpu=1)
+    made.cycle()
+    made.job("next", 1, "vision", cpu=1, memory=1, gpu=1)
+    made.later(70)
+    made.record("namespace/later", payloads.NamespaceDeleted(uid="u", name="later"))
+    assert [(one.text, one.parts, dict(one.query)["state"]) for one in problems(made.state)] == [
+        ("1 node is not ready: n000", ("nodes",), "not ready"),
+        ("1 pod waits for its first cycle: default/next-0", ("pods",), "Pending"),
+        (f"1 pod waits for its binding: {placed[0].subject}", ("pods",), "Placed"),
+        ("1 group starves: default/next", ("jobs",), "starving"),
+    ]
+    for one in problems(made.state):
+        (kind,) = one.parts
+        assert list_page(made.state, kind, Wanted(state=one.query[0][1]), EVERYTHING).total == 1, one
+
+
+def test_lists_are_filtered_ordered_and_cut_into_pages(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    def names(kind: str, view: View = EVERYTHING, **wanted: Any) -> list[str]:
+        return [row[0].text for row in list_page(fleet.state, kind, Wanted(**wanted), view).rows]
+
+    assert names("jobs", state="waiting") == ["default/pretrain", "default/too-large"]
+    assert names("jobs", queue="vision", order="most GPUs")[0] == "default/sweep"
+    assert names("jobs", name="llm") == ["default/llm-70b"]
+    assert names("pods", node="n003", name="notebook", order="oldest")[:2] == [
+        "default/notebook-0",
+        "default/notebook-1",
+    ]
+    assert names("nodes", state="idle") == ["n012", "n013", "n014", "n015"]
+    assert names("pods", View(whole=False, namespaces=frozenset({"other"}))) == []
+    monkeypatch.setattr("kai_api.pages.lists.PAGE_ROWS", 5)
+    made = list_page(fleet.state, "nodes", Wanted(number=99), EVERYTHING)
+    assert (made.page, made.pages, [row[0].text for row in made.rows]) == (4, 4, ["n015"])
+    with pytest.raises(InvalidObject, match="none of name, oldest, newest, most GPUs"):
+        names("jobs", order="best")
+
+
+def test_a_map_has_the_colours_of_the_largest_holders_and_ages(fleet: Fleet) -> None:
+    cells = {cell.name: cell for block in topology_map(fleet.state, colour="queue").blocks for cell in block.cells}
+    assert [(part.kind, part.label, part.amount) for part in cells["r02"].bar] == [
+        ("c1", "of vision", "22"),
+        ("c0", "of production", "4"),
+        ("free", "free", "6"),
+    ]
+    assert cells["r02"].who == "vision"
+    nodes = topology_map(fleet.state, level="kubernetes.io/hostname", colour="job")
+    assert dict(nodes.legend)["c0"] == "default/ranker"
+    assert {cell.is_node for block in nodes.blocks for cell in block.cells} == {True}
+    (block,) = domain_page(fleet.state, topology="Topology dc", path="b1/r02", colour="age").map.blocks
+    assert {part.kind for part in block.cells[0].bar} == {"a0", "a1"}
 
 
 def test_search_names_what_is_equal_first(fleet: Fleet) -> None:
@@ -236,4 +316,4 @@ def test_node_where_gpus_are_shared_shows_each_as_a_bar_of_its_parts(fleet: Flee
         [("free", "1", "free")],
     ]
     assert [bar.name for bar in bars[:2]] == ["GPU 2", "GPU 3"]
-    assert not node_page(fleet.state, "n000").gpus
+    assert [bar.name for bar in node_page(fleet.state, "n000").gpus] == ["whole GPU"] * 8

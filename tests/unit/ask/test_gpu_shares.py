@@ -4,7 +4,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kai_api.pages.queues import charts_of_hours, queue_lines
+from kai_api.pages.charts import charts_of_hours, times_of
+from kai_api.pages.queues import queue_lines
 from kai_cli.asking.questions import print_changes
 from kai_cli.asking.why_page import why_text
 from kai_cli.history.audit import node_text
@@ -187,8 +188,8 @@ def test_queues_count_parts_in_lists_and_on_the_dashboard() -> None:
     assert (gpu.quota, gpu.allocated, gpu.requested) == ("1", "2.3", "3.15")
     (line,) = queue_lines(made.state, "gpu")
     assert (line.quota, line.allocated, line.requested, line.allocated_share) == ("1", "2.3", "3.15", 57.5)
-    (chart,) = charts_of_hours(made.state, ["default"], "gpu", span="1d").charts
-    assert chart.values[-2] == "2.3", "of the hour before"
+    (chart,) = charts_of_hours(made.state, ["default"], "gpu", times_of("1d", made.state.recorded_at))
+    assert chart.lines[0].values[-7] == "2.3", "of the hour before"
 
 
 def test_what_if_over_history_counts_the_parts_of_pods() -> None:

@@ -12,20 +12,16 @@ nobody; the page puts it into its form, and gets a cookie for it (HttpOnly, Same
 into the same form.
 """
 
-import html
-from base64 import b64encode
 from collections.abc import Awaitable, Callable, MutableMapping
-from hashlib import sha256
-from importlib.resources import files
-from string import Template
+from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote
 
 from fastapi import APIRouter, HTTPException, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from fastapi.responses import RedirectResponse, Response
 from kaicore.analysis.ask.answers import Answer
 from kaicore.ledger.log.port import EventLog
-from kaicore.rules.hub.hub_state import without_hub
+from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused, check_same_site
 from kaicore.runtime.access.scopes import answering, current_caller, current_view, looking
 from kaicore.runtime.access.sessions import COOKIE, LOGIN_S, SESSION_S, CallerIdentity
@@ -34,23 +30,8 @@ from kaicore.runtime.service.http_errors import error_response
 
 from kai_api.answering import AnswerRouter
 
-_PAGE = (files(__package__) / "login.html").read_text()
-_SCRIPT = _PAGE.partition("<script>")[2].partition("</script>")[0]
-_STYLE = _PAGE.partition("<style>")[2].partition("</style>")[0]
-
-
-def _hash(text: str) -> str:
-    return f"'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'"
-
-
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Content-Security-Policy": (
-        f"default-src 'none'; script-src {_hash(_SCRIPT)}; style-src {_hash(_STYLE)}; "
-        "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-    ),
-    "Referrer-Policy": "no-referrer",
-}
+#: No page before or behind learns of a login, and no cache keeps it.
+_HEADERS = {"Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
 
 
 class LoginToken(Answer, frozen=True, kw_only=True):
@@ -72,13 +53,18 @@ class WhoAmI(Answer, frozen=True, kw_only=True):
     scopes: list[str]
 
 
-def make_login_router(access: HttpAccess) -> APIRouter:
-    """Make the routes of logging in; only `/login` itself is for those who are not logged in."""
+def make_login_router(access: HttpAccess, page: Callable[..., Response]) -> APIRouter:
+    """Make the routes of logging in; only `/login` itself is for those who are not logged in.
+
+    Args:
+        page: renders a page of a template's name and model.
+    """
     router = AnswerRouter()
+    login_form = partial(_login_form, page)
 
     @router.get("/login", include_in_schema=False)
-    async def login_page(next: str = "/") -> Response:  # noqa: A002
-        return _page(next, "")
+    async def login_page(request: Request, next: str = "/") -> Response:  # noqa: A002
+        return login_form(request, next, "")
 
     @router.post("/login", include_in_schema=False)
     async def login(request: Request) -> Response:
@@ -90,7 +76,7 @@ def make_login_router(access: HttpAccess) -> APIRouter:
             check_same_site(request)
             identity = await access.prove(token, client, login=True)
         except RequestRefused as error:
-            return _page(target, f"{error}.", status=error.status)
+            return login_form(request, target, f"{error}.", status=error.status)
         answer = RedirectResponse(_local(target), status_code=303, headers={"Cache-Control": "no-store"})
         answer.set_cookie(
             COOKIE,
@@ -126,9 +112,12 @@ def make_login_router(access: HttpAccess) -> APIRouter:
     return router
 
 
-def _page(target: str, why: str, *, status: int = 200) -> Response:
-    page = Template(_PAGE).substitute(next=html.escape(_local(target)), why=html.escape(why))
-    return HTMLResponse(page, status_code=status, headers=_HEADERS)
+def _login_form(
+    page: Callable[..., Response], request: Request, target: str, why: str, *, status: int = 200
+) -> Response:
+    answer = page(request, "login.html", status=status, next=_local(target), why=why)
+    answer.headers.update(_HEADERS)
+    return answer
 
 
 def _local(target: str) -> str:
@@ -171,6 +160,22 @@ def check_kind(kind: str, namespace: str) -> None:
     """
     if not current_view().whole and (not namespace or kind in _CLUSTER_WIDE):
         raise HTTPException(403, f"{kind} without a namespace is for callers who may see all of the cluster")
+
+
+def sees_hub() -> bool:
+    """Tell whether the caller may see the hub whole: a dispatch tells of all clusters."""
+    view = current_caller().view(HUB)
+    return view is not None and view.whole
+
+
+def check_sees_hub() -> None:
+    """Refuse callers who may not see the hub whole.
+
+    Raises:
+        HTTPException: 403.
+    """
+    if not sees_hub():
+        raise HTTPException(403, "this is for callers who may see all of cluster hub")
 
 
 def authenticated(app: Asgi, access: HttpAccess) -> Asgi:

@@ -42,9 +42,11 @@ from pydantic import Field
 
 from kai_api.answering import answer_errors, describe
 from kai_api.auth import authenticated, authorization, make_login_router
+from kai_api.board import Board, ServicesWatch, parse_links
 from kai_api.events import make_events_router
 from kai_api.live import LiveLog
 from kai_api.long_answers import ANSWERS, Calibrations, LongAnswers, keep_replaying
+from kai_api.pages.frame import page
 from kai_api.pages.router import make_pages
 from kai_api.routes import (
     make_audit_router,
@@ -67,6 +69,7 @@ def make_app(
     live: LiveLog | None = None,
     views: ViewStore | None = None,
     recording: EventLog | None = None,
+    board: Board | None = None,
 ) -> Asgi:
     """Make the application that answers from a log.
 
@@ -77,9 +80,11 @@ def make_app(
         live: for those who follow a log; by default one of its own.
         views: read models; without them what they tell is not answered.
         recording: the log as a role that records policy inputs; without it nobody records any here.
+        board: what pages show besides the log.
     """
     access = access or HttpAccess(anonymous="anywhere")
-    app = make_routes(inquiry, long_answers, access, live or LiveLog(inquiry.log), views, recording=recording)
+    live, board = live or LiveLog(inquiry.log), board or Board()
+    app = make_routes(inquiry, long_answers, access, live, views, recording=recording, board=board)
     return with_health(health, app=_timed(authenticated(app, access)))
 
 
@@ -91,6 +96,7 @@ def make_routes(
     views: ViewStore | None,
     *,
     recording: EventLog | None = None,
+    board: Board,
 ) -> FastAPI:
     """Make all routes, as yet without asking who asks."""
     # No interactive pages: they would load their scripts from a server elsewhere.
@@ -104,7 +110,7 @@ def make_routes(
     add_error_handlers(app)
     answer_errors(app)
     describe(app)
-    app.include_router(make_login_router(access))
+    app.include_router(make_login_router(access, page))
     calibrations = Calibrations(inquiry.log, long_answers)
     app.include_router(make_long_router(inquiry.log, long_answers, calibrations))
     app.include_router(make_events_router(inquiry.log, live))
@@ -116,7 +122,7 @@ def make_routes(
     app.include_router(make_policy_inputs_router(inquiry, recording))
     app.include_router(make_router(inquiry, submissions))
     app.include_router(make_submission_router(submissions))
-    app.include_router(make_pages(inquiry, submissions, live, models))
+    app.include_router(make_pages(inquiry, submissions, live, models, board))
     return app
 
 
@@ -191,6 +197,11 @@ class ApiSettings(LogSettings, ProxySettings):
         None,
         description="the log as kai_inputs, to record policy inputs",
     )
+    services_file: Path | None = Field(None, description="JSON file with the addresses of services, for their health")
+    links: str = Field(
+        "",
+        description="links of pods and groups: NAME=URL with {cluster}, {kind}, {namespace}, {name}, {node}",
+    )
     caller_per_s: float = Field(50, gt=0, description="requests that one caller may make in a second")
     caller_burst: int = Field(500, ge=1, description="requests that one caller may make at once")
 
@@ -222,11 +233,14 @@ def open_access(settings: ApiSettings, ended: EndedTokens) -> HttpAccess:
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until asked to stop."""
     policies = book_of(filter(None, settings.policies.split(",")), TimeAndMemory())
+    board = Board(ServicesWatch(settings.services_file), parse_links(settings.links))
     connections = Connections(settings.database_url, size=1, patience_s=_SESSIONS_S, application="kai-api sessions")
     access = open_access(settings, SharedEndedTokens(connections))
     app = Later(context.health)
     server = listen(context, settings, app, limits=_LIMITS)
-    await server.run_beside(context.stopping, _answer(context, settings, access, app, connections, policies=policies))
+    await server.run_beside(
+        context.stopping, _answer(context, settings, access, app, connections, policies=policies, board=board)
+    )
 
 
 async def _answer(
@@ -237,6 +251,7 @@ async def _answer(
     connections: Connections,
     *,
     policies: PolicyBook,
+    board: Board,
 ) -> None:
     async with open_log(context, settings.database_url) as log, _recording(context, settings) as recording:
         if log is None:
@@ -251,7 +266,7 @@ async def _answer(
             policies=settings.policies,
         )
         live = LiveLog(log)
-        beside = [asyncio.create_task(_end_streams(context, live))]
+        beside = [asyncio.create_task(_end_streams(context, live)), asyncio.create_task(board.services.follow())]
         if context.forks is not None:
             beside.append(asyncio.create_task(context.forks.imported()))
         late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
@@ -262,7 +277,14 @@ async def _answer(
             await connections.open()
             async with await ViewStore.open(settings.database_url, application="kai-api") as views:
                 made = make_app(
-                    inquiry, context.health, long_answers, access, live=live, views=views, recording=recording
+                    inquiry,
+                    context.health,
+                    long_answers,
+                    access,
+                    live=live,
+                    views=views,
+                    recording=recording,
+                    board=board,
                 )
                 app.give(made)
                 await inquiry.follow(caught_up=lambda: context.health.met(STATES))

@@ -54,11 +54,10 @@ from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.analysis.trial.submission.submit import Submissions
 from kaicore.errors import ConfigurationError, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog
-from kaicore.rules.hub.hub_state import HUB
 from kaicore.runtime.access.scopes import View, current_caller, current_view
 
 from kai_api.answering import HIDDEN, AnswerRouter, encoded
-from kai_api.auth import check_kind, for_namespaces, for_recorders
+from kai_api.auth import check_kind, check_sees_hub, for_namespaces, for_recorders
 from kai_api.events import PositionQuery
 from kai_api.long_answers import (
     NONE,
@@ -419,13 +418,13 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @router.get("/v1/dispatches")
     async def dispatches(*, pending: bool = False) -> list[DispatchRow]:
         """List what was submitted to the hub, the oldest first."""
-        _check_sees_hub()
+        check_sees_hub()
         return await inquiry.dispatches(pending=pending)
 
     @router.get("/v1/dispatches/{name}/why")
     async def why_dispatch(name: str) -> DispatchWhy:
         """Say in which cluster a dispatch is, and why."""
-        _check_sees_hub()
+        check_sees_hub()
         return await inquiry.why_dispatch(name)
 
     @router.get("/v1/clusters/{cluster}")
@@ -563,17 +562,6 @@ def _cursor(after: str, at: str) -> tuple[int, str]:
             400, "after, at: a page that follows another is of the same moment, so at is not named again"
         )
     return int(match[2]), match[1]
-
-
-def _check_sees_hub() -> None:
-    """Refuse callers who may not see the hub whole: a dispatch tells of all clusters.
-
-    Raises:
-        HTTPException: 403.
-    """
-    view = current_caller().view(HUB)
-    if view is None or not view.whole:
-        raise HTTPException(403, "this is for callers who may see all of cluster hub")
 
 
 #: How a request's documents are called in problems.

@@ -36,6 +36,8 @@ from kaicore.spelling import did_you_mean
 from starlette.exceptions import HTTPException
 
 from kai_api.answering import error_text, status_of
+from kai_api.board import ServicesWatch
+from kai_api.pages.problems import Problem, problems
 
 #: Hits that are shown.
 MOST_HITS = 100
@@ -114,14 +116,19 @@ class Tab:
 
 TABS = (
     Tab("overview", "", "Overview", whole=False),
+    Tab("waiting", "/waiting", "Waiting", whole=False),
+    Tab("jobs", "/jobs", "Jobs", whole=False),
+    Tab("pods", "/pods", "Pods", whole=False),
+    Tab("nodes", "/nodes", "Nodes"),
     Tab("map", "/map", "Map"),
     Tab("queues", "/queues", "Queues"),
-    Tab("waiting", "/waiting", "Waiting", whole=False),
+    Tab("charts", "/charts", "Over time"),
     Tab("cycles", "/cycles", "Cycles"),
     Tab("predictions", "/predictions", "Predictions"),
     Tab("reports", "/reports", "Reports"),
     Tab("segments", "/segments", "Idle segments"),
     Tab("shadow", "/shadow", "Shadow", shadowed=True),
+    Tab("services", "/services", "Services"),
 )
 
 
@@ -140,6 +147,8 @@ class Frame:
         live_path: where the log's end is followed; empty for the same path.
         whole: whether the caller may see all of the cluster.
         shadowed: whether a shadow has decided on pods of the cluster.
+        problems: of the cluster, as of the position.
+        services: those that are not well now; of no page of the past.
     """
 
     cluster: str
@@ -156,6 +165,8 @@ class Frame:
     live_path: str = ""
     whole: bool = True
     shadowed: bool = False
+    problems: tuple[Problem, ...] = ()
+    services: tuple[str, ...] = ()
 
     @property
     def tabs(self) -> tuple[Tab, ...]:
@@ -236,13 +247,20 @@ def duration(seconds: float) -> str:
 class Place:
     """A page's place in a log."""
 
-    def __init__(self, frame: Frame, state: Callable[[], Awaitable[ClusterState]]) -> None:
+    def __init__(
+        self,
+        frame: Frame,
+        state: Callable[[], Awaitable[ClusterState]],
+        found: Callable[[ClusterState], tuple[Problem, ...]],
+    ) -> None:
         """Args:
         frame: as far as it is known without the state.
         state: gets the state; it may change with the next `await`.
+        found: gets the state's problems.
         """
         self._frame = frame
         self._state = state
+        self._found = found
         self.position = frame.position
 
     async def look(self) -> tuple[Frame, ClusterState]:
@@ -255,6 +273,7 @@ class Place:
             recorded_at=state.recorded_at,
             cycle_before=max((known for _, known in state.last_cycles.values()), default=0),
             shadowed=bool(state.shadows.evicted),
+            problems=self._found(state) if self._frame.whole else (),
         )
         return frame, state
 
@@ -262,9 +281,19 @@ class Place:
 class Places:
     """Finds where in logs pages are."""
 
-    def __init__(self, inquiry: Inquiry) -> None:
+    def __init__(self, inquiry: Inquiry, services: ServicesWatch) -> None:
         self._inquiry = inquiry
         self._log = inquiry.log
+        self._services = services
+        # Of each cluster at the position that was looked at last: one page asks for several parts of it.
+        self._found: dict[str, tuple[int, tuple[Problem, ...]]] = {}
+
+    def _problems(self, state: ClusterState) -> tuple[Problem, ...]:
+        position, found = self._found.get(state.cluster, (-1, ()))
+        if position != state.position:
+            found = problems(state)
+            self._found[state.cluster] = state.position, found
+        return found
 
     async def find(self, request: Request, cluster: str, at: str) -> Place:
         """Return where a page is.
@@ -300,9 +329,11 @@ class Places:
             cycle_after=after,
             path=request.url.path,
             whole=current_view().whole,
+            services=self._services.unwell if current_view().whole and not at else (),
             query=tuple((name, value) for name, value in request.query_params.items() if name != "at"),
         )
-        return Place(frame, partial(self._inquiry.state_at, cluster, str(position) if at else ""))
+        state = partial(self._inquiry.state_at, cluster, str(position) if at else "")
+        return Place(frame, state, self._problems)
 
 
 #: Nothing from elsewhere, and no script or style in the page itself.

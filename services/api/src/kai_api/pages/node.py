@@ -50,15 +50,12 @@ class GpuBar:
 
 
 def gpu_bars(state: FleetView, node: str) -> tuple[GpuBar, ...]:
-    """Return a node's GPUs: those that are shared by index, then those that pods hold as a whole, then the free ones.
-
-    Nothing where none of them is shared.
-    """
+    """Return a node's GPUs: shared ones by index, then those that pods hold whole, then the free ones."""
     shared = [_shared(state, answer) for answer in shared_gpus_on(state, node)]
-    if not shared:
-        return ()
     columns = state.columns
-    row, place = columns.row(node), columns.resources[GPU]
+    row, place = columns.row(node), columns.resources.get(GPU)
+    if place is None:
+        return ()
     whole = [
         _whole(entry)
         for entry in state.charges.held_on(node)
@@ -66,7 +63,7 @@ def gpu_bars(state: FleetView, node: str) -> tuple[GpuBar, ...]:
         for _ in range(entry.requests.get(GPU, 0))
     ]
     free = max(0, int(columns.allocatable[row, place] - columns.used[row, place]))
-    empty = GpuBar("not shared", parts(1, [("free", "free", 1, "1")]), (), "1")
+    empty = GpuBar("whole GPU", parts(1, [("free", "free", 1, "1")]), (), "1")
     return (*shared, *whole, *([empty] * free))
 
 
@@ -93,7 +90,7 @@ def _shared(state: FleetView, answer: SharedGpuAnswer) -> GpuBar:
 def _whole(entry: PodEntry) -> GpuBar:
     pod = entry.pod
     bar = parts(1, [(_kind(entry), f"of {pod.subject}", 1, "1")])
-    return GpuBar("not shared", bar, (PartOfBar(pod.namespace, pod.name, "1"),), "0")
+    return GpuBar("whole GPU", bar, (PartOfBar(pod.namespace, pod.name, "1"),), "0")
 
 
 def _kind(entry: PodEntry) -> str:

@@ -44,12 +44,17 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """A pod's time."""
+    """The time of a pod, and of the others that have the very same.
+
+    Attributes:
+        more: how many others.
+    """
 
     namespace: str
     name: str
     node: str
     spans: tuple[Span, ...]
+    more: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,18 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
+class PodsAlike:
+    """Pods of a group that stand alike, for the same reason.
+
+    Attributes:
+        first: of them; `more` is how many others there are.
+    """
+
+    first: PodRow
+    more: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Story:
     """The story of something.
 
@@ -77,6 +94,7 @@ class Story:
         lanes: its pods' time, from `began` to `ended` (microseconds since the epoch).
         more_pods: pods that are not drawn.
         steps: of a pod.
+        pods: those of a group, alike ones as one.
     """
 
     why: Why
@@ -85,6 +103,7 @@ class Story:
     ended: int
     more_pods: int
     steps: tuple[Step, ...]
+    pods: tuple[PodsAlike, ...]
 
 
 #: Classes of the style sheet, by the part of an event in the pod's life.
@@ -117,16 +136,31 @@ def story(why: Why, events: Sequence[Event], *, now: int) -> Story:
     if why.kind == "Pod":
         by_stream = {stream: one for stream, one in by_stream.items() if stream == f"pod/{why.uid}"}
     began = min((one[0].recorded_at for one in by_stream.values()), default=now)
-    lanes = [lane for one in by_stream.values() if (lane := _lane(one, began, now)) is not None]
+    lanes = sorted(
+        (lane for one in by_stream.values() if (lane := _lane(one, began, now)) is not None), key=lambda lane: lane.name
+    )
+    alike = Counter(lane.spans for lane in lanes)
+    firsts = {lane.spans: lane for lane in reversed(lanes)}
+    shown = [replace(lane, more=alike[lane.spans] - 1) for lane in lanes if firsts[lane.spans] is lane]
     own = by_stream.get(f"pod/{why.uid}", [])
     return Story(
         why=why,
-        lanes=tuple(sorted(lanes, key=lambda lane: lane.name))[:MOST_LANES],
+        lanes=tuple(shown[:MOST_LANES]),
         began=began,
         ended=now,
-        more_pods=max(0, len(lanes) - MOST_LANES),
+        more_pods=sum(lane.more + 1 for lane in shown[MOST_LANES:]),
         steps=tuple(_steps(own)) if why.kind == "Pod" else (),
+        pods=_alike(why),
     )
+
+
+def _alike(why: Why) -> tuple[PodsAlike, ...]:
+    """Return the pods of a group; those without a node that stand alike are one row."""
+    rows: dict[object, PodsAlike] = {}
+    for pod in why.pods:
+        key = pod.uid if pod.node else (pod.status, pod.message)
+        rows[key] = replace(rows[key], more=rows[key].more + 1) if key in rows else PodsAlike(pod)
+    return tuple(rows.values())
 
 
 def _steps(events: list[Event]) -> Iterable[Step]:

@@ -1,198 +1,14 @@
-"""The page of queues: their tree, and what they held and deserved over time.
-
-The tree has what each queue deserves, holds and waits for of one resource. Charts are small, and have one scale.
-"""
+"""The page of queues: their tree, with what each deserves, holds and waits for of one resource."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from kaicore.analysis.ask.listing import queues_of
-from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
-from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, gpus_text
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.model.quantity import format_amount, is_memory
-from kaicore.rules.queues.division import HOUR_US
+from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.queues.tree import GPU, UNLIMITED, counted, is_gpu
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView
-
-#: How far back a chart may look, by name, seconds; the longer ones are read from the hours that the state keeps.
-SPANS = {"1h": 3600, "6h": 6 * 3600, "1d": 86_400, "7d": 7 * 86_400}
-_BY_REPORTS = ("1h", "6h")
-#: Points of a chart by reports, and queues that have charts.
-_POINTS, _MOST_QUEUES = 96, 24
-#: Size of a chart's drawing.
-_WIDTH, _HEIGHT = 240, 56
-
-
-@dataclass(frozen=True, slots=True)
-class QueueChart:
-    """One queue's chart.
-
-    Attributes:
-        allocated: outline of what it held, as an SVG path.
-        deserved: line of its fair share, likewise; empty where it is not known.
-        last: what it held at the end, for people.
-        most: the most that it held, for people.
-        values: what it held at each point, for people.
-    """
-
-    name: str
-    allocated: str
-    deserved: str
-    last: str
-    most: str
-    values: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class QueueCharts:
-    """Charts over one span of time.
-
-    Attributes:
-        times: of the points, microseconds since the epoch.
-        top: what the full height stands for, for people.
-    """
-
-    span: str
-    spans: tuple[str, ...]
-    began: int
-    ended: int
-    times: tuple[int, ...]
-    top: str
-    charts: tuple[QueueChart, ...]
-
-
-def spans_of(state: QueuesView) -> tuple[str, ...]:
-    """Return the spans of which there can be charts, the first one to be shown by default.
-
-    Cycles report queues that are objects; without any, there is their use by the hour.
-    """
-    return tuple(span for span in SPANS if state.queue_registry.queues or span not in _BY_REPORTS)
-
-
-def reads_reports(span: str) -> bool:
-    """Tell whether a span's charts are made from recorded reports."""
-    return span in _BY_REPORTS
-
-
-def charts_of_reports(
-    events: Iterable[Event], names: Sequence[str], resource: str, *, span: str, ended: int
-) -> QueueCharts:
-    """Return charts made from `QueuesReported`.
-
-    Args:
-        events: in order; some may be from before the span, and tell how queues stood when it began.
-        span: one of `SPANS`.
-        ended: its end, microseconds since the epoch.
-    """
-    began = ended - SPANS[span] * 1_000_000
-    times = tuple(began + (ended - began) * point // (_POINTS - 1) for point in range(_POINTS))
-    shown = names[:_MOST_QUEUES]
-    held: dict[str, list[int]] = {name: [] for name in shown}
-    owed: dict[str, list[int]] = {name: [] for name in shown}
-    now: dict[str, tuple[int, int]] = {}
-    reports = [(event.recorded_at, decode_payload(event)) for event in events]
-    place = 0
-    for time in times:
-        while place < len(reports) and reports[place][0] <= time:
-            report = reports[place][1]
-            place += 1
-            if isinstance(report, payloads.QueuesReported):
-                now |= {
-                    item.queue: (_amount(item.allocated, resource), _amount(item.fair_share, resource))
-                    for item in report.queues
-                    if item.queue in held
-                }
-        for name in shown:
-            allocated, fair = now.get(name, (0, 0))
-            held[name].append(allocated)
-            owed[name].append(fair)
-    return _charts(held, owed, resource, span=span, spans=tuple(SPANS), times=times)
-
-
-def charts_of_hours(state: QueuesView, names: Sequence[str], resource: str, *, span: str) -> QueueCharts:
-    """Return charts made from what the state keeps of queues' use by the hour."""
-    registry = state.queue_registry
-    tree = registry.tree
-    last = state.recorded_at // HOUR_US
-    hours = range(last - SPANS[span] // 3600 + 1, last + 1)
-    sums: dict[str, dict[int, int]] = {}
-    for key, usage in registry.usages.items():
-        number = tree.find(key.queue, namespace=key.namespace)
-        history = usage.history
-        by_hour = {
-            hour: _amount({name: kept.get(hour, 0) for name, kept in history.hours.items()}, resource) for hour in hours
-        }
-        for hour in hours[max(0, history.settled_ms * 1000 // HOUR_US - hours.start) :]:
-            # What it has used since its last change is not written down yet.
-            by_hour[hour] = _amount(
-                history.weighed(range(hour, hour + 1), {hour: 1}, at_us=state.recorded_at), resource
-            )
-        for above in () if number is None else tree.paths[number]:
-            into = sums.setdefault(tree.queues[above].name, {})
-            for hour, amount in by_hour.items():
-                into[hour] = into.get(hour, 0) + amount
-    # Memory is counted in MiB there; of the hour that has begun only what has passed counts.
-    unit = 1 << 20 if is_memory(resource) else 1
-    length = dict.fromkeys(hours, HOUR_US // 1000)
-    length[last] = max(1, (state.recorded_at - last * HOUR_US) // 1000)
-    held = {
-        name: [unit * (sums.get(name, {}).get(hour, 0) // length[hour]) for hour in hours]
-        for name in names[:_MOST_QUEUES]
-    }
-    times = tuple(hour * HOUR_US for hour in hours)
-    return _charts(held, {}, resource, span=span, spans=spans_of(state), times=times)
-
-
-def _charts(
-    held: Mapping[str, list[int]],
-    owed: Mapping[str, list[int]],
-    resource: str,
-    *,
-    span: str,
-    spans: tuple[str, ...],
-    times: tuple[int, ...],
-) -> QueueCharts:
-    top = max((max(values, default=0) for table in (held, owed) for values in table.values()), default=0)
-    charts = []
-    for name, values in held.items():
-        line = owed.get(name, [])
-        charts.append(
-            QueueChart(
-                name=name,
-                allocated=_path(values, top, closed=True),
-                deserved=_path(line, top, closed=False) if any(line) else "",
-                last=_text(resource, values[-1]) if values else "0",
-                most=_text(resource, max(values, default=0)),
-                values=tuple(_text(resource, value) for value in values),
-            )
-        )
-    return QueueCharts(
-        span=span,
-        spans=spans,
-        began=times[0],
-        ended=times[-1],
-        times=times,
-        top=_text(resource, top),
-        charts=tuple(charts),
-    )
-
-
-def _path(values: Sequence[int], top: int, *, closed: bool) -> str:
-    """Return steps from point to point as an SVG path; equal points are one line."""
-    if not values or not top:
-        return ""
-    step = _WIDTH / max(1, len(values) - 1)
-    heights = [round(_HEIGHT - (_HEIGHT - 2) * value / top, 1) for value in values]
-    changes = (place for place in range(1, len(heights)) if heights[place] != heights[place - 1])
-    moves = [f"M0 {heights[0]:g}", *(f"H{place * step:.0f}V{heights[place]:g}" for place in changes)]
-    moves.append(f"H{_WIDTH}")
-    if closed:
-        moves.append(f"V{_HEIGHT}H0Z")
-    return "".join(moves)
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,11 +86,11 @@ def queue_lines(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
                 kind="" if number == tree.implied_default else queue.origin.partition(".")[0] or "Queue",
                 depth=depth,
                 stopped=queue.stopped,
-                quota=_text(resource, quota),
-                limit="" if limit >= UNLIMITED else _text(resource, limit),
-                deserved=_text(resource, deserved),
-                allocated=_text(resource, allocated),
-                requested=_text(resource, requested),
+                quota=amount_text(resource, quota),
+                limit="" if limit >= UNLIMITED else amount_text(resource, limit),
+                deserved=amount_text(resource, deserved),
+                allocated=amount_text(resource, allocated),
+                requested=amount_text(resource, requested),
                 allocated_share=_share(allocated, whole),
                 deserved_share=_share(deserved, whole),
                 requested_share=_share(requested, whole),
@@ -302,10 +118,10 @@ def total_of(state: FleetView, resource: str) -> int:
         name: int(columns.allocatable[:rows, column][ready].sum(dtype=float))
         for name, column in columns.resources.items()
     }
-    return _amount(counted(sums), resource)
+    return amount_of(counted(sums), resource)
 
 
-def _amount(amounts: Amounts, resource: str) -> int:
+def amount_of(amounts: Amounts, resource: str) -> int:
     """Return an amount of a resource; of GPUs in thousandths, with the parts of GPUs that are shared."""
     amount = amounts.get(resource, 0)
     parts = amounts.get(SHARED_GPU, 0) if resource in SHARED_IN else 0
@@ -316,8 +132,8 @@ def _unconfigured(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
     """Return the one queue that all work is in where there are no objects."""
     whole = total_of(state, resource)
     usages = state.queue_registry.usages.values()
-    allocated = sum(_amount(counted(usage.used), resource) for usage in usages)
-    requested = allocated + sum(_amount(counted(usage.pending), resource) for usage in usages)
+    allocated = sum(amount_of(counted(usage.used), resource) for usage in usages)
+    requested = allocated + sum(amount_of(counted(usage.pending), resource) for usage in usages)
     waiting, running = _pods(state)
     return tuple(
         QueueLine(
@@ -327,9 +143,9 @@ def _unconfigured(state: ClusterView, resource: str) -> tuple[QueueLine, ...]:
             stopped=False,
             quota="unlimited",
             limit="",
-            deserved=_text(resource, whole),
-            allocated=_text(resource, allocated),
-            requested=_text(resource, requested),
+            deserved=amount_text(resource, whole),
+            allocated=amount_text(resource, allocated),
+            requested=amount_text(resource, requested),
             allocated_share=_share(allocated, whole),
             deserved_share=100.0,
             requested_share=_share(requested, whole),
@@ -362,7 +178,7 @@ def _pods(state: QueuesView) -> tuple[Counter[int], Counter[int]]:
     return waiting, running
 
 
-def _text(resource: str, amount: int) -> str:
+def amount_text(resource: str, amount: int) -> str:
     """Write an amount: of GPUs in thousandths, else in the resource's own unit."""
     if amount >= UNLIMITED:
         return "unlimited"
@@ -384,23 +200,14 @@ class QueuesPage:
     resource: str
     resources: tuple[str, ...]
     lines: tuple[QueueLine, ...]
-    charts: QueueCharts
 
 
-def queues_page(state: ClusterView, reports: Sequence[Event], *, resource: str, span: str) -> QueuesPage:
+def queues_page(state: ClusterView, *, resource: str) -> QueuesPage:
     """Return the model of the page of queues.
 
     Args:
-        reports: `QueuesReported` of the span, where its charts are made from these.
         resource: as queues name it; the first one that they do where they name no such.
-        span: one of `spans_of`.
     """
     resources = queue_resources(state)
     resource = resource if resource in resources else resources[0]
-    lines = queue_lines(state, resource)
-    names = [line.name for line in lines]
-    if reads_reports(span):
-        charts = charts_of_reports(reports, names, resource, span=span, ended=state.recorded_at)
-    else:
-        charts = charts_of_hours(state, names, resource, span=span)
-    return QueuesPage(resource, resources, lines, charts)
+    return QueuesPage(resource, resources, queue_lines(state, resource))

@@ -1,5 +1,6 @@
 """Routes of the dashboard. A page is a function of the state at one position of a log: `?at=`, or the log's end."""
 
+import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -19,11 +20,25 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.access.scopes import current_caller, current_view
 
-from kai_api.auth import check_kind, for_namespaces
+from kai_api.auth import check_kind, check_sees_hub, for_namespaces, sees_hub
+from kai_api.board import Board
 from kai_api.live import LiveLog
+from kai_api.pages.charts import (
+    BY_REPORTS,
+    BY_STATE,
+    MOST_QUEUES,
+    SPANS,
+    ChartsPage,
+    chart_of_cluster,
+    charts_of_hours,
+    charts_of_reports,
+    charts_of_rows,
+    times_of,
+)
 from kai_api.pages.cycles import cycle_page, cycle_steps
 from kai_api.pages.devices import claim_lines
 from kai_api.pages.frame import MOST_HITS, PageRoute, Places, page, search, static_file
+from kai_api.pages.lists import Wanted, list_page
 from kai_api.pages.node import node_page
 from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.pods import (
@@ -37,13 +52,15 @@ from kai_api.pages.pods import (
     waiting_line,
 )
 from kai_api.pages.predictions import predictions
-from kai_api.pages.queues import SPANS, queues_page, reads_reports, spans_of
+from kai_api.pages.queues import queue_lines, queue_resources, queues_page
 from kai_api.pages.reports import add_reports
-from kai_api.pages.topology_map import domain_page, idle_segments, topology_map
+from kai_api.pages.topology_map import COLOURS, domain_page, idle_segments, topology_map
 from kai_api.routes import Settings, read_rule
 
 #: Groups that are shown of the order of a cycle.
 _GROUPS = 1000
+#: Dispatches of the hub that are shown, the youngest first.
+_DISPATCHES = 200
 #: Hours of predictions that are shown.
 _HOURS = 48
 #: Cycles that the overview shows, and a page of the list.
@@ -56,7 +73,7 @@ _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
 def make_pages(  # long: one small handler for each page
-    inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog, models: ReadModels | None
+    inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog, models: ReadModels | None, board: Board
 ) -> APIRouter:
     """Make the routes of the dashboard.
 
@@ -65,9 +82,10 @@ def make_pages(  # long: one small handler for each page
         forecasts: of what waits.
         live: by which live pages follow the ends of logs.
         models: what was over time; None where that is not kept.
+        board: what pages show besides the log.
     """
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
-    log, places = inquiry.log, Places(inquiry)
+    log, places = inquiry.log, Places(inquiry, board.services)
 
     add_reports(router, log, places)
 
@@ -85,7 +103,23 @@ def make_pages(  # long: one small handler for each page
         views = {cluster: current_caller().view(cluster) for cluster in clusters}
         parts_of = {name: sorted(view.namespaces) for name, view in views.items() if view and not view.whole}
         states = {row.name: row.state for row in await inquiry.hub.clusters(now=time.time_ns() // 1000)}
-        return page(request, "fleet.html", clusters=figures, parts_of=parts_of, at=at, states={} if at else states)
+        return page(
+            request,
+            "fleet.html",
+            clusters=figures,
+            parts_of=parts_of,
+            at=at,
+            states={} if at else states,
+            hub=sees_hub(),
+        )
+
+    @router.get("/hub")
+    async def hub_page(request: Request, dispatch: str = "") -> Response:
+        check_sees_hub()
+        clusters = await inquiry.hub.clusters(now=time.time_ns() // 1000)
+        rows = (await inquiry.hub.dispatches())[::-1][:_DISPATCHES]
+        why = await inquiry.hub.why(dispatch) if dispatch else None
+        return page(request, "hub.html", clusters=clusters, dispatches=rows, why=why)
 
     @router.get("/static/{name}")
     async def static(request: Request, name: str, v: str = "") -> Response:
@@ -99,7 +133,7 @@ def make_pages(  # long: one small handler for each page
     async def news(cluster: str, after: _Position) -> Response:
         await live.check(cluster, after)
         return StreamingResponse(
-            _positions(live, cluster, after),
+            _positions(live, cluster, after, board),
             media_type="text/event-stream",
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
         )
@@ -127,17 +161,27 @@ def make_pages(  # long: one small handler for each page
         return page(request, "pods/waiting.html", frame=frame, model=model)
 
     @router.get("/clusters/{cluster}/map")
-    async def map_page(request: Request, cluster: str, at: str = "", topology: str = "", level: str = "") -> Response:
+    async def map_page(
+        request: Request, cluster: str, *, at: str = "", topology: str = "", level: str = "", colour: str = ""
+    ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "nodes/map.html", frame=frame, model=topology_map(state, topology=topology, level=level))
+        model = topology_map(state, topology=topology, level=level, colour=colour)
+        return page(request, "nodes/map.html", frame=frame, model=model, colours=COLOURS)
 
     @router.get("/clusters/{cluster}/domain")
     async def domain(
-        request: Request, cluster: str, path: str, *, at: str = "", topology: str = "", number: _Number = 1
+        request: Request,
+        cluster: str,
+        path: str,
+        *,
+        at: str = "",
+        topology: str = "",
+        colour: str = "",
+        number: _Number = 1,
     ) -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        model = domain_page(state, topology=topology, path=path, number=number)
-        return page(request, "nodes/domain.html", frame=frame, model=model)
+        model = domain_page(state, topology=topology, path=path, colour=colour, number=number)
+        return page(request, "nodes/domain.html", frame=frame, model=model, colours=COLOURS)
 
     @router.get("/clusters/{cluster}/nodes/{node}")
     async def node(request: Request, cluster: str, node: str, at: str = "") -> Response:
@@ -145,22 +189,52 @@ def make_pages(  # long: one small handler for each page
         return page(request, "nodes/node.html", frame=frame, model=node_page(state, node))
 
     @router.get("/clusters/{cluster}/queues")
-    async def queues(request: Request, cluster: str, at: str = "", resource: str = "gpu", span: str = "") -> Response:
+    async def queues(request: Request, cluster: str, at: str = "", resource: str = "gpu") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "queues.html", frame=frame, model=queues_page(state, resource=resource))
+
+    @router.get("/clusters/{cluster}/charts")
+    async def charts(
+        request: Request, cluster: str, *, at: str = "", until: str = "", resource: str = "gpu", span: str = "6h"
+    ) -> Response:
         place = await places.find(request, cluster, at)
-        _, state = await place.look()
-        spans = spans_of(state)
-        if span not in ("", *spans):
-            raise HTTPException(400, f"span: {span!r} is none of {', '.join(spans)}")
-        span = span or spans[0]
-        events = []
-        if reads_reports(span):
-            # How queues stood when the span began, a report of the hour before tells.
-            since = state.recorded_at - (SPANS[span] + 3600) * 1_000_000
-            where = Filter(types=("QueuesReported",), since=since)
-            events = [event async for event in events_of(log, cluster, upto=place.position, where=where)]
-        frame, state = await place.look()
-        model = queues_page(state, events, resource=resource, span=span)
-        return page(request, "queues.html", frame=frame, model=model)
+        frame, _ = await place.look()
+        model = await _charts(inquiry, models, cluster, until or at, resource=resource, span=span)
+        width = model.ended - model.began
+        mark = 100 * (frame.recorded_at - model.began) / width if frame.recorded_at <= model.ended else -1
+        model = replace(model, mark=round(mark, 2) if 0 <= mark <= 100 else None)
+        return page(request, "charts.html", frame=frame, model=model)
+
+    def listing(kind: str, path: str = "/clusters/{cluster}/") -> None:
+        """Serve a list."""
+
+        async def rows(
+            request: Request,
+            cluster: str,
+            *,
+            at: str = "",
+            name: str = "",
+            namespace: str = "",
+            queue: str = "",
+            node: str = "",
+            state: str = "",
+            order: str = "",
+            number: _Number = 1,
+        ) -> Response:
+            frame, current = await (await places.find(request, cluster, at)).look()
+            wanted = Wanted(name, namespace, queue, node, state, order, number)
+            model = list_page(current, kind, wanted, current_view())
+            return page(request, "list.html", frame=frame, model=model)
+
+        router.add_api_route(path + kind, rows if kind == "nodes" else for_namespaces(rows), methods=["GET"])
+
+    for kind in ("jobs", "pods", "nodes"):
+        listing(kind)
+
+    @router.get("/clusters/{cluster}/services")
+    async def services(request: Request, cluster: str, at: str = "") -> Response:
+        frame, _ = await (await places.find(request, cluster, at)).look()
+        return page(request, "services.html", frame=frame, lines=board.services.lines, file=board.services.file)
 
     @router.get("/clusters/{cluster}/who")
     @for_namespaces
@@ -240,11 +314,14 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/stories/{kind}/{namespace}/{name}")
     @for_namespaces
     async def story_page(
-        request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = ""
+        request: Request, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", trials: bool = False
     ) -> Response:
         check_kind(kind, namespace)
         place = await places.find(request, cluster, at)
-        why = await forecasts.why(cluster, kind, namespace, name, at=str(place.position) if at else "")
+        # Trials and forecasts take seconds: they are for those who ask for them, as scripts do behind the first paint.
+        trials = trials or "x-whole" in request.headers
+        moment = str(place.position) if at else ""
+        why = await forecasts.why(cluster, kind, namespace, name, at=moment, trials=trials)
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
         else:
@@ -255,15 +332,50 @@ def make_pages(  # long: one small handler for each page
         model = visible_story(story(visible_why(why, view), events, now=state.recorded_at), view)
         entry = state.pods.get(why.uid)
         claims = () if entry is None else claim_lines(state, entry.pod)
-        return page(request, "pods/story.html", frame=frame, model=model, claims=claims)
+        placed = "" if entry is None else entry.node
+        links = board.links_of(cluster=cluster, kind=kind, namespace=namespace, name=name, node=placed)
+        return page(request, "pods/story.html", frame=frame, model=model, claims=claims, links=links, trials=trials)
 
     return router
 
 
-async def _positions(live: LiveLog, cluster: str, after: int) -> AsyncIterator[str]:
-    """Send where a log ends whenever it grows, as server-sent events."""
+async def _positions(live: LiveLog, cluster: str, after: int, board: Board) -> AsyncIterator[str]:
+    """Send where a log ends whenever it grows, and which services are not well while it does not, as events."""
+    whole = current_view().whole
     async for events in live.follow(cluster, after=after, idle_s=_IDLE_S):
-        yield f"id: {events[-1].position}\ndata: {events[-1].position}\n\n" if events else ": still there\n\n"
+        if events:
+            yield f"id: {events[-1].position}\ndata: {events[-1].position}\n\n"
+        else:
+            unwell = board.services.unwell if whole else ()
+            yield f"event: services\ndata: {json.dumps(unwell)}\n\n"
+
+
+async def _charts(
+    inquiry: Inquiry, models: ReadModels | None, cluster: str, until: str, *, resource: str, span: str
+) -> ChartsPage:
+    """Return charts up to a moment; of which spans there are any depends on what is kept."""
+    if span not in SPANS:
+        raise HTTPException(400, f"span: {span[:20]!r} is none of {', '.join(SPANS)}")
+    state = await inquiry.state_at(cluster, until)
+    # The state changes with the next `await`: what is asked of it is asked first.
+    ended, position, resources = state.recorded_at, state.position, queue_resources(state)
+    resource = resource if resource in resources else resources[0]
+    names, times = [line.name for line in queue_lines(state, resource)], times_of(span, ended)
+    queues = charts_of_hours(state, names, resource, times) if span in BY_STATE else ()
+    of_cluster = None
+    if span in BY_REPORTS:
+        # How queues stood when the span began, a report of the hour before tells.
+        where = Filter(types=("QueuesReported",), since=times[0] - 3_600_000_000)
+        events = [event async for event in events_of(inquiry.log, cluster, upto=position, where=where)]
+        queues = charts_of_reports(events, names, resource, times)
+    if models is not None:
+        step = times[1] - times[0]
+        rows = await models.occupancy_rows(cluster, since=times[0], until=ended, step=step)
+        of_cluster = chart_of_cluster(rows, times)
+        if span not in (*BY_REPORTS, *BY_STATE):
+            hours = await models.queue_rows(cluster, names[:MOST_QUEUES], resource, since=times[0], until=ended)
+            queues = charts_of_rows(hours, names, resource, times)
+    return ChartsPage(resource, resources, span, tuple(SPANS), times[0], ended, None, times, of_cluster, queues)
 
 
 async def _cycles(inquiry: Inquiry, cluster: str, *, head: int, limit: int) -> tuple[CycleRow, ...]:

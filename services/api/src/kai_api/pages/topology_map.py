@@ -4,19 +4,23 @@ A domain shows its nodes, each with its zones in small. Idle segments tell how m
 once, by size and by level.
 """
 
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
-from kaicore.analysis.ask.projections.capacity import GpuColumns, Gpus, gpu_columns
+from kaicore.analysis.ask.projections.capacity import GpuColumns, Gpus, gpu_columns, gpus_of_pod
 from kaicore.analysis.ask.topologies import topologies_of
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologyQuestion
 from kaicore.errors import UnknownSubject
+from kaicore.rules.model.gpu_share import gpus_text
+from kaicore.rules.model.node import HOSTNAME
 from kaicore.rules.numa.columns import Ints
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import FleetView
 from kaicore.rules.topology.book import TopologyKey
 from kaicore.rules.topology.paths import Path
 
-from kai_api.pages.frame import Part, gpu_parts
+from kai_api.pages.frame import Part, gpu_parts, parts
 from kai_api.pages.node import NodeZonesTable, zones_table
 
 #: Domains that are listed, those with most idle nodes first.
@@ -144,6 +148,8 @@ class Cell:
     Attributes:
         path: its name and those of the domains around it, the widest first.
         idle: of them, those that take pods and have all GPUs free.
+        who: the largest holder, where cells are coloured by holders.
+        is_node: whether it is one node, on a level of nodes.
     """
 
     path: Path
@@ -151,6 +157,8 @@ class Cell:
     idle: int
     gpus: Gpus
     bar: tuple[Part, ...]
+    who: str
+    is_node: bool
 
     @property
     def name(self) -> str:
@@ -181,6 +189,7 @@ class TopologyMap:
         level: that is shown.
         levels: that there are, from the widest.
         outside: nodes in no domain of the level.
+        colour: what cells are coloured by, of `COLOURS`; `legend` has the classes of the style sheet.
     """
 
     topology: str
@@ -189,28 +198,108 @@ class TopologyMap:
     levels: tuple[str, ...]
     blocks: tuple[Block, ...]
     outside: int
+    colour: str
+    legend: tuple[tuple[str, str], ...]
 
 
-def topology_map(state: FleetView, *, topology: str = "", level: str = "") -> TopologyMap:
+#: What the cells of a map can be coloured by.
+COLOURS = ("state", "queue", "job", "age")
+#: Ages of pods, by their class in the style sheet: the largest of each in seconds.
+_AGES = (
+    ("a0", 3600, "under 1 h"),
+    ("a1", 6 * 3600, "under 6 h"),
+    ("a2", 86_400, "under 1 d"),
+    ("a3", 604_800, "under 7 d"),
+)
+_OLDEST = ("a4", "older")
+#: Holders with a colour of their own; the others share one.
+_MOST_HOLDERS = 8
+_STATES = (
+    ("held", "held"),
+    ("releasing", "releasing"),
+    ("free", "free"),
+    ("stranded", "stranded"),
+    ("out", "out of service"),
+)
+
+
+class Paint:
+    """The colours of GPUs that pods hold: by queue, by job or by age; with `state`, all have one."""
+
+    def __init__(self, state: FleetView, of_rows: Ints, colour: str) -> None:
+        """Args:
+        of_rows: the cell of each row's node; -1 for none.
+        colour: of `COLOURS`.
+        """
+        self.legend: tuple[tuple[str, str], ...] = _STATES
+        self._by_cell: dict[int, Counter[str]] = defaultdict(Counter)
+        self._classes: dict[str, str] = {}
+        if colour == "state":
+            return
+        for entry in state.pods.values():
+            held = 0 if entry.releasing or not entry.charged else gpus_of_pod(state, entry)
+            if held and (row := state.columns.rows.get(entry.node, -1)) >= 0:
+                self._by_cell[int(of_rows[row])][_holder(state, entry, colour)] += held
+        totals = sum((counts for cell, counts in self._by_cell.items() if cell >= 0), Counter[str]())
+        if colour == "age":
+            self._classes = {label: kind for kind, _, label in _AGES} | {_OLDEST[1]: _OLDEST[0]}
+            shown = [(kind, label) for label, kind in self._classes.items()]
+        else:
+            largest = sorted(totals, key=lambda name: (-totals[name], name))[:_MOST_HOLDERS]
+            self._classes = {name: f"c{number}" for number, name in enumerate(largest)}
+            shown = [(kind, name or "no queue") for name, kind in self._classes.items()]
+            shown += [("held", "others")] * (len(totals) > len(largest))
+        self.legend = (*shown, *_STATES[1:])
+
+    def bar(self, cell: int, gpus: Gpus) -> tuple[tuple[Part, ...], str]:
+        """Return the bar of a cell, and the name of who holds most of it."""
+        counts = self._by_cell.get(cell)
+        if not counts:
+            return gpu_parts(gpus), ""
+        held = [
+            (self._classes.get(name, "held"), f"of {name}", amount, gpus_text(amount))
+            for name, amount in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+        ]
+        # What no pod is known to hold is held all the same.
+        rest = max(0, gpus.held - counts.total())
+        others = (("held", "held", rest), *((kind, label, int(getattr(gpus, kind))) for kind, label in _STATES[1:]))
+        made = parts(gpus.total, [*held, *((kind, label, one, gpus_text(one)) for kind, label, one in others)])
+        return made, max(counts, key=lambda name: (counts[name], name))
+
+
+def _holder(state: FleetView, entry: PodEntry, colour: str) -> str:
+    if colour == "queue":
+        return state.queue_of(entry)[0]
+    if colour == "job":
+        return entry.group.partition("/")[2] or entry.pod.subject
+    age = state.recorded_at // 1_000_000 - entry.running_since // 1_000_000
+    return next((label for _, most, label in _AGES if age < most), _OLDEST[1])
+
+
+def topology_map(state: FleetView, *, topology: str = "", level: str = "", colour: str = "") -> TopologyMap:
     """Return the map of a cluster.
 
     Args:
         topology: its text, see `TopologyKey`; the first where there is none of that text.
         level: the level of the domains; by default the narrowest with several nodes a domain and not too many domains.
+        colour: what cells are coloured by; by default the GPUs' state.
     """
+    colour = colour if colour in COLOURS else COLOURS[0]
     gpus = gpu_columns(state)
     keys = state.network_topologies.topologies()
     key = next((key for key in keys if key.text == topology), keys[0] if keys else None)
     if key is None:
-        return _by_name(state, gpus)
+        return _by_name(state, gpus, colour)
     columns = state.network_topologies.columns(key, state.columns.names)
     names = tuple(one.name for one in columns.levels)
     shown = [depth for depth, domains in enumerate(columns.domains) if len(domains) <= _MOST_CELLS]
     shared = [depth for depth in shown if len(columns.domains[depth]) < gpus.present.sum()] or shown[:1]
     if not shared:
-        return _by_name(state, gpus, topologies=keys)
+        return _by_name(state, gpus, colour, topologies=keys)
     depth = names.index(level) if level in names and names.index(level) in shown else shared[-1]
-    cells = _cells(gpus, columns.of_rows[depth].astype(np.int64), columns.domains[depth])
+    of_rows = columns.of_rows[depth].astype(np.int64)
+    paint = Paint(state, of_rows, colour)
+    cells = _cells(gpus, of_rows, columns.domains[depth], paint, of_nodes=names[depth] == HOSTNAME)
     return TopologyMap(
         topology=key.text,
         topologies=tuple(dict.fromkeys(one.text for one in keys)),
@@ -218,6 +307,8 @@ def topology_map(state: FleetView, *, topology: str = "", level: str = "") -> To
         levels=tuple(names[depth] for depth in shown),
         blocks=_blocks(cells),
         outside=int((gpus.present & (columns.of_rows[depth] < 0)).sum()),
+        colour=colour,
+        legend=paint.legend,
     )
 
 
@@ -237,15 +328,20 @@ def rows_within(state: FleetView, topology: str, path: Path) -> Ints:
     return np.array(sorted(rows, key=lambda row: names[row]), np.int64)
 
 
-def _by_name(state: FleetView, gpus: GpuColumns, *, topologies: list[TopologyKey] | None = None) -> TopologyMap:
+def _by_name(
+    state: FleetView, gpus: GpuColumns, colour: str, *, topologies: list[TopologyKey] | None = None
+) -> TopologyMap:
     of_rows, domains = _chunks(state)
+    paint = Paint(state, of_rows, colour)
     return TopologyMap(
         topology="",
         topologies=tuple(dict.fromkeys(one.text for one in topologies or ())),
         level="",
         levels=(),
-        blocks=_blocks(_cells(gpus, of_rows, domains)),
+        blocks=_blocks(_cells(gpus, of_rows, domains, paint)),
         outside=0,
+        colour=colour,
+        legend=paint.legend,
     )
 
 
@@ -263,7 +359,9 @@ def _chunks(state: FleetView) -> tuple[Ints, tuple[Path, ...]]:
     return of_rows, tuple(domains)
 
 
-def _cells(gpus: GpuColumns, of_rows: Ints, domains: tuple[Path, ...]) -> list[Cell]:
+def _cells(
+    gpus: GpuColumns, of_rows: Ints, domains: tuple[Path, ...], paint: Paint, *, of_nodes: bool = False
+) -> list[Cell]:
     count = len(domains)
     inside = (of_rows >= 0) & gpus.present
     nodes = np.bincount(of_rows[inside], minlength=count)
@@ -271,7 +369,7 @@ def _cells(gpus: GpuColumns, of_rows: Ints, domains: tuple[Path, ...]) -> list[C
     idle = np.bincount(of_rows[unused], minlength=count)
     sums = gpus.by_domain(of_rows, count)
     return [
-        Cell(path, int(nodes[number]), int(idle[number]), sums[number], gpu_parts(sums[number]))
+        Cell(path, int(nodes[number]), int(idle[number]), sums[number], *paint.bar(number, sums[number]), of_nodes)
         for number, path in enumerate(domains)
         if nodes[number]
     ]
@@ -295,7 +393,8 @@ class DomainPage:
     Attributes:
         topology: its text; empty for nodes by name.
         path: names, the widest first.
-        nodes: of this page; `total` is how many there are.
+        map: the nodes of this page as cells.
+        nodes: the same with their zones; `total` is how many there are.
         page, pages: which page this is, from 1.
     """
 
@@ -303,19 +402,21 @@ class DomainPage:
     path: tuple[str, ...]
     gpus: Gpus
     bar: tuple[Part, ...]
+    map: TopologyMap
     nodes: tuple[NodeZonesTable, ...]
     total: int
     page: int
     pages: int
 
 
-def domain_page(state: FleetView, *, topology: str, path: str, number: int = 1) -> DomainPage:
+def domain_page(state: FleetView, *, topology: str, path: str, colour: str = "", number: int = 1) -> DomainPage:
     """Return the model of a domain's page.
 
     Args:
         state: of the cluster.
         topology: its text; empty for nodes by name.
         path: names of domains with slashes between them.
+        colour: see `topology_map`.
         number: which page; the last one where there are not so many.
 
     Raises:
@@ -326,13 +427,21 @@ def domain_page(state: FleetView, *, topology: str, path: str, number: int = 1) 
         raise UnknownSubject(f"no nodes in {path!r} at this moment")
     pages = -(-len(rows) // PAGE_NODES)
     number = min(max(1, number), pages)
-    gpus = gpu_columns(state).sum(rows)
+    every = gpu_columns(state)
+    gpus = every.sum(rows)
     shown = rows[(number - 1) * PAGE_NODES : number * PAGE_NODES]
+    colour = colour if colour in COLOURS else COLOURS[0]
+    of_rows: Ints = np.full(len(state.columns.names), -1, np.int64)
+    of_rows[shown] = np.arange(len(shown))
+    paint = Paint(state, of_rows, colour)
+    names = tuple((state.columns.names[row],) for row in shown)
+    blocks = _blocks(_cells(every, of_rows, names, paint, of_nodes=True))
     return DomainPage(
         topology=topology,
         path=tuple(path.split("/")),
         gpus=gpus,
         bar=gpu_parts(gpus),
+        map=TopologyMap(topology, (), "", (), blocks, 0, colour, paint.legend),
         nodes=tuple(zones_table(state, int(row)) for row in shown),
         total=len(rows),
         page=number,

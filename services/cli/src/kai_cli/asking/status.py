@@ -4,13 +4,12 @@ import asyncio
 import re
 import socket
 import sys
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections import Counter
 
 from kaicore.analysis.ask.answers import Answer, ClusterRow
 from kaicore.errors import ConfigurationError, KaiError
+from kaicore.runtime.service.health import ask_health, ask_path
 
 from kai_cli.output import OutputFlag, print_data, rows_text, table
 from kai_cli.sources.answers import ApiAnswers
@@ -161,19 +160,14 @@ def _server(name: str, url: str) -> ServiceStatus:
 
 
 def _service(name: str, address: str, heads: dict[str, int]) -> ServiceStatus:
-    code, report = _read(f"{address}/readyz")
-    if code == 0:
-        return ServiceStatus(name=name, status="no answer", address=address, lag={}, details=report)
-    _, metrics = _read(f"{address}/metrics")
+    status, details = ask_health(address)
+    _, metrics = ask_path(f"{address}/metrics") if status != "no answer" else (0, "")
     # Ingest serves one cluster, and does not say which: the one that it is called after.
     lag = {
         cluster: max(0, heads[cluster] - int(float(match["position"])))
         for match in _POSITION.finditer(metrics)
         if (cluster := match["cluster"] or name.removesuffix("-ingest")) in heads
     }
-    lines = report.splitlines()
-    details = "; ".join(line.removeprefix(mark) for mark in ("[-]", "[!]") for line in lines if line.startswith(mark))
-    status = "ready" if code == 200 else "not ready"
     return ServiceStatus(
         name=name,
         status=status,
@@ -207,17 +201,6 @@ def promises_of(metrics: str) -> str:
     timed = counts["kept"] + counts["late"]
     kept = f"{counts['kept']} of {timed} started in time" if timed else "none with a time has come to its start"
     return f"reserved starts: {counts['made']} promised, {kept}, {counts['given up']} given up"
-
-
-def _read(url: str) -> tuple[int, str]:
-    """Return status and body; status 0 where there is no answer."""
-    try:
-        with urllib.request.urlopen(url, timeout=_ANSWER_S) as response:  # noqa: S310  # ours, from running.json
-            return response.status, response.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode(errors="replace")
-    except (OSError, ValueError) as error:
-        return 0, str(getattr(error, "reason", error))
 
 
 def _print(status: StackStatus) -> None:

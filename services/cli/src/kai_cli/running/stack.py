@@ -200,12 +200,13 @@ class Stack:
         projecting = {"KAI_DATABASE_URL": self._database_of("kai_project")}
         access = ApiAccess(self.directory.api)
         self._api_key = access.key()
+        answering = access.environment() | self._policies | {"KAI_SERVICES_FILE": str(self.directory.running_file)}
         if self._ha:
             projecting["KAI_NATS_URL"] = self._nats_of("projector")
         await self._run(
             *self._instances("relay", "kai_relay.main", relay),
             *self._instances("projector", "kai_projector.main", projecting),
-            *self._instances("api", "kai_api.main", reading | access.environment() | self._policies, one_port=True),
+            *self._instances("api", "kai_api.main", reading | answering, one_port=True),
         )
         self.api_url = self._address("api")
         self._note_running()

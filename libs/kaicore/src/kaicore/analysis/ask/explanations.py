@@ -182,8 +182,12 @@ def _remedy(asked: Asked, helpful: Helpful) -> why_answers.RemedyAnswer:
 _MOST_NODES = 5
 
 
-def why_waiting(asked: Asked) -> dict[str, Any]:
-    """Return fields of `Why` about a pod that waits: nodes, domains, queues, blockers, schedulable_if, starts_if."""
+def why_waiting(asked: Asked, *, trials: bool) -> dict[str, Any]:
+    """Return fields of `Why` about a pod that waits: nodes, domains, queues, blockers, schedulable_if, starts_if.
+
+    Args:
+        trials: whether changes are tried for `starts_if`, which takes most of the time.
+    """
     of_nodes = any(reason.of_nodes for reason in asked.reasons)
     of_queue = any(reason.queue_name for reason in asked.reasons)
     held_up = of_nodes or any(isinstance(reason, BoundReason) for reason in asked.reasons)
@@ -193,7 +197,7 @@ def why_waiting(asked: Asked) -> dict[str, Any]:
         "queues": queue_rows(asked) if of_queue else [],
         "blockers": [_blocker(asked, one) for one in blockers(asked)] if held_up else [],
         "schedulable_if": [listing.reason_answer(reason) for reason in _fits(asked)],
-        "starts_if": remedies(asked, seconds=TRIAL_S),
+        "starts_if": remedies(asked, seconds=TRIAL_S) if trials else None,
     }
 
 
@@ -298,12 +302,19 @@ _TEMPLATE_HASH = "pod-template-hash"
 
 
 def why_pod(
-    state: ClusterState, namespace: str, name: str, evidence: PodEvidence, policies: PolicyBook = NO_POLICIES
+    state: ClusterState,
+    namespace: str,
+    name: str,
+    evidence: PodEvidence,
+    policies: PolicyBook = NO_POLICIES,
+    *,
+    trials: bool = True,
 ) -> Why | None:
     """Explain the pod that has, or last had, a name; None when there is nothing of it in state and log.
 
     Args:
         policies: the code of policies; a note names those of which it has none, where that matters.
+        trials: see `why_waiting`.
     """
     if not evidence.uid:
         return None
@@ -313,7 +324,7 @@ def why_pod(
     waiting = entry is not None and _is_decided_on(state, entry)
     left_out: list[str] = []
     if entry is not None and waiting:
-        waits, left_out = _asked(state, entry, policies, detailed=True)
+        waits, left_out = _asked(state, entry, policies, trials=trials, detailed=True)
         waits["reasons_position"] = reasons_position(entry, state)
         if evidence.cycles is not None:
             waits["attempts"] = attempts(state, entry, evidence.cycles)
@@ -364,17 +375,18 @@ def _story(own: Sequence[Event], forged: int) -> list[why_answers.StoryAnswer]:
 
 
 def _asked(
-    state: ClusterState, entry: PodEntry, policies: PolicyBook, *, detailed: bool = False
+    state: ClusterState, entry: PodEntry, policies: PolicyBook, *, trials: bool, detailed: bool = False
 ) -> tuple[dict[str, Any], list[str]]:
     """Return fields of `Why` about a pod that waits, and a note about the policies that could not be asked.
 
     Args:
+        trials: see `why_waiting`.
         detailed: with its reasons, and what else is to be said of each.
     """
 
     def ask(config: EngineConfig) -> dict[str, Any]:
         asked = Asked(state, config, entry, policies)
-        answers = why_waiting(asked)
+        answers = why_waiting(asked, trials=trials)
         if detailed:
             answers["reasons"] = [
                 listing.reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons
@@ -388,13 +400,20 @@ def _asked(
 
 
 def why_owner(
-    state: ClusterState, kind: str, namespace: str, name: str, policies: PolicyBook = NO_POLICIES
+    state: ClusterState,
+    kind: str,
+    namespace: str,
+    name: str,
+    policies: PolicyBook = NO_POLICIES,
+    *,
+    trials: bool = True,
 ) -> Why | None:
     """Explain what has pods: a workload of any kind, such as a Job, a Deployment or a PodGroup; None without trace.
 
     Args:
         kind: without its API group, such as `Job`.
         policies: see `why_pod`.
+        trials: see `why_waiting`.
     """
     groups = [
         group
@@ -424,7 +443,7 @@ def why_owner(
     if group is not None and not group.key.startswith(f"{POD}/"):
         members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
         row = listing.group_row(state, group, members)
-    answer = _about_pods(state, kind, namespace, name, pods, policies=policies)
+    answer = _about_pods(state, kind, namespace, name, pods, policies=policies, trials=trials)
     if not pods:
         answer = msgspec.structs.replace(answer, verdict=_without_pods(state, kind, sources))
     uid = next((source.uid for source in sources), "")
@@ -504,7 +523,14 @@ def _node_verdict(row: NodeRow, held: Sequence[PodEntry]) -> str:
 
 
 def _about_pods(
-    state: ClusterState, kind: str, namespace: str, name: str, pods: Sequence[PodEntry], *, policies: PolicyBook
+    state: ClusterState,
+    kind: str,
+    namespace: str,
+    name: str,
+    pods: Sequence[PodEntry],
+    *,
+    policies: PolicyBook,
+    trials: bool = True,
 ) -> Why:
     """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
@@ -516,7 +542,7 @@ def _about_pods(
     waits: dict[str, Any] = {}
     left_out: list[str] = []
     if oldest is not None and _is_decided_on(state, oldest):
-        waits, left_out = _asked(state, oldest, policies)
+        waits, left_out = _asked(state, oldest, policies, trials=trials)
     waits["reasons"] = [listing.reason_answer(reason, pods=count) for reason, count in ranked]
     others = [entry for entry in pods if not entry.waiting]
     rows: list[Row] = [*listing.pod_rows(state, waiting), *listing.pod_rows(state, others)]

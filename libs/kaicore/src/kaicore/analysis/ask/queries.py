@@ -482,7 +482,9 @@ class Inquiry:
         except PolicyMismatch as error:
             raise UnknownSubject(f"cycle {cycle.cycle}: {error}") from error
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
+    async def why(
+        self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", trials: bool = True
+    ) -> Why:
         """Explain something.
 
         Args:
@@ -490,6 +492,7 @@ class Inquiry:
             namespace: empty for what has none.
             at: as of which moment; what was recorded after it is not looked at. Within the decisions of a cycle it
                 stands for their end, for they were appended at once: the answer's position is that.
+            trials: whether changes are tried that would make a pod start.
 
         Raises:
             UnknownSubject: the log has never heard of it.
@@ -510,7 +513,7 @@ class Inquiry:
             if not evidence.uid:
                 close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
-            answer = why_pod(state, namespace, name, evidence, self.policies)
+            answer = why_pod(state, namespace, name, evidence, self.policies, trials=trials)
         else:
             match kind:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
@@ -518,7 +521,7 @@ class Inquiry:
                 case "Node":
                     answer = why_node(state, name)
                 case _:
-                    answer = why_owner(state, kind, namespace, name, self.policies)
+                    answer = why_owner(state, kind, namespace, name, self.policies, trials=trials)
         if answer is None:
             of_namespace = f"{namespace}/" if namespace else ""
             close = did_you_mean(name, known_names(state, kind, namespace))

@@ -5,6 +5,8 @@
 const news = document.getElementById("news");
 let loading = null;
 let source = null;
+// A page of several logs is shown anew from time to time: so many seconds.
+const refresh = Number(document.body.dataset.refresh);
 
 function time() { return document.getElementById("time"); }
 
@@ -30,9 +32,9 @@ function liken(here, there) {
 async function show(address, history) {
   if (loading) loading.abort();
   const mine = loading = new AbortController();
-  document.body.classList.add("busy");
+  if (history) document.body.classList.add("busy");
   try {
-    const answer = await fetch(address, { signal: mine.signal, headers: { Accept: "text/html" } });
+    const answer = await fetch(address, { signal: mine.signal, headers: { Accept: "text/html", "X-Whole": "yes" } });
     const page = new DOMParser().parseFromString(await answer.text(), "text/html");
     if (mine.signal.aborted) return;
     if (!page.getElementById("main")) { location.assign(address); return; }
@@ -51,35 +53,58 @@ async function show(address, history) {
 
 function say(text) { if (news.textContent !== text) news.textContent = text; }
 
+// Says on every page that follows something how old its data is, once nothing is heard of them any more.
+let heard = Date.now(), cut = false;
+const lost = document.getElementById("lost");
+function hear(well) {
+  if (well) heard = Date.now();
+  if (well === cut) say(well ? "" : "The connection is lost; trying again.");
+  cut = !well;
+  age();
+}
+function age() {
+  const s = Math.round((Date.now() - heard) / 1000), follows = source || refresh;
+  lost.hidden = !follows || (!cut && s < 40);
+  lost.textContent = `Disconnected, data ${s < 120 ? `${s} s` : `${Math.round(s / 60)} min`} old`;
+  document.body.classList.toggle("lost", !lost.hidden);
+}
+setInterval(age, 1000);
+
 // Follows the log's end while the page is live and seen; shows it anew at most once a second, and a page that is slow
 // to make less often.
 function follow() {
   if (source) source.close();
   source = null;
+  age();
   const here = time();
   if (!here || !("live" in here.dataset) || document.hidden) return;
   let shown = Number(here.dataset.position), head = shown, due = 0, rest = 0;
   const mine = source = new EventSource(`/clusters/${encodeURIComponent(here.dataset.cluster)}/news?after=${shown}`);
-  const lost = (yes) => { time().classList.toggle("lost", yes); say(yes ? "The connection is lost; trying again." : ""); };
   function awaitNews() {
-    if (head > shown && !due) due = setTimeout(refresh, Math.max(300, rest - performance.now()));
+    if (head > shown && !due) due = setTimeout(refreshed, Math.max(300, rest - performance.now()));
   }
-  async function refresh() {
+  async function refreshed() {
     if (mine !== source) return;
     const wanted = head, began = performance.now();
-    try { await show(location.href, null); shown = wanted; } catch (error) { if (error.name !== "AbortError") lost(true); }
+    try { await show(location.href, null); shown = wanted; } catch (error) { if (error.name !== "AbortError") hear(false); }
     rest = performance.now() + Math.max(1000, 5 * (performance.now() - began));
     due = 0;
     if (mine === source) awaitNews();
   }
-  mine.onopen = () => { if (mine === source) lost(false); };
+  mine.onopen = () => { if (mine === source) hear(true); };
   mine.onmessage = (event) => {
+    hear(true);
     head = Number(event.data);
     awaitNews();
   };
+  mine.addEventListener("services", (event) => {
+    hear(true);
+    const plain = (text) => JSON.stringify(JSON.parse(text));
+    if (plain(event.data) !== plain(time().dataset.unwell)) show(location.href, null).catch(() => {});
+  });
   mine.onerror = () => {
     if (mine !== source) return;
-    lost(true);
+    hear(false);
     // Refused: perhaps the session has ended, and the page leads to where one logs in.
     if (mine.readyState === EventSource.CLOSED) setTimeout(() => { if (mine === source) travel(location.href, null); }, 5000);
   };
@@ -91,6 +116,22 @@ function at(position) {
   address.searchParams.set("at", position);
   return address.href;
 }
+
+// A pointer on a chart moves the slider: the page goes to the time there, and the chart keeps its span.
+function brush(event) {
+  const chart = event.target.closest && event.target.closest("svg.chart");
+  if (!chart || !(event.buttons & 1)) return;
+  const { left, width } = chart.getBoundingClientRect();
+  const [began, ended] = [Number(chart.dataset.began), Number(chart.dataset.ended)];
+  const text = (us) => `${new Date(us / 1000).toISOString().slice(0, 19)}Z`;
+  const address = new URL(location.href);
+  if (!address.searchParams.has("until")) address.searchParams.set("until", time().hasAttribute("data-live") ? time().dataset.position : address.searchParams.get("at"));
+  address.searchParams.set("at", text(began + (ended - began) * Math.min(1, Math.max(0, (event.clientX - left) / width))));
+  clearTimeout(brush.due);
+  brush.due = setTimeout(() => travel(address.href, "pushState").catch(() => {}), 120);
+}
+document.addEventListener("pointerdown", brush);
+document.addEventListener("pointermove", brush);
 
 function prepare() {
   const slider = document.getElementById("slider");
@@ -142,8 +183,16 @@ theme.addEventListener("click", () => {
   name();
 });
 name();
-// A page of several logs is shown anew from time to time.
-const refresh = Number(document.body.dataset.refresh);
-if (refresh) setInterval(() => { if (!document.hidden) show(location.href, null).catch(() => {}); }, 1000 * refresh);
 prepare();
 follow();
+// What takes long to make comes behind the first paint.
+if (document.querySelector("[data-more]")) show(location.href, null).catch(() => {});
+if (refresh) setInterval(() => { if (!document.hidden) show(location.href, null).then(() => hear(true), () => hear(false)); }, 1000 * refresh);
+
+// An address that logs in has its token behind `#`, which no server sees.
+const login = document.getElementById("login");
+if (login && location.hash.length > 1) {
+  login.token.value = location.hash.slice(1);
+  history.replaceState(null, "", location.pathname + location.search);
+  login.submit();
+}

@@ -5,12 +5,12 @@ Each states the position up to which its model is built, because the log may be 
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, func, tuple_
+from sqlalchemy import ColumnElement, func, select, tuple_
 
 from kaicore.analysis.ask.answers import Answer
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion, jobs_of
@@ -385,6 +385,48 @@ class ReadModels:
             recorded_at=time_text(generation.recorded_at),
             items=points[-_MOST_POINTS:],
         )
+
+    async def occupancy_rows(self, cluster: str, *, since: int, until: int, step: int) -> list[Occupancy]:
+        """Return how full a cluster was at the end of each step, and as the first one began, for a chart.
+
+        Args:
+            since: microseconds since the epoch, as `until` and `step`.
+        """
+        generation, at = await self._live(cluster), OCCUPANCY.c.at
+        here = (OCCUPANCY.c.cluster == cluster) & (OCCUPANCY.c.generation == generation.number)
+        before = select(func.max(at)).where(here, at <= since).scalar_subquery()
+        ends = select(func.max(at)).where(here, at > since, at <= until).group_by(at // step)
+        rows = await self._store.rows(
+            Occupancy,
+            OCCUPANCY,
+            cluster,
+            generation.number,
+            where=[at.in_(ends) | (at == before)],
+            order=(at,),
+            limit=_MOST_POINTS,
+        )
+        return [_counted(row, generation) for row in rows]
+
+    async def queue_rows(
+        self, cluster: str, names: Sequence[str], resource: str, *, since: int, until: int
+    ) -> list[QueueHour]:
+        """Return what some queues used of one resource by the hour, for a chart; times as of `occupancy_rows`."""
+        generation, columns = await self._live(cluster), QUEUE_HOUR.c
+        rows = await self._store.rows(
+            QueueHour,
+            QUEUE_HOUR,
+            cluster,
+            generation.number,
+            where=[
+                columns.queue.in_(names),
+                columns.resource == resource,
+                columns.at > since - 60 * MINUTE_US,
+                columns.at <= until,
+            ],
+            order=(columns.at,),
+            limit=_MOST_ROWS,
+        )
+        return [_counted(row, generation) for row in rows]
 
     async def queues(self, cluster: str, *, queue: str = "", since: str = "", until: str = "") -> QueueSeries:
         """Return what queues used by the hour.

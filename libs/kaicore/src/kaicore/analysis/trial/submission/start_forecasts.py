@@ -371,7 +371,9 @@ class StartForecasts:
         groups = [checked_group(group, calibration) for group in answer.groups]
         return msgspec.structs.replace(answer, groups=groups, calibration=calibration)
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
+    async def why(
+        self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", trials: bool = True
+    ) -> Why:
         """Explain something, as `Inquiry.why` does; of what waits also when it is likely to start.
 
         The forecast is drawn from the runs that are known already, or that the end of the log tells of, and may cost
@@ -379,7 +381,7 @@ class StartForecasts:
 
         Raises: see `Inquiry.why`.
         """
-        why = await self._inquiry.why(cluster, kind, namespace, name, at=at)
+        why = await self._inquiry.why(cluster, kind, namespace, name, at=at, trials=trials)
         if why.starts_if is None:
             return why
         try:

@@ -1,0 +1,130 @@
+"""The health of services and the links of an installation: all that pages show besides the log.
+
+A file has the services' addresses (`KAI_SERVICES_FILE`): the one that `kai up` keeps will do. Without it none is asked.
+"""
+
+import asyncio
+import re
+import string
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote, urlsplit
+
+import msgspec
+from kaicore.errors import ConfigurationError
+from kaicore.runtime.service.health import ask_health, ask_path
+
+#: Seconds between two rounds.
+_EVERY_S = 10.0
+_REFUSING = re.compile(r'^kai_relay_deposit_failing\{deposit="(?P<deposit>[^"]*)"\} 1(?:\.0)?$', re.MULTILINE)
+
+
+class ServiceLine(msgspec.Struct, frozen=True):
+    """A service.
+
+    Attributes:
+        status: ready, not ready, or no answer.
+        remarks: what it waits for, and what it warns of.
+    """
+
+    name: str
+    status: str
+    remarks: str = ""
+
+    @property
+    def well(self) -> bool:
+        """True if nobody has to look at it."""
+        return self.status == "ready" and not self.remarks
+
+
+class _Addresses(msgspec.Struct, frozen=True):
+    """The file's part that counts here."""
+
+    services: dict[str, str]
+
+
+class ServicesWatch:
+    """The services, as they answered last."""
+
+    def __init__(self, file: Path | None = None) -> None:
+        """Args: file: JSON, of which `services` has an address by name; None for no services."""
+        self.file = file
+        self.lines: tuple[ServiceLine, ...] = ()
+
+    @property
+    def unwell(self) -> tuple[str, ...]:
+        """The services that somebody has to look at, each with its status and remarks."""
+        return tuple(
+            f"{line.name}: {'; '.join(filter(None, (line.status * (line.status != 'ready'), line.remarks)))}"
+            for line in self.lines
+            if not line.well
+        )
+
+    async def look(self) -> None:
+        """Ask every service once."""
+        if self.file is None:
+            return
+        try:
+            addresses = msgspec.json.decode(self.file.read_bytes(), type=_Addresses).services
+        except (OSError, msgspec.MsgspecError) as error:
+            self.lines = (ServiceLine("services", "no answer", f"{self.file}: {error}"),)
+            return
+        asked = (asyncio.to_thread(_look, name, address) for name, address in sorted(addresses.items()))
+        self.lines = tuple(await asyncio.gather(*asked))
+
+    async def follow(self) -> None:
+        """Ask again and again, until cancelled."""
+        while self.file is not None:
+            await self.look()
+            await asyncio.sleep(_EVERY_S)
+
+
+def _look(name: str, address: str) -> ServiceLine:
+    status, remarks = ask_health(address)
+    _, metrics = ask_path(f"{address}/metrics") if name.startswith("relay") else (0, "")
+    refusing = [f"deposit {match['deposit']} refuses seals" for match in _REFUSING.finditer(metrics)]
+    return ServiceLine(name, status, "; ".join(filter(None, (remarks, *refusing))))
+
+
+_FIELDS = ("cluster", "kind", "namespace", "name", "node")
+
+
+@dataclass(frozen=True, slots=True)
+class Board:
+    """All that pages show besides the log.
+
+    Attributes:
+        links: addresses with fields in braces, by the name that a link has.
+    """
+
+    services: ServicesWatch = field(default_factory=ServicesWatch)
+    links: tuple[tuple[str, str], ...] = ()
+
+    def links_of(self, **fields: str) -> tuple[tuple[str, str], ...]:
+        """Return the links of an object; those that need a field which it has not are left out."""
+        given = {name: quote(value, safe="") for name, value in fields.items() if value}
+        return tuple((name, url.format(**given)) for name, url in self.links if _needed(url) <= given.keys())
+
+
+def parse_links(text: str) -> tuple[tuple[str, str], ...]:
+    """Read links as a setting has them.
+
+    Raises:
+        ConfigurationError: one has no name, no address of the web, or a field that nothing has.
+    """
+    links = []
+    for one in text.split():
+        name, _, url = one.partition("=")
+        try:
+            unknown = _needed(url) - set(_FIELDS)
+            scheme = urlsplit(url).scheme
+        except ValueError as error:
+            raise ConfigurationError(f"links: {one!r}: {error}") from error
+        if not name or scheme not in ("http", "https") or unknown:
+            raise ConfigurationError(f"links: {one!r} is not NAME=URL with fields among {', '.join(_FIELDS)}")
+        links.append((name, url))
+    return tuple(links)
+
+
+def _needed(url: str) -> set[str]:
+    return {name for _, name, _, _ in string.Formatter().parse(url) if name is not None}

@@ -1,0 +1,136 @@
+"""The problems of a cluster at a moment: each is a line of text and the page that shows its objects."""
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from kaicore.rules.deciding.cycle_input import is_unobserved
+from kaicore.rules.queues.tree import counted
+from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.views import ClusterView, FleetView
+
+from kai_api.pages.queues import amount_of
+
+#: How long a pod may wait for its first cycle, or for its binding, before a service is held to be silent.
+_SILENT_US = 60_000_000
+#: How long a group waits, though its queue is owed the room, before it starves.
+_STARVES_US = 3_600_000_000
+#: Rejections by one kubelet, since its node last changed, that make the node one that swallows pods.
+_SWALLOWS = 3
+#: Names that a line has.
+_NAMES = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Something to look at.
+
+    Attributes:
+        parts, query: of the address of the page that shows it, below the cluster's.
+    """
+
+    text: str
+    parts: tuple[str, ...]
+    query: tuple[tuple[str, str], ...] = ()
+
+
+def problems(state: ClusterView) -> tuple[Problem, ...]:
+    """Return what is wrong in a cluster, by its log alone."""
+    undecided, unbound = _late_pods(state)
+    found = [
+        *(_listed(nodes_of(state), words, ("nodes", kind)) for kind, (nodes_of, words) in NODE_PROBLEMS.items()),
+        _listed(undecided, ("pod waits for its first cycle", "pods wait for their first cycle"), ("pods", "Pending")),
+        _listed(unbound, ("pod waits for its binding", "pods wait for their bindings"), ("pods", "Placed")),
+        _listed(
+            {key.partition("/")[2] for key in starving(state)}, ("group starves", "groups starve"), ("jobs", "starving")
+        ),
+    ]
+    if state.quarantined:
+        found.append(Problem(f"{len(state.quarantined)} events cannot be folded: see the runbooks", ("cycles",)))
+    return tuple(problem for problem in found if problem is not None)
+
+
+def _listed(names: Collection[str], words: tuple[str, str], where: tuple[str, str]) -> Problem | None:
+    if not names:
+        return None
+    more = f" and {len(names) - _NAMES} more" if len(names) > _NAMES else ""
+    text = f"{len(names)} {words[len(names) > 1]}: {', '.join(sorted(names)[:_NAMES])}{more}"
+    return Problem(text, where[:1], (("state", where[1]),))
+
+
+def _not_ready(state: FleetView) -> set[str]:
+    return set(state.node_readiness.not_ready_since)
+
+
+def _silent(state: FleetView) -> set[str]:
+    """Return the nodes with pods that have run for long, and that no exporter has observed."""
+    after = state.recorded_at - state.config().unobserved_after_us
+    return {entry.node for entry in state.pods.values() if 0 < entry.started_at < after and is_unobserved(state, entry)}
+
+
+def _swallowing(state: FleetView) -> set[str]:
+    """Return the nodes with kubelets that have rejected pod after pod since the node last changed."""
+    counts = Counter[str]()
+    for node, by_class in state.rejections.by_node.items():
+        changes = state.rejections.changes.get(node, 0)
+        counts[node] += sum(one.count for one in by_class.values() if one.changes == changes)
+    return {node for node, count in counts.items() if count >= _SWALLOWS}
+
+
+#: Problems of nodes, by the word for them in a list's address: the nodes that have it; what is said of one, of several.
+NODE_PROBLEMS: dict[str, tuple[Callable[[FleetView], set[str]], tuple[str, str]]] = {
+    "not ready": (_not_ready, ("node is not ready", "nodes are not ready")),
+    "swallowing": (_swallowing, ("node rejects pod after pod", "nodes reject pod after pod")),
+    "silent": (_silent, ("node has a silent exporter", "nodes have silent exporters")),
+}
+
+
+def _late_pods(state: ClusterView) -> tuple[list[str], list[str]]:
+    """Return the pods that the scheduler, and those that the binder should have seen to by now."""
+    since, ours = state.recorded_at - _SILENT_US, state.config().scheduler_name
+    unbound = [
+        entry.pod.subject
+        for entry in state.pods.values()
+        if entry.stage is Stage.PLACED and 0 < entry.placed_at < since
+    ]
+    undecided = [
+        entry.pod.subject
+        for entry in map(state.pods.__getitem__, state.waiting)
+        if entry.waiting
+        and entry.reported is None
+        and entry.nomination is None
+        and entry.pod.created_at * 1_000_000 < since
+        and entry.pod.scheduler_name == ours
+        and not entry.pod.scheduling_gates
+    ]
+    return undecided, unbound
+
+
+def starving(state: ClusterView) -> set[str]:
+    """Return the keys of groups that have waited for an hour, although none of their queues would exceed its share."""
+    since = (state.recorded_at - _STARVES_US) // 1_000_000
+    old = defaultdict[str, list[PodEntry]](list)
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if entry.waiting and entry.pod.created_at < since:
+            old[entry.group].append(entry)
+    if not old:
+        return set()
+    accounts = state.queue_accounts(state.config(), now=state.recorded_at)
+    tree = accounts.tree
+
+    def owed(entries: list[PodEntry]) -> bool:
+        name, namespace = state.queue_of(entries[0])
+        number = tree.find(name, namespace=namespace)
+        asked = Counter[str]()
+        for entry in entries:
+            asked.update(counted(entry.requests))
+        return number is not None and all(
+            tree.in_thousandths(place, int(accounts.used[at][place])) + amount_of(asked, resource)
+            <= tree.in_thousandths(place, int(accounts.shares.fair[at][place]))
+            for at in tree.paths[number]
+            for place, resource in enumerate(tree.resources)
+            if asked[resource]
+        )
+
+    return {key for key, entries in old.items() if owed(entries)}

@@ -1,0 +1,47 @@
+"""Pages know how other services are, and the links that an installation gives them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from kai_api.board import Board, ServicesWatch, parse_links
+from kaicore.errors import ConfigurationError
+from kaicore.runtime.service import Health
+from kaicore.runtime.service.health import with_health
+from prometheus_client import CollectorRegistry, Gauge
+
+from tests.http_app import served_app
+from tests.ports import free_port
+
+
+async def test_services_that_are_not_well_are_named_with_deposits_that_refuse(tmp_path: Path) -> None:
+    health, registry, file = Health("log"), CollectorRegistry(), tmp_path / "running.json"
+    Gauge("kai_relay_deposit_failing", "one", ["deposit"], registry=registry).labels("/seals").set(1)
+    watch = ServicesWatch(file)
+    await watch.look()
+    assert "No such file" in watch.unwell[0]
+    async with served_app(with_health(health, registry=registry)) as url:
+        file.write_text(json.dumps({"services": {"relay": url, "gone": f"http://127.0.0.1:{free_port()}"}, "pid": 1}))
+        await watch.look()
+        gone, relay = watch.unwell
+        assert gone.startswith("gone: no answer; ")
+        assert relay == "relay: not ready; log failed: not yet; deposit /seals refuses seals"
+        health.met("log")
+        await watch.look()
+        assert watch.unwell[1] == "relay: deposit /seals refuses seals"
+    assert ServicesWatch().unwell == ()
+
+
+def test_links_get_the_fields_of_an_object_and_need_those_that_they_name() -> None:
+    board = Board(links=parse_links("logs=https://l.example/{namespace}/{name} node=http://n.example/?n={node}"))
+    assert board.links_of(namespace="a b", name="c", node="") == (("logs", "https://l.example/a%20b/c"),)
+    assert len(board.links_of(namespace="a", name="c", node="n")) == 2
+    for wrong in (
+        "logs",
+        "x=javascript:alert(1)",
+        "x=https://l.example/{name.__class__}",
+        "x=https://l/{",
+        "=https://l/",
+    ):
+        with pytest.raises(ConfigurationError, match="links: "):
+            parse_links(wrong)
