@@ -15,11 +15,11 @@ import msgspec
 
 from kaicore.analysis.ask.listing import QueueNames
 from kaicore.analysis.json_spelling import Answer, spelled, time_text
-from kaicore.analysis.life.event_answers import CloudEvent, cloud_event
+from kaicore.analysis.life.traces import CloudEvent, cloud_event
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
-from kaicore.rules.events.reasons.promise import RoomPromised
+from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.groups.labels import user_of
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods

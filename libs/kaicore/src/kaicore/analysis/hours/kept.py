@@ -2,7 +2,7 @@
 
 They are a projection. Each hour is counted from the state at its beginning, as `account` does wherever it begins, so
 kept hours and counted ones are the same. Those of other rules (`ACCOUNT_SCHEMA`) are not read; deleting all loses
-nothing. `migrations/versions/0018_account_hours.py` creates the table.
+nothing. `migrations/versions/0017_account_hours.py` creates the table.
 """
 
 import asyncio
