@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from kai_fleet.offline import OfflineKubelets
 from kaicore.analysis.replay.moments import state_at
-from kaicore.analysis.trial.history.alternative import Patch, changes_of
+from kaicore.analysis.trial.history.alternative import changes_of
+from kaicore.analysis.trial.history.patch import Patch
 from kaicore.analysis.trial.history.reading import History, read_history
 from kaicore.analysis.trial.history.rerun import Rerun
 

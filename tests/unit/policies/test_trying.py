@@ -7,9 +7,9 @@ import pytest
 from kai_cli.policies.trying import trial_text, with_policy
 from kai_cli.sources.policies import policy_of
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
 from kaicore.analysis.trial.history.page import page
+from kaicore.analysis.trial.history.patch import HistoryQuestion
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyMismatch
 from kaicore.runtime.policies import LoadedPolicy
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kaicore.analysis.trial.history.alternative import applied
+from kaicore.analysis.trial.history.patch import applied
 from kaicore.errors import ConfigurationError
 from kaicore.kube.operands.specs import read_shard
 from kaicore.rules.engine.config import EngineConfig

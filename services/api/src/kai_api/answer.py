@@ -13,8 +13,8 @@ import msgspec
 from kaicore.analysis.hours.report import ReportQuestion, usage_report
 from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.replay import audit_answer, audit_log, replay_answer, replay_log
-from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.trial.history.patch import HistoryQuestion
 from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.analysis.trial.submission.start_forecasts import keep_calibration, measure_calibration

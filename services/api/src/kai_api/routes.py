@@ -38,9 +38,9 @@ from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_pric
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.analysis.replay.replay import cycle_range
 from kaicore.analysis.trial import shadow
-from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.history.page import page
+from kaicore.analysis.trial.history.patch import HistoryQuestion
 from kaicore.analysis.trial.shadow import ShadowReport
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text

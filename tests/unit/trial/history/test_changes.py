@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.pod import PriorityClass

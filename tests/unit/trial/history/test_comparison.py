@@ -6,8 +6,8 @@ from functools import partial
 import msgspec
 import pytest
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads

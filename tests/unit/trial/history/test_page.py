@@ -9,9 +9,9 @@ from typing import Any
 import msgspec
 import pytest
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.history.page import axis, page
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.analysis.trial.shadow import Predictions, QueueReport, RejectedPod, Rejections, ShadowReport
 from kaicore.analysis.trial.shadow import page as shadow_page
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from kai_cli.trials.what_if_history import policies_text
 from kai_fleet.offline import OfflineKubelets
-from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import GroupSource

@@ -5,8 +5,8 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import HistoryComparison
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.runtime.policies import LoadedPolicy
 
 from kai_cli.output import OutputFlag

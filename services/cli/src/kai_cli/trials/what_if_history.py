@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
+from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.results import FIGURES, Waits, duration_text, signed_duration_text
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError

@@ -11,16 +11,34 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.ask import listing
 from kaicore.analysis.ask.answers import GroupRow, NodeRow, PodRow, QueueRow, Row, RowSelection, Why
 from kaicore.analysis.ask.counterfactuals.asked import Asked, NodeObstacles, details
 from kaicore.analysis.ask.counterfactuals.checking import Helpful, check
 from kaicore.analysis.ask.counterfactuals.room_amendments import Blocker, blockers
+from kaicore.analysis.ask.listing import (
+    counts_by_stage,
+    group_row,
+    is_rejected,
+    list_rows,
+    node_row,
+    pod_rows,
+    queues_of,
+    reason_answer,
+)
 from kaicore.analysis.json_spelling import time_text
-from kaicore.analysis.life import why_answers
 from kaicore.analysis.life.attempts import attempts
 from kaicore.analysis.life.placements import kubelet_text, placement_answer
 from kaicore.analysis.life.pod_history import OBSERVED, PodEvidence, evictions, rejections, timeline
+from kaicore.analysis.life.why_answers import (
+    BlockerAnswer,
+    DomainShortfall,
+    NodeShortfall,
+    RemediesAnswer,
+    RemedyAnswer,
+    StoryAnswer,
+    SubGroupAnswer,
+    ZoneShortfall,
+)
 from kaicore.rules.deciding.cycle_run import explained, recorded_left_out
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_reasons
 from kaicore.rules.deciding.why import (
@@ -55,7 +73,7 @@ from kaicore.rules.topology.resolve import Resolved
 MOST_NODES = 5
 
 
-def node_shortfalls(asked: Asked) -> list[why_answers.NodeShortfall]:
+def node_shortfalls(asked: Asked) -> list[NodeShortfall]:
     """Return what the closest nodes lack: those with the fewest obstacles, of these those that lack the least.
 
     A node that has nothing at all of a resource that is asked for is close to nothing.
@@ -74,8 +92,8 @@ def _lack(asked: Asked, obstacles: NodeObstacles) -> int:
     return max((amount * 1000 // asked.requests[name] for name, amount in missing.items()), default=0)
 
 
-def _node(asked: Asked, obstacles: NodeObstacles) -> why_answers.NodeShortfall:
-    return why_answers.NodeShortfall(
+def _node(asked: Asked, obstacles: NodeObstacles) -> NodeShortfall:
+    return NodeShortfall(
         node=asked.columns.names[obstacles.row],
         reasons=list(dict.fromkeys(reason.code for reason in obstacles.reasons)),
         messages=list(dict.fromkeys(map(str, obstacles.reasons))),
@@ -85,7 +103,7 @@ def _node(asked: Asked, obstacles: NodeObstacles) -> why_answers.NodeShortfall:
     )
 
 
-def _zones(asked: Asked, row: int) -> list[why_answers.ZoneShortfall]:
+def _zones(asked: Asked, row: int) -> list[ZoneShortfall]:
     topology, zones = asked.columns.topologies[row], asked.columns.zones
     aligned = [name for name in asked.pod_class.aligned.on(zones.kubelet_of(row)).resources if name in zones.resources]
     if topology is None or not aligned:
@@ -102,7 +120,7 @@ def _zones(asked: Asked, row: int) -> list[why_answers.ZoneShortfall]:
             for name, have in free.items()
             if have < asked.requests.get(name, 0)
         }
-        shortfalls.append(why_answers.ZoneShortfall(zone=zone.name, free=_texts(free), missing=_texts(missing)))
+        shortfalls.append(ZoneShortfall(zone=zone.name, free=_texts(free), missing=_texts(missing)))
     return shortfalls
 
 
@@ -119,15 +137,15 @@ def queue_rows(asked: Asked) -> list[QueueRow]:
         return []
     rows = []
     for above in registry.tree.paths[number]:
-        listed = listing.list_rows(asked.state, "queues", RowSelection(name=registry.tree.queues[above].name))
+        listed = list_rows(asked.state, "queues", RowSelection(name=registry.tree.queues[above].name))
         rows += [row for row in listed if isinstance(row, QueueRow)]
     return rows
 
 
-def domain_shortfalls(asked: Asked) -> list[why_answers.DomainShortfall]:
+def domain_shortfalls(asked: Asked) -> list[DomainShortfall]:
     """Return what the best domains lack."""
     return [
-        why_answers.DomainShortfall(
+        DomainShortfall(
             topology=reason.topology,
             level=reason.level,
             domain=reason.domain,
@@ -146,7 +164,7 @@ TRIAL_S = 0.5
 NEW_NODE = "the new node"
 
 
-def remedies(asked: Asked, *, seconds: float) -> why_answers.RemediesAnswer:
+def remedies(asked: Asked, *, seconds: float) -> RemediesAnswer:
     """Return what would make a pod start.
 
     Args:
@@ -154,7 +172,7 @@ def remedies(asked: Asked, *, seconds: float) -> why_answers.RemediesAnswer:
     """
     end = time.process_time() + seconds
     checked, uid = check(asked, go_on=lambda: time.process_time() < end), asked.pod.uid
-    return why_answers.RemediesAnswer(
+    return RemediesAnswer(
         pod=asked.pod.subject,
         next_cycle="" if checked.as_it_is is None else checked.as_it_is.nodes[uid],
         remedies=[_remedy(asked, one) for one in checked.helpful],
@@ -163,10 +181,10 @@ def remedies(asked: Asked, *, seconds: float) -> why_answers.RemediesAnswer:
     )
 
 
-def _remedy(asked: Asked, helpful: Helpful) -> why_answers.RemedyAnswer:
+def _remedy(asked: Asked, helpful: Helpful) -> RemedyAnswer:
     amendment = helpful.amendment
     node = helpful.start.nodes[asked.pod.uid]
-    return why_answers.RemedyAnswer(
+    return RemedyAnswer(
         kind=amendment.kind,
         message=amendment.message,
         resource=amendment.resource,
@@ -192,7 +210,7 @@ def why_waiting(asked: Asked) -> dict[str, Any]:
         "domains": domain_shortfalls(asked),
         "queues": queue_rows(asked) if of_queue else [],
         "blockers": [_blocker(asked, one) for one in blockers(asked)] if held_up else [],
-        "schedulable_if": [listing.reason_answer(reason) for reason in _fits(asked)],
+        "schedulable_if": [reason_answer(reason) for reason in _fits(asked)],
         "starts_if": remedies(asked, seconds=TRIAL_S),
     }
 
@@ -204,10 +222,10 @@ def _fits(asked: Asked) -> tuple[CodedReason, ...]:
     return asked.remedy.reasons
 
 
-def _blocker(asked: Asked, blocker: Blocker) -> why_answers.BlockerAnswer:
+def _blocker(asked: Asked, blocker: Blocker) -> BlockerAnswer:
     workload = blocker.workload
     members = [*workload.active.values(), *workload.leaving.values()]
-    return why_answers.BlockerAnswer(
+    return BlockerAnswer(
         group=display_key(workload.group.key),
         nodes=sorted({member.node for member in members})[:_MOST_NODES],
         pods=len(members),
@@ -224,7 +242,7 @@ def _blocker(asked: Asked, blocker: Blocker) -> why_answers.BlockerAnswer:
 _MOST_DOMAINS = 20
 
 
-def sub_groups(state: ClusterView, group: Group) -> list[why_answers.SubGroupAnswer]:
+def sub_groups(state: ClusterView, group: Group) -> list[SubGroupAnswer]:
     """Return the sets of a group, the root first; of the root the pods of all."""
     entries = group_entries(state, group.key)
     parents = {one.name: one.parent for one in group.sets}
@@ -246,9 +264,9 @@ def _below(name: str, wanted: str, parents: dict[str, str]) -> bool:
     return name == wanted
 
 
-def _answer(state: ClusterView, group: Group, one: PodSet, members: list[PodEntry]) -> why_answers.SubGroupAnswer:
-    stages = listing.counts_by_stage(members)
-    return why_answers.SubGroupAnswer(
+def _answer(state: ClusterView, group: Group, one: PodSet, members: list[PodEntry]) -> SubGroupAnswer:
+    stages = counts_by_stage(members)
+    return SubGroupAnswer(
         name=one.name,
         minimum=one.min_pods or one.min_sets or 0,
         waiting=stages["waiting"],
@@ -319,7 +337,7 @@ def why_pod(
             waits["attempts"] = attempts(state, entry, evidence.cycles)
     elif entry is not None:
         reasons = pending_reasons(entry, state) or shadow_reasons(entry, state)
-        waits["reasons"] = [listing.reason_answer(reason) for reason in reasons]
+        waits["reasons"] = [reason_answer(reason) for reason in reasons]
     steps = timeline(own)
     placed = evidence.placed
     forged = placed.event.position if placed is not None and not placed.by_cycle else 0
@@ -349,10 +367,10 @@ def why_pod(
     )
 
 
-def _story(own: Sequence[Event], forged: int) -> list[why_answers.StoryAnswer]:
+def _story(own: Sequence[Event], forged: int) -> list[StoryAnswer]:
     """Return the story of a pod; the event at position `forged` says falsely that a cycle decided it."""
     return [
-        why_answers.StoryAnswer(
+        StoryAnswer(
             position=line.position,
             recorded_at=time_text(line.recorded_at),
             text=f"not decided by a cycle, though the event says so: {line.text}"
@@ -376,9 +394,7 @@ def _asked(
         asked = Asked(state, config, entry, policies)
         answers = why_waiting(asked)
         if detailed:
-            answers["reasons"] = [
-                listing.reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons
-            ]
+            answers["reasons"] = [reason_answer(reason, details=details(asked, reason)) for reason in asked.reasons]
         return answers
 
     answers, without = explained(state.config(), policies, ask)
@@ -423,7 +439,7 @@ def why_owner(
     row: GroupRow | None = None
     if group is not None and not group.key.startswith(f"{POD}/"):
         members = [state.pods[uid] for uid in sorted(state.group_table.pods_of(group.key)) if uid in state.pods]
-        row = listing.group_row(state, group, members)
+        row = group_row(state, group, members)
     answer = _about_pods(state, kind, namespace, name, pods, policies=policies)
     if not pods:
         answer = msgspec.structs.replace(answer, verdict=_without_pods(state, kind, sources))
@@ -439,13 +455,13 @@ def why_owner(
 
 def why_queue(state: ClusterState, name: str, policies: PolicyBook = NO_POLICIES) -> Why | None:
     """Explain a queue: its account, and why what waits in it waits; None when there is none of that name."""
-    rows = listing.list_rows(state, "queues", RowSelection(name=name))
+    rows = list_rows(state, "queues", RowSelection(name=name))
     if not rows:
         return None
     row = rows[0]
     assert isinstance(row, QueueRow)
-    (queue,) = (queue for queue in listing.queues_of(state) if queue.name == name)
-    pods = listing.list_rows(state, "pods", RowSelection(queue=name))
+    (queue,) = (queue for queue in queues_of(state) if queue.name == name)
+    pods = list_rows(state, "pods", RowSelection(queue=name))
     entries = [state.pods[item.uid] for item in pods if isinstance(item, PodRow)]
     answer = _about_pods(
         state, row.kind.partition(".")[0] or "Queue", queue.namespace, name, entries, policies=policies
@@ -482,7 +498,7 @@ def why_node(state: ClusterView, name: str) -> Why | None:
         remarks.append(
             f"its kubelet rejected pods of class {key} {rejection.count} times, last for {rejection.reason}; {offered}"
         )
-    listed = listing.node_row(state, node)
+    listed = node_row(state, node)
     return Why(
         kind="Node",
         cluster=state.cluster,
@@ -492,7 +508,7 @@ def why_node(state: ClusterView, name: str) -> Why | None:
         uid=node.uid,
         verdict=_node_verdict(listed, held),
         notes=remarks,
-        pods=[item for item in listing.pod_rows(state, held) if isinstance(item, PodRow)][:_MOST_PODS],
+        pods=[item for item in pod_rows(state, held) if isinstance(item, PodRow)][:_MOST_PODS],
         node=listed,
     )
 
@@ -517,9 +533,9 @@ def _about_pods(
     left_out: list[str] = []
     if oldest is not None and _is_decided_on(state, oldest):
         waits, left_out = _asked(state, oldest, policies)
-    waits["reasons"] = [listing.reason_answer(reason, pods=count) for reason, count in ranked]
+    waits["reasons"] = [reason_answer(reason, pods=count) for reason, count in ranked]
     others = [entry for entry in pods if not entry.waiting]
-    rows: list[Row] = [*listing.pod_rows(state, waiting), *listing.pod_rows(state, others)]
+    rows: list[Row] = [*pod_rows(state, waiting), *pod_rows(state, others)]
     return Why(
         kind=kind,
         cluster=state.cluster,
@@ -546,7 +562,7 @@ def _verdict_of(pods: Sequence[PodEntry]) -> str:
         return "has no pods"
     words = Counter(
         "rejected by kubelets"
-        if listing.is_rejected(entry)
+        if is_rejected(entry)
         else "waiting"
         if entry.waiting
         else "being deleted"

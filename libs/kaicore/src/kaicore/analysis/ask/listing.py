@@ -9,7 +9,23 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from kaicore.analysis.ask import answers
+from kaicore.analysis.ask.answers import (
+    ClusterSummary,
+    CycleRow,
+    GroupRow,
+    NodeResource,
+    NodeRow,
+    PodRow,
+    QueueResource,
+    QueueRow,
+    ReasonAnswer,
+    Row,
+    RowSelection,
+    ZoneAmounts,
+    ZoneAnswer,
+    ZoneHolder,
+    ZoneRow,
+)
 from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.analysis.life.placements import kubelet_text, part_answers, shared_gpus_on
 from kaicore.analysis.replay.log_states import last_events
@@ -36,7 +52,7 @@ from kaicore.rules.state.views import ClusterView, FleetView, QueuesView, WorkVi
 _CYCLES = Filter(types=(CycleCompleted.__name__,))
 
 
-async def list_cycles(log: EventLog, cluster: str, wanted: answers.RowSelection, *, head: int) -> list[answers.Row]:
+async def list_cycles(log: EventLog, cluster: str, wanted: RowSelection, *, head: int) -> list[Row]:
     """Return the last cycles up to a position, the last one first: one more than `limit`, or all that there are."""
     # One more than is shown tells that there are more; one of a name may be anywhere.
     enough = wanted.skip + wanted.limit + 1 if wanted.limit and not wanted.name else head
@@ -46,8 +62,8 @@ async def list_cycles(log: EventLog, cluster: str, wanted: answers.RowSelection,
     return [row for row in rows if wanted.name in ("", row.cycle)]
 
 
-def _cycle(event: Event, cycle: CycleCompleted) -> answers.CycleRow:
-    return answers.CycleRow(
+def _cycle(event: Event, cycle: CycleCompleted) -> CycleRow:
+    return CycleRow(
         cycle=cycle.cycle,
         shard=cycle.shard,
         position=event.position,
@@ -62,7 +78,7 @@ def _cycle(event: Event, cycle: CycleCompleted) -> answers.CycleRow:
     )
 
 
-def list_zones(state: FleetView, wanted: answers.RowSelection) -> Iterable[answers.ZoneRow]:
+def list_zones(state: FleetView, wanted: RowSelection) -> Iterable[ZoneRow]:
     """Return the zones of the nodes that are wanted, by node and NUMA id; `name` is a zone's or a node's."""
     for name in sorted(state.columns.rows):
         row = state.columns.rows[name]
@@ -74,7 +90,7 @@ def list_zones(state: FleetView, wanted: answers.RowSelection) -> Iterable[answe
                 yield zone
 
 
-def _zones(state: FleetView, node: Node, topology: NodeTopology) -> Iterable[answers.ZoneRow]:
+def _zones(state: FleetView, node: Node, topology: NodeTopology) -> Iterable[ZoneRow]:
     zones, row = state.columns.zones, state.columns.rows[node.name]
     held: dict[int, dict[str, dict[str, int]]] = defaultdict(lambda: defaultdict(dict))
     pods = {entry.pod.uid: entry for entry in state.charges.held_on(node.name)}
@@ -82,13 +98,13 @@ def _zones(state: FleetView, node: Node, topology: NodeTopology) -> Iterable[ans
         for index, resource, amount in entry.zone_charge.split:
             held[index][uid][resource] = amount
     for index, zone in enumerate(topology.zones):
-        yield answers.ZoneRow(
+        yield ZoneRow(
             name=f"{node.name}/{zone.name}",
             node=node.name,
             zone=zone.name,
             unknown=int(zones.unknown[row]),
             resources=[
-                answers.ZoneAmounts(
+                ZoneAmounts(
                     resource=resource,
                     allocatable=exact_amount(resource, item.allocatable),
                     held=exact_amount(resource, used),
@@ -101,7 +117,7 @@ def _zones(state: FleetView, node: Node, topology: NodeTopology) -> Iterable[ans
                 for used in (int(zones.used[row, index, column]),)
             ],
             pods=[
-                answers.ZoneHolder(
+                ZoneHolder(
                     namespace=pods[uid].pod.namespace,
                     name=pods[uid].pod.name,
                     observed=pods[uid].observed is not None,
@@ -118,12 +134,12 @@ def _zones(state: FleetView, node: Node, topology: NodeTopology) -> Iterable[ans
         )
 
 
-def summary(state: ClusterView) -> answers.ClusterSummary:
+def summary(state: ClusterView) -> ClusterSummary:
     """Return a cluster in figures."""
     stages = Counter(entry.stage.value for entry in state.pods.values())
     tally = spelled(state.counters)
     assert isinstance(tally, dict)
-    return answers.ClusterSummary(
+    return ClusterSummary(
         name=state.cluster,
         position=state.position,
         recorded_at=time_text(state.recorded_at),
@@ -135,13 +151,13 @@ def summary(state: ClusterView) -> answers.ClusterSummary:
     )
 
 
-def list_rows(state: ClusterView, kind: str, wanted: answers.RowSelection) -> list[answers.Row]:
+def list_rows(state: ClusterView, kind: str, wanted: RowSelection) -> list[Row]:
     """Return the rows of a kind that are wanted, but all of them whatever `limit` says, in order of their names.
 
     Args:
         kind: pods, groups, queues, nodes or zones.
     """
-    listing: dict[str, Callable[[ClusterView, answers.RowSelection], Iterable[answers.Row]]] = {
+    listing: dict[str, Callable[[ClusterView, RowSelection], Iterable[Row]]] = {
         "pods": _pods,
         "groups": _groups,
         "queues": _queues,
@@ -154,7 +170,7 @@ def list_rows(state: ClusterView, kind: str, wanted: answers.RowSelection) -> li
 # Pods.
 
 
-def _pods(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
+def _pods(state: ClusterView, wanted: RowSelection) -> Iterable[Row]:
     queue_of = _QueueNames(state)
     entries = [
         entry
@@ -169,7 +185,7 @@ def _pods(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.
     return pod_rows(state, entries)
 
 
-def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[answers.Row]:
+def pod_rows(state: ClusterView, entries: Iterable[PodEntry]) -> list[Row]:
     """Return the rows of pods, by namespace and name."""
     queue_of, ordered = _QueueNames(state), sorted(filter(is_there, entries), key=_by_name)
     return [_pod(state, entry, queue_of.of(entry)) for entry in ordered]
@@ -184,9 +200,9 @@ def _by_name(entry: PodEntry) -> tuple[str, str, str]:
     return entry.pod.namespace, entry.pod.name, entry.pod.uid
 
 
-def _pod(state: WorkView, entry: PodEntry, queue: str) -> answers.PodRow:
+def _pod(state: WorkView, entry: PodEntry, queue: str) -> PodRow:
     pod = entry.pod
-    return answers.PodRow(
+    return PodRow(
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
@@ -278,7 +294,7 @@ class _QueueNames:
         return self._paths[key]
 
 
-def _queues(state: QueuesView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
+def _queues(state: QueuesView, wanted: RowSelection) -> Iterable[Row]:
     now = state.recorded_at
     by_name = figures(state.queue_accounts(state.config(), now=now), thousandths=True)
     names = _QueueNames(state)
@@ -309,7 +325,7 @@ def queues_of(state: QueuesView) -> list[Queue]:
     return sorted((*queues, *implied), key=lambda queue: queue.name)
 
 
-def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: int) -> answers.QueueRow:
+def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: int) -> QueueRow:
     figure = figure or QueueFigures(queue.name)
     resources = sorted({*queue.shares, *figure.requested, *figure.allocated, *figure.fair_share})
 
@@ -324,7 +340,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
             return otherwise
         return gpus_text(amount * WHOLE + milli) if milli else exact_amount(resource, amount)
 
-    return answers.QueueRow(
+    return QueueRow(
         name=queue.name,
         kind=queue_kind_of(queue.name) if queue.uid else "",
         parent=queue.alias_of or queue.parent,
@@ -333,7 +349,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
         waiting=waiting,
         running=running,
         resources=[
-            answers.QueueResource(
+            QueueResource(
                 resource=resource,
                 quota=bound(resource, share.quota, "unlimited", milli=share.quota_milli),
                 limit=bound(resource, share.limit, "", milli=share.limit_milli),
@@ -350,7 +366,7 @@ def _queue(queue: Queue, figure: QueueFigures | None, *, waiting: int, running: 
 # Groups.
 
 
-def _groups(state: ClusterView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
+def _groups(state: ClusterView, wanted: RowSelection) -> Iterable[Row]:
     names = _QueueNames(state)
     for key in sorted(state.groups):
         group = state.groups[key]
@@ -382,11 +398,11 @@ def counts_by_stage(pods: Iterable[PodEntry]) -> Counter[str]:
     )
 
 
-def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answers.GroupRow:
+def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> GroupRow:
     """Return the row of a group."""
     stages = counts_by_stage(pods)
     message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
-    return answers.GroupRow(
+    return GroupRow(
         key=group.key,
         kind=group.origin,
         namespace=group.namespace,
@@ -408,7 +424,7 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answer
 # Nodes.
 
 
-def _nodes(state: FleetView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
+def _nodes(state: FleetView, wanted: RowSelection) -> Iterable[Row]:
     for name in sorted(state.columns.rows):
         node = state.columns.facts[state.columns.rows[name]]
         if node is None or wanted.name not in ("", name) or wanted.node not in ("", name):
@@ -417,13 +433,13 @@ def _nodes(state: FleetView, wanted: answers.RowSelection) -> Iterable[answers.R
             yield node_row(state, node)
 
 
-def node_row(state: FleetView, node: Node) -> answers.NodeRow:
+def node_row(state: FleetView, node: Node) -> NodeRow:
     """Return the row of a node."""
     columns = state.columns
     row = columns.rows[node.name]
     topology, zones = columns.topologies[row], columns.zones
     ready = "Ready" if node.ready else "NotReady"
-    return answers.NodeRow(
+    return NodeRow(
         name=node.name,
         status=f"{ready},SchedulingDisabled" if node.unschedulable else ready,
         policy="" if topology is None else topology.policy.value,
@@ -433,7 +449,7 @@ def node_row(state: FleetView, node: Node) -> answers.NodeRow:
         gpus=shared_gpus_on(state, node.name),
         rejections=sum(item.count > 0 for item in state.rejections.by_node.get(node.name, {}).values()),
         resources=[
-            answers.NodeResource(
+            NodeResource(
                 resource=resource,
                 allocatable=exact_amount(resource, amount),
                 used=exact_amount(resource, int(columns.used[row, columns.resources[resource]])),
@@ -442,10 +458,10 @@ def node_row(state: FleetView, node: Node) -> answers.NodeRow:
             if amount and resource in columns.resources
         ],
         zones=[
-            answers.ZoneAnswer(
+            ZoneAnswer(
                 name=zone.name,
                 resources=[
-                    answers.NodeResource(
+                    NodeResource(
                         resource=resource,
                         allocatable=exact_amount(resource, item.allocatable),
                         used=exact_amount(resource, int(zones.used[row, index, zones.resources[resource]])),
@@ -459,20 +475,20 @@ def node_row(state: FleetView, node: Node) -> answers.NodeRow:
     )
 
 
-def reason_answer(reason: CodedReason, *, pods: int = 0, details: Sequence[str] = ()) -> answers.ReasonAnswer:
+def reason_answer(reason: CodedReason, *, pods: int = 0, details: Sequence[str] = ()) -> ReasonAnswer:
     """Return a reason as an answer."""
     fields = msgspec.to_builtins(reason)
     for name in _TIMES & fields.keys():
         fields[name] = time_text(fields[name])
     named = {name: fields.pop(name) for name in _NAMED_FIELDS & fields.keys()}
-    return answers.ReasonAnswer(message=str(reason), pods=pods, details=list(details), fields=fields, **named)
+    return ReasonAnswer(message=str(reason), pods=pods, details=list(details), fields=fields, **named)
 
 
 #: Fields of reasons that are times, microseconds since the epoch.
 _TIMES = {"until", "since", "retry_at"}
 
 #: Fields of reasons that are fields of their answers.
-_NAMED_FIELDS = set(answers.ReasonAnswer.__struct_fields__) - {"message", "pods", "details", "fields"}
+_NAMED_FIELDS = set(ReasonAnswer.__struct_fields__) - {"message", "pods", "details", "fields"}
 
 
 def known_names(state: ClusterView, kind: str, namespace: str) -> set[str]:

@@ -23,7 +23,6 @@ from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import END, parse_moment, position_of, state_at
 from kaicore.analysis.trial.history import page as history
-from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import (
     STAND_IN,
     HistoryComparison,
@@ -31,6 +30,7 @@ from kaicore.analysis.trial.history.comparison import (
     Progress,
     compare_history,
 )
+from kaicore.analysis.trial.history.patch import HistoryQuestion, PatchText
 from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.deciding.cycle_run import input_to_explain, run_on

@@ -12,15 +12,8 @@ import msgspec
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of, state_at
-from kaicore.analysis.trial.history.alternative import (
-    BEST_POLICIES,
-    Changes,
-    HistoryQuestion,
-    Patch,
-    changes_of,
-    patch_of,
-    read_settings,
-)
+from kaicore.analysis.trial.history.alternative import Changes, changes_of
+from kaicore.analysis.trial.history.patch import BEST_POLICIES, HistoryQuestion, Patch, patch_of, read_settings
 from kaicore.analysis.trial.history.pod_stories import PodStory, RunBasis
 from kaicore.analysis.trial.history.reading import History, read_history
 from kaicore.analysis.trial.history.rerun import Rerun

@@ -10,8 +10,9 @@ from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 
-from kaicore.rules.engine.actions.action import CycleAction, GroupOrder
+from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.eviction import EvictionAction
+from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.session.session import PromisedStart, Session

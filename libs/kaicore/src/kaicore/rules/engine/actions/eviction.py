@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
-from kaicore.rules.engine.actions.action import CycleAction, GroupOrder
+from kaicore.rules.engine.actions.action import CycleAction
+from kaicore.rules.engine.actions.group_order import GroupOrder
 from kaicore.rules.engine.config import Action, PlacementStrategy
 from kaicore.rules.engine.cycle_input import moved_within_a_day
 from kaicore.rules.engine.decisions import EvictionReason
