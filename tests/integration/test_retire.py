@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from kaicore.analysis.trial.dispatching.submitting import hub_of
 from kaicore.errors import CorruptLog
-from kaicore.ledger.log.files.retired import check_archive
+from kaicore.ledger.log.files.archiving import check_archive
 from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Filter, Snapshot
 from kaicore.ledger.log.postgres import PostgresLog

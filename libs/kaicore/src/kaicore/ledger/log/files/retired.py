@@ -3,191 +3,24 @@
 A month's CSV can only be read from its beginning. So it is written once into an exported log, in a directory of the
 caller's; each event must continue the chain, and the last one is that of the month's seal. From then on any event is
 found at once.
-
-Retired months as files: a month's table, and the snapshots kept with it, before the table is dropped.
-
-Both are Postgres's own CSV with a header, compressed, so that `COPY … FROM` brings them back:
-
-- `event_2026_01.csv.gz`: the events of all clusters, in order;
-- `event_2026_01.kept.csv.gz`: the snapshots from which readers of the rest start (`kept_snapshot`).
-
-A file is read back before it counts: the hash chain of its events must lead from one seal to the next.
 """
 
-import csv
-import gzip
-import os
-import sys
-import zlib
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import IO, Any, Protocol, cast
-from uuid import UUID
-
-import msgspec
-from psycopg import AsyncConnection, sql
+from typing import Protocol
 
 from kaicore.errors import ConfigurationError, CorruptLog
-from kaicore.ledger.log.chain import GENESIS, continues
+from kaicore.ledger.log.chain import GENESIS
+from kaicore.ledger.log.files.archiving import read_month
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.writer import LogFileWriter
-from kaicore.ledger.log.partitions import Month, Seal
+from kaicore.ledger.log.partitions import Seal
 from kaicore.ledger.log.port import EventLog, Filter, Head, Snapshot
 from kaicore.ledger.log.seals.audit import Auditable, AuditView, Finding, RecordedErasure
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
-
-_EVENTS = sql.SQL(
-    "COPY (SELECT cluster, position, stream, version, type, schema, id, actor, occurred_at, recorded_at, subject, "
-    "cause, correlation, body, hash FROM {} ORDER BY cluster, position) TO STDOUT (FORMAT csv, HEADER)"
-)
-_KEPT = sql.SQL(
-    "COPY (SELECT kept_snapshot.* FROM kept_snapshot JOIN seal ON seal.cluster = kept_snapshot.cluster "
-    "AND seal.position = kept_snapshot.seal WHERE seal.detached = {} ORDER BY 1, 2, 3) TO STDOUT (FORMAT csv, HEADER)"
-)
-
-
-async def month_seals(connection: AsyncConnection[Any], month: Month) -> list[Seal]:
-    """Return the seals of a detached month while its table is still there, else none."""
-    rows = await connection.execute(
-        "SELECT cluster, position, first_position, hash, recorded_at, detached, sealed_at FROM seal "
-        "WHERE detached = %s AND to_regclass(%s) IS NOT NULL ORDER BY cluster",
-        [month.table, month.table],
-    )
-    return [Seal(*row) for row in await rows.fetchall()]
-
-
-async def archive_month(
-    connection: AsyncConnection[Any], month: Month, seals: Sequence[Seal], directory: Path
-) -> list[Path]:
-    """Write a detached month into files, and read them back.
-
-    Args:
-        connection: of a role that may read the month's table.
-        seals: of all clusters that have events in it.
-        directory: where the files go; made when missing.
-
-    Returns:
-        The files; what was there under these names is replaced.
-
-    Raises:
-        ConfigurationError: the directory cannot be written.
-        CorruptLog: what was written is not what was sealed.
-    """
-    before = {seal.cluster: await _hash_before(connection, seal) for seal in seals}
-    queries = {"csv.gz": _EVENTS.format(sql.Identifier(month.table)), "kept.csv.gz": _KEPT.format(month.table)}
-    files: list[Path] = []
-    try:
-        _make(directory)
-        for suffix, query in queries.items():
-            file = directory / f"{month.table}.{suffix}"
-            beside = file.with_name(f".{file.name}.new")
-            with beside.open("wb") as raw:
-                with gzip.GzipFile(fileobj=raw, mode="wb", filename="", mtime=0) as packed:
-                    async with connection.cursor() as cursor, cursor.copy(query) as copy:
-                        async for block in copy:
-                            packed.write(block)
-                raw.flush()
-                os.fsync(raw.fileno())
-            if not files:
-                check_archive(beside, seals, before=before)
-            beside.replace(file)
-            files.append(file)
-    except OSError as error:
-        raise ConfigurationError(f"{error.filename or directory}: cannot be written: {error.strerror}") from error
-    return files
-
-
-async def drop_month(connection: AsyncConnection[Any], month: Month) -> None:
-    """Drop the table of a detached month."""
-    await connection.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(month.table)))
-
-
-def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]) -> None:
-    """Read a file of events, and compare its hash chains with the seals.
-
-    Args:
-        file: as `archive_month` writes it.
-        before: by cluster, the hash of the event before its first one there.
-
-    Raises:
-        CorruptLog: an event is missing, there twice, or not what it was; names it.
-    """
-    hashes, positions = dict(before), {seal.cluster: seal.first_position - 1 for seal in seals}
-    for event in read_month(file):
-        expected = positions.get(event.cluster)
-        if expected is None or event.position != expected + 1:
-            raise CorruptLog(f"{file}: cluster {event.cluster}: event {event.position} is not the one that follows")
-        if not continues(hashes[event.cluster], event):
-            raise CorruptLog(f"{file}: cluster {event.cluster}: event {event.position}: its hash is another one")
-        hashes[event.cluster], positions[event.cluster] = event.hash, event.position
-    for seal in seals:
-        if (positions[seal.cluster], hashes[seal.cluster]) != (seal.position, seal.hash):
-            raise CorruptLog(f"{file}: cluster {seal.cluster}: ends at {positions[seal.cluster]}, not at its seal")
-
-
-def read_month(file: Path) -> Iterator[Event]:
-    """Yield the events of a month's file, of which nothing has been checked; those of each cluster in order.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-        CorruptLog: it is no such file, or cut off.
-    """
-    # Payloads of megabytes are one field.
-    csv.field_size_limit(sys.maxsize)
-    try:
-        # A row that was cut off has None where there should be texts.
-        yield from _rows(file)
-    except (
-        EOFError,
-        gzip.BadGzipFile,
-        zlib.error,
-        csv.Error,
-        AttributeError,
-        LookupError,
-        TypeError,
-        ValueError,
-    ) as error:
-        raise CorruptLog(f"{file}: is no month of a log, or cut off: {error}") from error
-    except OSError as error:
-        raise ConfigurationError(f"{file}: cannot be read: {error.strerror}") from error
-
-
-def _rows(file: Path) -> Iterator[Event]:
-    with gzip.open(file, "rt", encoding="utf-8", newline="") as packed:
-        for row in csv.DictReader(cast("IO[str]", packed)):
-            yield Event(
-                cluster=row["cluster"],
-                position=int(row["position"]),
-                stream=row["stream"],
-                version=int(row["version"]),
-                type=row["type"],
-                schema=int(row["schema"]),
-                id=UUID(row["id"]),
-                actor=row["actor"],
-                occurred_at=int(row["occurred_at"]),
-                recorded_at=int(row["recorded_at"]),
-                subject=row["subject"],
-                cause=UUID(row["cause"]) if row["cause"] else None,
-                correlation=row["correlation"],
-                body=msgspec.Raw(row["body"].encode()),
-                hash=bytes.fromhex(row["hash"].removeprefix("\\x")),
-            )
-
-
-def _make(directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-
-
-async def _hash_before(connection: AsyncConnection[Any], seal: Seal) -> bytes:
-    rows = await connection.execute(
-        "SELECT hash FROM seal WHERE cluster = %s AND position = %s", [seal.cluster, seal.first_position - 1]
-    )
-    row = await rows.fetchone()
-    return GENESIS if row is None else bytes(row[0])
-
 
 #: Events that are written at a time.
 _PAGE = 2000
@@ -337,6 +170,7 @@ async def with_retired(log: Sealed, directory: Path, scratch: Path) -> AsyncIter
     """Give a log together with the retired months that have their files in a directory.
 
     Args:
+        log: what is left.
         directory: where `kai retire --to` put them.
         scratch: where they are written as exported logs; emptied by the caller.
 

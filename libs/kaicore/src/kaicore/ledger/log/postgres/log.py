@@ -26,7 +26,7 @@ from kaicore.errors import CorruptLog, EventsRetired, KaiError, LogUnavailable
 from kaicore.ledger.log import partitions
 from kaicore.ledger.log.appending import draft
 from kaicore.ledger.log.chain import GENESIS
-from kaicore.ledger.log.files import retired
+from kaicore.ledger.log.files import archiving
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
@@ -618,18 +618,19 @@ class PostgresLog:
 
     async def month_seals(self, month: Month) -> list[Seal]:
         """Return the seals of a detached month from its table; none where there is no such table."""
-        return await self._connections.run(lambda connection: retired.month_seals(connection, month))
+        return await self._connections.run(lambda connection: archiving.month_seals(connection, month))
 
     async def put_away_month(self, month: Month, seals: Sequence[Seal], directory: Path) -> list[Path]:
-        """Write a detached month into files, read them back, and drop its table; see `retired.archive_month`.
+        """Write a detached month into files, read them back, and drop its table; see `archiving.archive_month`.
 
         Raises:
             ConfigurationError: the directory cannot be written, or the database role does not own the tables.
             CorruptLog: what was written is not what was sealed; the table stays.
+            LogUnavailable: the server does not answer.
         """
         async with self._connections.snapshot() as connection:
-            files = await retired.archive_month(connection, month, seals, directory)
-        await self._connections.run(lambda connection: retired.drop_month(connection, month), repeat=False)
+            files = await archiving.archive_month(connection, month, seals, directory)
+        await self._connections.run(lambda connection: archiving.drop_month(connection, month), repeat=False)
         return files
 
     async def import_file(self, file: LogFile, *, progress: Callable[[int, int], None]) -> int:
@@ -637,7 +638,11 @@ class PostgresLog:
         return await import_file(self._connections, file, progress=progress)
 
     async def erase(self, cluster: str, request: ErasureRequest) -> ErasureReport:
-        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`."""
+        """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`.
+
+        Raises:
+            LogUnavailable: the server does not answer.
+        """
 
         async def erase(connection: Connection) -> ErasureReport:
             return await erasing.erase(connection, cluster, request, now=await self._now(connection))
