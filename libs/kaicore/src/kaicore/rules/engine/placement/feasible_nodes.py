@@ -245,7 +245,7 @@ _UNKNOWN = NEVER - 1
 #: The built-in policies ask for none.
 _NO_FACTS = Facts()
 #: Up to this many rows are looked at one by one.
-_FEW = 16
+_FEW = 64
 #: Room for so many states at first.
 _STATES = 256
 
