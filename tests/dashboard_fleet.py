@@ -263,6 +263,7 @@ def hostile_pages(fleet: Fleet) -> list[str]:
         "",
         "/map",
         "/queues?span=6h",
+        "/who?queue=default",
         "/waiting",
         "/cycles",
         "/predictions",
