@@ -263,6 +263,7 @@ def hostile_pages(fleet: Fleet) -> list[str]:
         "",
         "/map",
         "/queues",
+        "/who?queue=default",
         "/waiting",
         "/cycles",
         "/predictions",

@@ -344,8 +344,8 @@ class Sender:
         try:
             async with session.post(url, data=body, headers=headers, allow_redirects=False) as response:
                 status = response.status
-        except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            # Not its text, which may have the address.
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            # Not its text, which may have the address. A header that is none is a ValueError.
             raise NotificationUndelivered(type(error).__name__) from None
         if status >= 500 or status in _AGAIN:
             raise NotificationUndelivered(f"status {status}")
@@ -376,7 +376,7 @@ def _mail(to: Email, event: dict[str, Any]) -> None:
     except smtplib.SMTPResponseException as error:
         refused = error.smtp_code >= 500
         raise (NotificationRefused if refused else NotificationUndelivered)(f"code {error.smtp_code}") from None
-    except (smtplib.SMTPException, OSError) as error:
+    except (smtplib.SMTPException, OSError, ValueError) as error:
         raise NotificationUndelivered(type(error).__name__) from None
 
 
@@ -440,5 +440,8 @@ class Notifications:
 
     async def run(self) -> None:
         """Send until cancelled."""
-        await self._outbox.drop_all_but(list(self._file.targets))
+        try:
+            await self._outbox.drop_all_but(list(self._file.targets))
+        except LogError as error:
+            self._logger.warning("notices of former targets are still there", error=str(error))
         await asyncio.gather(*(sender.run() for sender in self._senders))
