@@ -25,7 +25,7 @@ pytestmark = pytest.mark.skipif(not chromium(), reason="no chromium here; KAI_TE
 #: Every page, by what it is called.
 PAGES = {
     "fleet": "/",
-    "overview": "/clusters/fleet",
+    "overview": "/clusters/devices",
     "past overview": "/clusters/fleet?at=120",
     "empty cluster": "/clusters/fleet?at=0",
     "map": "/clusters/fleet/map",
@@ -50,7 +50,6 @@ PAGES = {
     "predictions": "/clusters/fleet/predictions",
     "segments": "/clusters/fleet/segments",
     "search": "/clusters/fleet/search?q=llm",
-    "problems": "/clusters/devices",
     "error": "/clusters/fleet?at=999999",
     "devices of a node": "/clusters/devices/nodes/d0",
     "claims of a pod": "/clusters/devices/stories/Pod/default/trainer",

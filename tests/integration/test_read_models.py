@@ -87,7 +87,7 @@ async def test_charts_get_the_end_of_each_step_and_how_it_stood_before(
     by_hour = await models.occupancy_rows(shown, since=minutes[1], until=minutes[-1], step=HOUR_US)
     ends = {at // HOUR_US: at for at in minutes if at > minutes[1]}
     assert [row.at for row in by_hour] == sorted({minutes[1], *ends.values()})
-    hours = await models.queue_rows(shown, ["team"], "gpu", since=minutes[0], until=minutes[-1])
+    hours = await models.queue_rows(shown, ["team"], "gpu", since=minutes[0], until=minutes[-1], step=HOUR_US)
     assert [row.at for row in hours] == sorted(
         at for at, queue, resource in tables.queues if (queue, resource) == ("team", "gpu")
     )

@@ -373,7 +373,8 @@ async def _charts(
         rows = await models.occupancy_rows(cluster, since=times[0], until=ended, step=step)
         of_cluster = chart_of_cluster(rows, times)
         if span not in (*BY_REPORTS, *BY_STATE):
-            hours = await models.queue_rows(cluster, names[:MOST_QUEUES], resource, since=times[0], until=ended)
+            shown = names[:MOST_QUEUES]
+            hours = await models.queue_rows(cluster, shown, resource, since=times[0], until=ended, step=step)
             queues = charts_of_rows(hours, names, resource, times)
     return ChartsPage(resource, resources, span, tuple(SPANS), times[0], ended, None, times, of_cluster, queues)
 

@@ -408,24 +408,23 @@ class ReadModels:
         return [_counted(row, generation) for row in rows]
 
     async def queue_rows(
-        self, cluster: str, names: Sequence[str], resource: str, *, since: int, until: int
+        self, cluster: str, names: Sequence[str], resource: str, *, since: int, until: int, step: int
     ) -> list[QueueHour]:
-        """Return what some queues used of one resource by the hour, for a chart; times as of `occupancy_rows`."""
+        """Return the sums of what some queues used of one resource, by steps of at least an hour; for a chart.
+
+        Args: see `occupancy_rows`.
+        """
         generation, columns = await self._live(cluster), QUEUE_HOUR.c
-        rows = await self._store.rows(
-            QueueHour,
-            QUEUE_HOUR,
-            cluster,
-            generation.number,
-            where=[
-                columns.queue.in_(names),
-                columns.resource == resource,
-                columns.at > since - 60 * MINUTE_US,
-                columns.at <= until,
-            ],
-            order=(columns.at,),
-            limit=_MOST_ROWS,
+        keys = (columns.cluster, columns.generation, columns.queue, columns.resource)
+        amounts = (columns.seconds, columns.allocated, columns.requested, columns.fair_share)
+        sums = (
+            select(*keys, func.min(columns.at).label("at"), *(func.sum(one).label(one.name) for one in amounts))
+            .where(columns.queue.in_(names), columns.resource == resource)
+            .where(columns.at > since - 60 * MINUTE_US, columns.at <= until)
+            .group_by(*keys, (columns.at - since + step - 1) // step)
+            .subquery()
         )
+        rows = await self._store.rows(QueueHour, sums, cluster, generation.number, order=(sums.c.at,), limit=_MOST_ROWS)
         return [_counted(row, generation) for row in rows]
 
     async def queues(self, cluster: str, *, queue: str = "", since: str = "", until: str = "") -> QueueSeries:

@@ -19,6 +19,7 @@ from sqlalchemy import (
     Column,
     ColumnElement,
     Executable,
+    FromClause,
     Integer,
     MetaData,
     Numeric,
@@ -236,7 +237,7 @@ class ViewStore:
     async def rows(
         self,
         row: type[_RowT],
-        table: Table,
+        table: FromClause,
         cluster: str,
         generation: int,
         *,
@@ -262,11 +263,11 @@ class ViewStore:
         return await self._connections.run(work)
 
 
-def _of(table: Table, cluster: str, generation: int) -> ColumnElement[bool]:
+def _of(table: FromClause, cluster: str, generation: int) -> ColumnElement[bool]:
     return (table.c.cluster == cluster) & (table.c.generation == generation)
 
 
-def _fields(table: Table) -> list[ColumnElement[Any]]:
+def _fields(table: FromClause) -> list[ColumnElement[Any]]:
     return [column for column in table.c if column.name not in ("cluster", "generation")]
 
 
