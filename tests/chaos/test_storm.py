@@ -1,6 +1,6 @@
 """A storm: pods, Jobs and gangs come and go on kubelets that are ahead of the API, and every process dies once.
 
-Ten seconds of it in the gate (`KAI_TEST_STORM_S`, `KAI_TEST_STORM_SEED`); `make chaos` has all kinds of faults.
+Five seconds of it in the gate (`KAI_TEST_STORM_S`, `KAI_TEST_STORM_SEED`); `make chaos` has all kinds of faults.
 The log is kept as the file `KAI_TEST_STORM_LOG`, where that is set, for `tests.recorded.read_log`.
 """
 
@@ -21,7 +21,7 @@ from tests.chaos.world import SERVERS, WorldOptions
 from tests.recorded import write_log
 from tests.servers import scratch_directory
 
-SECONDS = float(os.environ.get("KAI_TEST_STORM_S", "10"))
+SECONDS = float(os.environ.get("KAI_TEST_STORM_S", "5"))
 SEED = int(os.environ.get("KAI_TEST_STORM_SEED", "1"))
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(2 * SECONDS + 3 * PATIENCE_S)]
