@@ -12,7 +12,7 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.service.health import ask_health, ask_path
+from kaicore.runtime.asked_health import ask_health, ask_path
 
 #: Seconds between two rounds.
 _EVERY_S = 10.0

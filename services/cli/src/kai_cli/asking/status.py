@@ -9,7 +9,7 @@ from collections import Counter
 
 from kaicore.analysis.ask.answers import Answer, ClusterRow
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.runtime.service.health import ask_health, ask_path
+from kaicore.runtime.asked_health import ask_health, ask_path
 
 from kai_cli.output import OutputFlag, print_data, rows_text, table
 from kai_cli.sources.answers import ApiAnswers
