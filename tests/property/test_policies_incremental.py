@@ -16,10 +16,12 @@ from kaicore.rules.engine.session.session import Session
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.numa.columns import Ints as Rows
 
+from tests.examples import FEW
 from tests.factory import amounts, pod
 from tests.policies import WithPolicies
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
+SEEDS = range(2 if FEW else 4)
 
 
 class Zones(Policy):
@@ -86,7 +88,7 @@ def ranked(placer: Placer, uids: list[str], made: WithPolicies) -> list[tuple[Ro
 
 
 @pytest.mark.parametrize("kinds", [(Zones,), (Free,), (Level,), (Zones, Free, Level), (Zones, Free, LevelByZone, Few)])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_rows_looked_at_again_rank_as_rows_looked_at_anew(kinds: tuple[type[Policy], ...], seed: int) -> None:
     random = np.random.default_rng(seed)
     made = made_of(kinds, random)
@@ -141,7 +143,7 @@ def decided_by(made: WithPolicies) -> list[object]:
 
 
 @pytest.mark.parametrize("strategy", PlacementStrategy)
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_a_built_in_rule_named_in_the_settings_decides_as_it_does_by_itself(
     strategy: PlacementStrategy, seed: int
 ) -> None:
@@ -154,7 +156,7 @@ def test_a_built_in_rule_named_in_the_settings_decides_as_it_does_by_itself(
     assert clusters[1].replayed().differences == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_idle_devices_named_in_the_settings_decide_as_by_themselves(seed: int) -> None:
     clusters = [busy_cluster(kinds, PlacementStrategy.BINPACK, seed) for kinds in ((), (IdleDevices,))]
     for made in clusters:
