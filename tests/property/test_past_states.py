@@ -99,7 +99,7 @@ def test_state_is_the_fold_of_the_first_events(
 async def test_whoever_follows_the_log_leaves_a_trail(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SPACING", 30)
     monkeypatch.setattr(snapshots, "_BYTES_PER_EVENT", 10_000)
-    monkeypatch.setattr("kaicore.analysis.replay.past_states._PAGE", 10)
+    monkeypatch.setattr("kaicore.analysis.replay.past_states._EVENTS_A_PAGE", 10)
     log = await filled()
     await KeptState(log, C).current()
     assert [place.position for place in await log.trail.places(C)] == [30, 60, 90, 120]
@@ -111,7 +111,7 @@ async def test_whoever_follows_the_log_leaves_a_trail(monkeypatch: pytest.Monkey
 async def test_places_of_another_version_stand_for_none_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SPACING", 30)
     monkeypatch.setattr(snapshots, "_BYTES_PER_EVENT", 10_000)
-    monkeypatch.setattr("kaicore.analysis.replay.past_states._PAGE", 10)
+    monkeypatch.setattr("kaicore.analysis.replay.past_states._EVENTS_A_PAGE", 10)
     log = await filled()
     for position in (25, 55, 85, 115):
         await log.trail.save(C, Snapshot("state", position, "state-of-another", b"x"), b"x")
