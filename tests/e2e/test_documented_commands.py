@@ -78,6 +78,7 @@ MEANINGS = (
     (r"(?<=what-if history )--from -10m", "--from 1 --to 200"),
     (r"--from A --to B", "--from 1 --to 200"),
     (r"MOMENT MOMENT", "100 200"),
+    (r"who QUEUE", "who default/never-fits"),
     (r"02:50Z 02:55Z", "100 200"),
     (r"(?:MOMENT|POSITION)\b", "200"),
     (r"\bREASON\b", "forged"),

@@ -29,7 +29,8 @@ _PARENT = """
 import asyncio, os, signal, sys
 from pathlib import Path
 from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.bus.connection import NatsClient, key_of, new_seed
+from kaicore.ledger.bus.connection import NatsClient
+from kaicore.ledger.bus.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 servers = [EmbeddedNats(Path(sys.argv[1])), EmbeddedPostgres(Path(sys.argv[2]), durable=False)]
 async def main():
@@ -132,7 +133,8 @@ import asyncio, os, sys
 from pathlib import Path
 import psycopg
 from kaicore.ledger.bus import NatsBus
-from kaicore.ledger.bus.connection import NatsClient, key_of, new_seed
+from kaicore.ledger.bus.connection import NatsClient
+from kaicore.ledger.bus.nkeys import key_of, new_seed
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 assert os.geteuid() != 0
 async def main(place):

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
@@ -21,9 +21,8 @@ from kaicore.runtime.service.log_access import LOG, open_log
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 from pydantic import Field
 
-from kai_projector.notifications import Notifications
-
 if TYPE_CHECKING:
+    from kai_projector.notifications import Notifications
     from kai_projector.traces import OtlpSender
 
 #: The condition of readiness that the states of all clusters are there: an instance that has them takes over at once;
@@ -119,13 +118,7 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
             return
         async with (
             await ViewStore.open(settings.database_url, application="kai-projector") as store,
-            Notifications.opened(
-                settings.notifications,
-                settings.database_url,
-                ended=metrics.notices,
-                oldest=metrics.oldest_notice,
-                logger=context.log,
-            ) as notifications,
+            _notifications(context, settings, metrics) as notifications,
             leadership(
                 context, settings, cluster=_HUB, role="projector", instance=uuid4().hex, needed=(LOG, STATES)
             ) as lead_in_turn,
@@ -149,8 +142,28 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
                 await asyncio.gather(following, return_exceptions=True)
 
 
+@asynccontextmanager
+async def _notifications(
+    context: ServiceContext, settings: ProjectorSettings, metrics: ProjectorMetrics
+) -> AsyncIterator["Notifications | None"]:
+    if settings.notifications is None:
+        yield None
+        return
+    # The HTTP client takes long to import.
+    from kai_projector.notifications import Notifications  # noqa: PLC0415
+
+    async with Notifications.opened(
+        settings.notifications,
+        settings.database_url,
+        ended=metrics.notices,
+        oldest=metrics.oldest_notice,
+        logger=context.log,
+    ) as opened:
+        yield opened
+
+
 async def _lead(
-    context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None", notifications: Notifications | None
+    context: ServiceContext, leads: asyncio.Event, sender: "OtlpSender | None", notifications: "Notifications | None"
 ) -> None:
     sending = [asyncio.create_task(one.run()) for one in (sender, notifications) if one is not None]
     stopping = asyncio.create_task(context.stopping.wait())
@@ -174,7 +187,7 @@ async def _follow_all(
     leads: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None",
-    notifications: Notifications | None,
+    notifications: "Notifications | None",
     labels: tuple[str, ...],
 ) -> None:
     following: list[asyncio.Task[None]] = []
@@ -246,7 +259,7 @@ async def follow(
     tried: asyncio.Event,
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
-    notifications: Notifications | None = None,
+    notifications: "Notifications | None" = None,
 ) -> None:
     """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
 

@@ -396,17 +396,14 @@ class Notifications:
     @classmethod
     @asynccontextmanager
     async def opened(
-        cls, path: Path | None, url: str, *, ended: Counter, oldest: Gauge, logger: Logger
-    ) -> AsyncIterator["Notifications | None"]:
-        """Open what sends the notices that a file asks for; None without a file.
+        cls, path: Path, url: str, *, ended: Counter, oldest: Gauge, logger: Logger
+    ) -> AsyncIterator["Notifications"]:
+        """Open what sends the notices that a file asks for.
 
         Raises:
             ConfigurationError: the file makes no sense, or the database is not migrated.
             LogUnavailable: the database does not answer.
         """
-        if path is None:
-            yield None
-            return
         file = NotificationFile.read(path)
         connections = Connections(url, size=2, patience_s=15.0, application="kai-projector notices")
         await connections.open()
