@@ -7,7 +7,7 @@ from cyclopts import Parameter
 from kaicore.analysis.ask.answers import GpuHolders, QueueClaim
 
 from kai_cli.output import Output, OutputFlag, as_of, print_answers, table
-from kai_cli.sources.answers import ApiAnswers, open_answers
+from kai_cli.sources.answers import Answers, ApiAnswers, ask_each
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 
 
@@ -31,14 +31,16 @@ def who(
 
 
 async def _who(source: AnswerSource, queue: str, settings: list[str], output: Output, *, at: str) -> int:
-    async with open_answers(source, at) as (asked, clusters):
+    async def ask(asked: Answers, cluster: str) -> GpuHolders:
         change = None
         if settings and not isinstance(asked, ApiAnswers):
             # The engine's settings; an API has them itself.
             from kaicore.analysis.trial.history.alternative import other_rule  # noqa: PLC0415
 
             change = other_rule(settings)
-        answers = [await asked.who(one, queue, at=at, settings=settings, change=change) for one in clusters]
+        return await asked.who(cluster, queue, at=at, settings=settings, change=change)
+
+    answers = await ask_each(source, at, ask)
     if output != "table":
         print_answers(answers, output)
         return 0

@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -25,7 +25,7 @@ from kaicore.analysis.ask.audits.audit_answers import (
 )
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.replay.replay import Audit, audit_answer, audit_log
-from kaicore.errors import ConfigurationError, UnknownSubject
+from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.seals.anchors import Anchor, Key, anchor_line, hashes_of, read_anchors, read_file
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.ledger.log.seals.deposits import Deposit, closing, open_deposit
@@ -38,7 +38,7 @@ from kaicore.rules.state.promises import OverCommitOrigin, PromiseReport
 
 from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.output import Output, OutputFlag, print_answers, table
-from kai_cli.sources.answers import Answers, open_answers
+from kai_cli.sources.answers import Answers
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
 
@@ -510,18 +510,7 @@ def audit_evictions(
 async def _ask(
     source: AnswerSource | None, span: Span, ask: Callable[[Answers, str], Awaitable[_AuditT]]
 ) -> list[_AuditT]:
-    """Ask about each cluster that is meant; one that knows nothing of it is left out if another does."""
-    audits: list[_AuditT] = []
-    unknown: UnknownSubject | None = None
-    async with open_answers(source or AnswerSource(), span.until, since=span.since) as (answers, clusters):
-        for cluster in clusters:
-            try:
-                audits.append(await ask(answers, cluster))
-            except UnknownSubject as error:
-                unknown = error
-    if not audits:
-        raise unknown or UnknownSubject("the log is empty")
-    return audits
+    return await ask_each(source or AnswerSource(), span.until, ask, since=span.since)
 
 
 def _print(audits: list[_AuditT], text: Callable[[_AuditT], str], output: Output) -> None:

@@ -215,7 +215,9 @@ async def open_answers(
         yield answers, clusters
 
 
-async def ask_each(source: AnswerSource, at: str, ask: Callable[[Answers, str], Awaitable[_AnswerT]]) -> list[_AnswerT]:
+async def ask_each(
+    source: AnswerSource, at: str, ask: Callable[[Answers, str], Awaitable[_AnswerT]], *, since: str = ""
+) -> list[_AnswerT]:
     """Ask about each cluster that is meant; one that has no such subject is left out.
 
     Raises:
@@ -223,7 +225,7 @@ async def ask_each(source: AnswerSource, at: str, ask: Callable[[Answers, str], 
     """
     found: list[_AnswerT] = []
     unknown: UnknownSubject | None = None
-    async with open_answers(source, at) as (answers, clusters):
+    async with open_answers(source, at, since=since) as (answers, clusters):
         for cluster in clusters:
             try:
                 found.append(await ask(answers, cluster))
