@@ -3,7 +3,7 @@
 import asyncio
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -38,7 +38,7 @@ from kaicore.rules.state.promises import OverCommitOrigin, PromiseReport
 
 from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.output import Output, OutputFlag, print_answers, table
-from kai_cli.sources.answers import Answers
+from kai_cli.sources.answers import Answers, ask_each
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
 
