@@ -24,12 +24,7 @@ from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage, gpus_asked
 
-_INSTANTS = (
-    payloads.EvictionDecided,
-    payloads.RepairRequested,
-    payloads.PodRejected,
-    payloads.BindFailed,
-)
+_INSTANTS = (payloads.EvictionDecided, payloads.RepairRequested, payloads.PodRejected, payloads.BindFailed)
 _CYCLES = "scheduler"
 
 
@@ -75,8 +70,8 @@ class Trace:
         """
         payload, uid = decode_payload(event), event.stream.removeprefix("pod/")
         made: list[dict[str, Any]] = []
-        if isinstance(payload, _INSTANTS) and (stay := self._stays.get(uid)) is not None:
-            place = self._place(stay.where.process, stay.where.kind, stay.lanes[0])
+        if isinstance(payload, _INSTANTS):
+            place = self._place(f"node {payload.node}", "evictions and failures")
             made.append(_instant(event, f"{event.type} {event.subject}", place, _about(payload)))
         elif isinstance(payload, payloads.CycleCompleted):
             about = {name: getattr(payload, name) for name in ("pods", "placed", "evicted", "nominated")}
