@@ -3,6 +3,7 @@
 import gzip
 import json
 from collections import Counter, defaultdict
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def test_trace_has_each_placement_once_on_a_lane_for_each_gpu(run: Run, tmp_path
             lanes[one["tid"]].append(one)
     for spans in lanes.values():
         spans.sort(key=lambda one: (one["ts"], one["ts"] + one["dur"]))
-        assert all(one["ts"] + one["dur"] <= after["ts"] for one, after in zip(spans, spans[1:], strict=False))
+        assert all(one["ts"] + one["dur"] <= after["ts"] for one, after in pairwise(spans))
     threads = Counter(
         processes[one["pid"]]
         for one in events

@@ -81,7 +81,7 @@ async def _cluster(log: EventLog, source: LogSource) -> str:
     return one_cluster(source, there_are if source.cluster == HUB else without_hub(there_are))
 
 
-#: Writes a file or directory from events, the state before them, and what it is to say of the log; counts what it wrote.
+#: Writes events, given the state before them, and what is to be said of the log; returns how much of what it wrote.
 _Writer = Callable[[Path, AsyncIterator[Event], ClusterState, Mapping[str, str]], Awaitable[Mapping[str, int]]]
 
 

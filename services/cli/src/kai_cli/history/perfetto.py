@@ -22,7 +22,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pods.pod_entry import PodEntry, Stage, gpus_asked
+from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
 
 _INSTANTS = (payloads.EvictionDecided, payloads.RepairRequested, payloads.PodRejected, payloads.BindFailed)
 _CYCLES = "scheduler"
