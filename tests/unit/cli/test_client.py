@@ -2,11 +2,10 @@
 
 import asyncio
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kai_ledger.client import Ledger
@@ -41,19 +40,25 @@ def test_rows_and_text_are_those_of_kai_get(
     assert len(answer) == answer.data.total
 
 
-async def test_questions_are_answered_while_an_event_loop_runs(ledger: Ledger) -> None:
+async def test_notebook_of_the_examples_runs_while_an_event_loop_does_as_in_a_kernel(
+    file: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = json.loads((Path(__file__).parents[3] / "examples" / "ledger.ipynb").read_text())["cells"]
+    code = [cell for cell in cells if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
+    monkeypatch.setenv("KAI_LOG", str(file))
     assert asyncio.get_running_loop().is_running()
-    (pending,) = ledger.pods(pending=True)
-    why = ledger.why(f"{pending['namespace']}/{pending['name']}")
-    assert (why.data.name, "never-fits" in str(why)) == (pending["name"], True)
-    replay = ledger.replay(cycle="default/2")
-    assert (replay.data.cycles, replay.data.differences) == (1, [])
-    held = sum(row["gpu_held_hours"] for row in ledger.report("namespace"))
-    assert held == pytest.approx(sum(row.gpu.held for row in ledger.report().data.owners))
+    names: dict[str, Any] = {}
+    for cell in code:
+        exec("".join(cell["source"]), names)
+    (pending,) = names["waiting"].to_dicts()
+    assert (names["why"].data.name, "never-fits" in capsys.readouterr().out) == (pending["name"], True)
+    assert (names["replay"].data.cycles, names["replay"].data.differences) == (32, [])
+    held = sum(row["gpu_held_hours"] for row in names["report"])
+    assert held == pytest.approx(sum(row.gpu.held for row in names["report"].data.owners))
     assert held > 0
-    compared = ledger.what_if("numa=false", until="300")
-    assert [one.name for one in compared.data.alternatives] == ["numa=false"]
-    assert "numa=false" in str(compared)
+    assert [one.name for one in names["compared"].data.alternatives] == ["numa=false"]
+    assert "numa=false" in str(names["compared"])
 
 
 def test_questions_that_make_no_sense_are_refused(ledger: Ledger, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,27 +81,3 @@ def test_questions_that_make_no_sense_are_refused(ledger: Ledger, file: Path, mo
     closed.close()
     with pytest.raises(ConfigurationError, match="closed"):
         closed.nodes()
-
-
-def test_notebook_of_the_examples_runs_cell_by_cell_and_keeps_no_output(file: Path) -> None:
-    cells = json.loads((Path(__file__).parents[3] / "examples" / "ledger.ipynb").read_text())["cells"]
-    code = [cell for cell in cells if cell["cell_type"] == "code"]
-    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)
-    # As a kernel runs them: one after the other in one namespace, while its event loop runs.
-    runs = (
-        "import asyncio, json, sys\n"
-        "async def kernel(names={}):\n"
-        "    for cell in json.load(sys.stdin):\n"
-        "        exec(cell, names)\n"
-        "asyncio.run(kernel())"
-    )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", runs],
-        input=json.dumps(["".join(cell["source"]) for cell in code]),
-        env={**os.environ, "KAI_LOG": str(file)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "never-fits" in done.stdout
