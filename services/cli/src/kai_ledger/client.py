@@ -33,7 +33,6 @@ from kai_cli.sources.source import AnswerSource
 from kai_cli.trials.what_if_history import compared_history, comparison_text
 from kaicore.analysis.ask.answers import Listing, RowSelection, Why, inapplicable_filters
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
-from kaicore.analysis.json_spelling import spelled
 from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.errors import ConfigurationError
@@ -58,10 +57,6 @@ class Answered(Generic[_AnswerT]):
 
     def __repr__(self) -> str:
         return self._text
-
-    def to_dict(self) -> object:
-        """Return the answer as the API sends it."""
-        return spelled(self.data)
 
 
 class Table(Answered[_AnswerT]):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
+from kaicore.analysis.ask.listing import QueueNames
 from kaicore.errors import ConfigurationError
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
@@ -113,7 +114,7 @@ class Trace:
     def _where(self, entry: PodEntry) -> _Where | None:
         """Return what a pod holds or waits in; None for nothing."""
         if entry.waiting:
-            return _Where(f"queue {self._state.queue_of(entry)[0] or '-'}", "waiting", 1, "waiting")
+            return _Where(f"queue {QueueNames(self._state).of(entry)}", "waiting", 1, "waiting")
         if not entry.charged:
             return None
         whole = gpus_of(entry.requests)
@@ -132,7 +133,7 @@ class Trace:
 
     def _spans(self, uid: str, entry: PodEntry, stay: _Stay, now: int) -> Iterator[dict[str, Any]]:
         stage, subject = stay.where.stage, entry.pod.subject
-        about = {"uid": uid, "queue": self._state.queue_of(entry)[0], "group": entry.group, "cycle": entry.cycle}
+        about = {"uid": uid, "queue": QueueNames(self._state).of(entry), "group": entry.group, "cycle": entry.cycle}
         for lane in stay.lanes:
             yield {
                 "name": subject if stage == "running" else f"{subject} ({stage})",
