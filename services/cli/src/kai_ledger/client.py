@@ -26,7 +26,7 @@ from kai_cli.history.exporting import moments_of
 from kai_cli.history.replaying import PolicySources, replayed, report_lines
 from kai_cli.history.report import report_from, report_rows, report_text
 from kai_cli.output import listing_text
-from kai_cli.sources.answers import ApiAnswers, open_answers
+from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import opened_source
 from kai_cli.sources.source import AnswerSource
@@ -127,7 +127,8 @@ class Ledger:
         """
         self._source = _source(str(where), cluster=cluster or None, token=token or None)
         self._stack = AsyncExitStack()
-        self._answers: ApiAnswers | StartForecasts | None = None
+        self._answers: Answers | None = None
+        self._forecasts: ApiAnswers | StartForecasts | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = Thread(target=self._loop.run_forever, name="kai-ledger", daemon=True)
         self._thread.start()
@@ -234,24 +235,26 @@ class Ledger:
             assert isinstance(opened, AnswerSource)
             self._source = opened
         answers, clusters = await self._stack.enter_async_context(open_answers(self._source, once=False))
-        self._answers = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
+        self._answers = answers
+        self._forecasts = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
         cluster = one_cluster(self._source, clusters)
         self._source = replace(self._source, cluster=cluster)
         return cluster
 
     async def _listing(self, kind: str, at: str, filters: dict[str, Any]) -> Table[Listing]:
         assert self._answers is not None
+        assert self._forecasts is not None
         wanted = RowSelection(**filters)
         if wrong := inapplicable_filters(kind, wanted):
             raise ConfigurationError(f"{kind} cannot be filtered by {', '.join(wrong)}")
         await check_subjects(self._answers, [self.cluster], kind, wanted, at=at)
-        listing = await self._answers.listing(self.cluster, kind, wanted, at=at)
+        listing = await self._forecasts.listing(self.cluster, kind, wanted, at=at)
         return Table(listing, listing_text(listing), msgspec.json.decode(listing.items))
 
     async def _why(self, subject: str, at: str) -> Answered[Why]:
-        assert self._answers is not None
+        assert self._forecasts is not None
         about = read_subject(subject, None)
-        why = await self._answers.why(self.cluster, about.kind, about.namespace, about.name, at=at)
+        why = await self._forecasts.why(self.cluster, about.kind, about.namespace, about.name, at=at)
         return Answered(why, why_text(why))
 
     def _reads_the_log(self, question: str) -> None:

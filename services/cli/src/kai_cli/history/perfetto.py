@@ -30,11 +30,11 @@ _CYCLES = "scheduler"
 
 
 class _Where(NamedTuple):
-    """A pod's whereabouts: the lanes' process, kind and count, and its stage there: waiting, starting or running."""
+    """A pod's whereabouts: the lanes' process, kind and number, and its stage there: waiting, starting or running."""
 
     process: str
     kind: str
-    count: int
+    width: int
     stage: str
 
 
@@ -125,7 +125,7 @@ class Trace:
         # The last one that is free is the next one that nobody has had.
         free = self._free.setdefault(where[:2], [0])
         lanes = []
-        for _ in range(where.count):
+        for _ in range(where.width):
             lanes.append(heappop(free))
             if not free:
                 heappush(free, lanes[-1] + 1)
