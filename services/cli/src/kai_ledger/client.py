@@ -48,10 +48,6 @@ class Answered(Generic[_AnswerT]):
     """An answer: `data` is the object, with its fields; it prints as the command does that asks the same."""
 
     def __init__(self, data: _AnswerT, text: str) -> None:
-        """Args:
-        data: the answer.
-        text: what the command prints.
-        """
         self.data = data
         self._text = text
 
@@ -60,14 +56,9 @@ class Answered(Generic[_AnswerT]):
 
 
 class Table(Answered[_AnswerT]):
-    """An answer in rows."""
+    """An answer in rows, all with the same keys; a library that is not installed raises ConfigurationError."""
 
     def __init__(self, data: _AnswerT, text: str, rows: list[dict[str, Any]]) -> None:
-        """Args:
-        data: the answer.
-        text: what the command prints.
-        rows: the rows, all with the same keys.
-        """
         super().__init__(data, text)
         self._rows = rows
 
@@ -82,19 +73,11 @@ class Table(Answered[_AnswerT]):
         return list(self._rows)
 
     def to_polars(self) -> Any:
-        """Return a `polars.DataFrame`.
-
-        Raises:
-            ConfigurationError: Polars is not installed.
-        """
+        """Return a `polars.DataFrame`."""
         return _library("polars").DataFrame(self._rows, infer_schema_length=None)
 
     def to_pandas(self) -> Any:
-        """Return a `pandas.DataFrame`.
-
-        Raises:
-            ConfigurationError: pandas is not installed.
-        """
+        """Return a `pandas.DataFrame`."""
         return _library("pandas").DataFrame(self._rows)
 
 
@@ -102,9 +85,7 @@ def _library(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        if error.name != name:
-            raise
-        raise ConfigurationError(f"{name} is not installed: pip install {name}") from error
+        raise ConfigurationError(f"{error.name} is not installed: pip install {name}") from error
 
 
 class Ledger:
@@ -202,15 +183,7 @@ class Ledger:
         until: str = "",
         prices: dict[str, str] | None = None,
     ) -> Table[UsageReport]:
-        """Return who held how many GPU-hours, as `kai report`.
-
-        Args:
-            by: team, user, namespace, queue, model, or label:KEY of pods.
-            month: by UTC, such as 2026-11.
-            since: the range's begin, where no month is named.
-            until: its end.
-            prices: of a GPU-hour, by model of GPU; `*` for all others.
-        """
+        """Return who held how many GPU-hours; see `ReportQuestion`, where prices are decimal numbers."""
         question = ReportQuestion(by, month, since, until, read_prices(list((prices or {}).items())))
         question.check()
         answer = self._ask(report_from(self._source, question))

@@ -165,26 +165,21 @@ def _instant(event: Event, name: str, place: Mapping[str, int], about: Mapping[s
 
 
 def _about(payload: payloads.Payload) -> dict[str, str]:
-    names = ("reason", "preemptor", "message", "cycle")
-    return {name: value for name in names if (value := str(getattr(payload, name, "") or ""))}
+    return {
+        name: value for name in ("reason", "preemptor", "cycle") if (value := str(getattr(payload, name, "") or ""))
+    }
 
 
 async def write_trace(
     file: Path, events: AsyncIterable[Event], state: ClusterState, about: Mapping[str, str]
 ) -> Counter[str]:
-    """Write the trace of a log, an event a line.
+    """Write the trace of a log, an event a line; the arguments are as those of `write_tables` (`parquet`).
 
     Args:
         file: to write; compressed where its name ends in `.gz`.
-        events: in order, those after `state`.
-        state: before the first event; it is folded on.
-        about: what the file says of the log.
 
     Returns:
         how many events of each category there are: `waiting`, `starting`, `running`, and types of the log's events.
-
-    Raises:
-        ConfigurationError: the file cannot be written.
     """
     trace, counts = Trace(state), Counter[str]()
     encode = msgspec.json.Encoder().encode
