@@ -12,7 +12,9 @@ from kai_api.main import make_app
 from kai_cli.history.report import show
 from kai_cli.sources.source import AnswerSource
 from kai_cli.trials.shadow_report import report
+from kai_ledger.client import Ledger
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
@@ -332,8 +334,8 @@ async def test_a_shadows_report_is_answered_with_and_without_the_simulated_windo
     assert "shows the simulated window" in (await api.get(f"{path}?format=html&simulate=no", status=400))["error"]
 
 
-async def test_a_report_of_hours_is_answered_and_the_command_prints_it(
-    api: Api, cluster_name: str, postgres_log: EventLog, capsys: pytest.CaptureFixture[str]
+async def test_a_report_of_hours_is_answered_and_command_and_client_say_the_same(
+    api: Api, cluster_name: str, database_url: str, postgres_log: EventLog, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = f"/v1/clusters/{cluster_name}/report"
     facts = Facts(postgres_log, cluster_name, "hours")
@@ -348,3 +350,15 @@ async def test_a_report_of_hours_is_answered_and_the_command_prints_it(
     assert f"cluster {cluster_name}: " in capsys.readouterr().out
     assert "distinguished by" in (await api.get(f"{path}?by=colour", status=400))["error"]
     assert "nothing of that time" in (await api.get(f"{path}?month=2020-01", status=400))["error"]
+
+    def asked(where: str) -> list[object]:
+        with Ledger(where, cluster=cluster_name) as ledger:
+            tables, why = (ledger.pods(at="5"), ledger.pods(), ledger.report("namespace")), ledger.why("never")
+            if where == api.url:
+                with pytest.raises(ConfigurationError, match="replay: reads the log itself"):
+                    ledger.replay()
+            else:
+                assert ledger.replay().data.differences == []
+            return [why.data, str(why), *map(str, tables), *(one.to_dicts() for one in tables)]
+
+    assert await asyncio.to_thread(asked, api.url) == await asyncio.to_thread(asked, database_url)

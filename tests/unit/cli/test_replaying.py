@@ -1,7 +1,7 @@
 """The output of `kai replay` for a report."""
 
 import pytest
-from kai_cli.history.replaying import _lines, replay
+from kai_cli.history.replaying import replay, report_lines
 from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.rules.deciding.replay import Difference, ReplayReport
 from kaicore.rules.engine.config import ENGINE_VERSION
@@ -22,13 +22,13 @@ def report(**fields: object) -> ReplayReport:
 
 
 def test_a_replay_without_differences_is_one_line() -> None:
-    assert list(_lines(report())) == [
+    assert list(report_lines(report())) == [
         "cluster prod: 20 cycles recorded at 1 to 2000, 40 decisions replayed, 1 more were stale: 0 differences"
     ]
 
 
 def test_the_first_difference_is_printed_with_both_events_side_by_side() -> None:
-    lines = list(_lines(report(differences=[DIFFERENCE, DIFFERENCE], kinds={"PodPlaced: node": 250})))
+    lines = list(report_lines(report(differences=[DIFFERENCE, DIFFERENCE], kinds={"PodPlaced: node": 250})))
     assert lines[0].endswith("250 differences")
     assert lines[1].split() == ["250", "PodPlaced:", "node"]
     assert lines[2] == "  first: position 1234, cycle default/17: default/train-0"
@@ -42,14 +42,14 @@ def test_the_first_difference_is_printed_with_both_events_side_by_side() -> None
 def test_what_another_engine_decided_is_summed_up() -> None:
     kinds = {"PodPlaced: node": 3, "PodPlaced not recorded": 1}
     lines = list(
-        _lines(report(other_engine=20, engine_versions={"12": 20}, otherwise=[DIFFERENCE], otherwise_kinds=kinds))
+        report_lines(report(other_engine=20, engine_versions={"12": 20}, otherwise=[DIFFERENCE], otherwise_kinds=kinds))
     )
     assert lines[0].endswith(": 0 differences")
     assert lines[1] == (
         f"  20 cycles were decided by engine version 12; version {ENGINE_VERSION} decides 4 things otherwise"
     )
     assert [line.split()[0] for line in lines[2:4]] == ["3", "1"]
-    (same,) = list(_lines(report(other_engine=20, engine_versions={"12": 20})))[1:]
+    (same,) = list(report_lines(report(other_engine=20, engine_versions={"12": 20})))[1:]
     assert same.endswith(f"version {ENGINE_VERSION} decides the same")
 
 

@@ -56,6 +56,7 @@ def test_production_wheel_carries_no_tool_and_says_where_it_is_missed(installed:
         "kai_gpu_reservation",
         "kai_hub",
         "kai_ingest",
+        "kai_ledger",
         "kai_operator",
         "kai_projector",
         "kai_relay",

@@ -1,7 +1,7 @@
 """`kai export` and `kai import log`: a log, or a range of it, as one file, and back."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -16,6 +16,7 @@ from kaicore.ledger.log.files.writer import Header
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import HUB, without_hub
+from kaicore.rules.state.cluster_state import ClusterState
 
 from kai_cli.output import Output, OutputFlag, Progress, print_data, table
 from kai_cli.sources.current_cluster import one_cluster
@@ -38,7 +39,7 @@ def export(
     *,
     begin: FromFlag = "",
     to: ToFlag = "",
-    form: Annotated[Literal["log", "parquet"], Parameter(name="--format")] = "log",
+    form: Annotated[Literal["log", "parquet", "perfetto"], Parameter(name="--format")] = "log",
     source: LogSourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -48,18 +49,19 @@ def export(
     commands ask it by --file; `kai import log` takes it into another database.
 
     Args:
-        file: to write, such as prod.log.gz; replaced where it is there. Of tables, the directory.
+        file: to write, such as prod.log.gz or prod.json.gz; replaced where it is there. Of tables, the directory.
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
         to: the last event likewise; by default the last there is.
-        form: parquet for tables instead: pods, groups, decisions, placements, observations, usage and occupancy.
+        form: parquet for tables instead: pods, groups, decisions, placements, observations, usage and occupancy;
+            perfetto for a trace of what waited and what held GPUs, which https://ui.perfetto.dev shows.
         source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
     """
     moments = moments_of(begin, to)
     if form == "log":
         return asyncio.run(_export(file, moments, source or LogSource(), output))
-    if begin:
+    if begin and form == "parquet":
         raise ConfigurationError(f"--from {begin}: tables begin with the log, for a pod's row needs all of its life")
-    return asyncio.run(_export_tables(file, moments[1], source or LogSource(), output))
+    return asyncio.run(_export_folded(file, moments, source or LogSource(), output, writer=_writer(form)))
 
 
 async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> int:
@@ -79,32 +81,49 @@ async def _cluster(log: EventLog, source: LogSource) -> str:
     return one_cluster(source, there_are if source.cluster == HUB else without_hub(there_are))
 
 
-async def _export_tables(directory: Path, until: Moment | None, source: LogSource, output: Output) -> int:
+#: Writes events, given the state before them, and what is to be said of the log; returns how much of what it wrote.
+_Writer = Callable[[Path, AsyncIterator[Event], ClusterState, Mapping[str, str]], Awaitable[Mapping[str, int]]]
+
+
+def _writer(form: Literal["parquet", "perfetto"]) -> _Writer:
+    # Other exports do without the engine, and without the package.
+    if form == "perfetto":
+        from kai_cli.history.perfetto import write_trace  # noqa: PLC0415
+
+        return write_trace
     try:
-        # Other exports do without the package.
         from kai_cli.history.parquet import write_tables  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
         raise ConfigurationError("pyarrow is not installed: pip install 'kai-ledger[parquet]'") from error
+    return write_tables
+
+
+async def _export_folded(
+    path: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output, *, writer: _Writer
+) -> int:
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
-        wanted = await range_of(log, cluster, until=until)
+        wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
         state = await first_state(log, cluster)
-        about = {"kai.cluster": cluster, "kai.first": str(state.position + 1), "kai.last": str(wanted.last)}
         with Progress("exporting events") as progress:
+            async for event in events_of(log, cluster, after=state.position, upto=wanted.first - 1):
+                state.fold(event)
+            after = state.position
+            about = {"kai.cluster": cluster, "kai.first": str(after + 1), "kai.last": str(wanted.last)}
 
             async def events() -> AsyncIterator[Event]:
-                async for event in events_of(log, cluster, after=state.position, upto=wanted.last):
+                async for event in events_of(log, cluster, after=after, upto=wanted.last):
                     yield event
                     progress(event.position, wanted.last)
 
-            counts = await write_tables(directory, events(), state, about)
+            counts = await writer(path, events(), state, about)
     if output != "table":
-        print_data({"directory": str(directory), **about, "rows": counts}, output)
+        print_data({"path": str(path), **about, "rows": counts}, output)
         return 0
-    print(f"cluster {cluster}: events {about['kai.first']} to {wanted.last} as tables in {directory}")
-    print(table(("TABLE", "ROWS"), [(name, str(count)) for name, count in counts.items()]))
+    print(f"cluster {cluster}: events {about['kai.first']} to {wanted.last} in {path}")
+    print(table(("WHAT", "ROWS"), [(name, str(count)) for name, count in counts.items()]))
     return 0
 
 

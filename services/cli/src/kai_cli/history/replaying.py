@@ -201,10 +201,31 @@ async def _replay_here(
     *,
     policies: PolicySources,
 ) -> int:
+    if source.cluster == HUB:
+        async with open_log(source) as log:
+            return _print_choices(await replay_choices(log), output)
+    reports = await replayed(source, cycle, moments, processes, policies=policies)
+    if output != "table":
+        print_answers([replay_answer(report) for report in reports], output)
+    else:
+        if not reports:
+            print("the log is empty")
+        for report in reports:
+            print("\n".join(report_lines(report)))
+    return 1 if any(report.differences for report in reports) else 0
+
+
+async def replayed(
+    source: LogSource,
+    cycle: str | None = None,
+    moments: tuple[Moment | None, Moment | None] = (None, None),
+    processes: int | None = None,
+    *,
+    policies: PolicySources,
+) -> list[ReplayReport]:
+    """Return the reports of replays, one for each cluster that is meant; the arguments are those of `replay`."""
     reports, book = [], policies.book()
     async with opened_source(source) as opened, open_log(opened) as log:
-        if opened.cluster == HUB:
-            return _print_choices(await replay_choices(log), output)
         there_are = without_hub(await log.clusters())
         of_one = cycle is not None or any(moment and moment.position is not None for moment in moments)
         meant = [one_cluster(source, there_are)] if of_one else opened.clusters(there_are)
@@ -217,14 +238,7 @@ async def _replay_here(
                     shared = partial(replay_in_processes, progress=progress, policies=policies)
                     report = await asyncio.to_thread(shared, opened, cluster, parts)
             reports.append(report)
-    if output != "table":
-        print_answers([replay_answer(report) for report in reports], output)
-    else:
-        if not reports:
-            print("the log is empty")
-        for report in reports:
-            print("\n".join(_lines(report)))
-    return 1 if any(report.differences for report in reports) else 0
+    return reports
 
 
 def _print_choices(replay: ChoiceReplay, output: Output) -> int:
@@ -251,7 +265,8 @@ def _count(wanted: Range, processes: int | None) -> int:
     return max(min(len(os.sched_getaffinity(0)), events // _WORTH_A_PROCESS), 1)
 
 
-def _lines(report: ReplayReport) -> Iterator[str]:
+def report_lines(report: ReplayReport) -> Iterator[str]:
+    """Yield the report's lines for people."""
     differences = sum(report.kinds.values())
     yield (
         f"cluster {report.cluster}: {report.cycles:,} cycles recorded at {report.first} to {report.position}, "

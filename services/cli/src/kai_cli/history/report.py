@@ -57,7 +57,7 @@ def show(
     """
     question = ReportQuestion(by, month, since, until, {} if prices is None else read_prices(_pairs(prices)))
     question.check()
-    answer = asyncio.run(_report(source or AnswerSource(), question))
+    answer = asyncio.run(report_from(source or AnswerSource(), question))
     if answer.unpriced:
         models = ", ".join(model or "GPUs without a model" for model in answer.unpriced)
         sys.stderr.write(f"kai: warning: no price for {models}: what held them has no cost\n")
@@ -87,7 +87,8 @@ def _pairs(path: Path) -> list[tuple[str, str]]:
     return pairs
 
 
-async def _report(source: AnswerSource, question: ReportQuestion) -> UsageReport:
+async def report_from(source: AnswerSource, question: ReportQuestion) -> UsageReport:
+    """Return the report, from the API that is named, else counted here."""
     if source.api_named:
         api = ApiAnswers(source.api() or "", source.api_token())
         cluster = one_cluster(source, [row.name for row in await api.clusters()])

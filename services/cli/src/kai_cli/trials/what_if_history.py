@@ -169,7 +169,7 @@ def answer_history(
         html: write a report with plots to this file, too; None for none.
         policies: the code of those that the settings name.
     """
-    comparison = asyncio.run(_compare(source or LogSource(), question, policies))
+    comparison = asyncio.run(compared_history(source or LogSource(), question, policies))
     for note in comparison.notes:
         sys.stderr.write(f"kai: warning: {note}\n")
     if html is not None:
@@ -178,7 +178,10 @@ def answer_history(
     return 0
 
 
-async def _compare(source: LogSource, question: HistoryQuestion, policies: PolicyBook) -> HistoryComparison:
+async def compared_history(
+    source: LogSource, question: HistoryQuestion, policies: PolicyBook = NO_POLICIES
+) -> HistoryComparison:
+    """Return history simulated again, of the one cluster that is meant."""
     async with open_log(source) as log:
         there_are = without_hub(await log.clusters())
         if not there_are:

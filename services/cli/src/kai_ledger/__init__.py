@@ -1,0 +1,1 @@
+"""For notebooks and scripts."""
