@@ -4,16 +4,14 @@ from typing import Any
 
 import pytest
 from kai_api.pages.charts import chart_of_cluster, charts_of_hours, charts_of_reports, charts_of_rows, times_of
-from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
+from kai_api.pages.cycles import cycle_page, cycle_steps, predictions, steps_of
 from kai_api.pages.frame import duration, search
 from kai_api.pages.lists import Wanted, list_page
 from kai_api.pages.node import node_page, zones_table
-from kai_api.pages.overview import cluster_figures
+from kai_api.pages.overview import cluster_figures, domain_page, idle_segments, rows_within, topology_map
 from kai_api.pages.pods import story, waiting_line
-from kai_api.pages.predictions import predictions
 from kai_api.pages.problems import problems
 from kai_api.pages.queues import queue_lines
-from kai_api.pages.topology_map import domain_page, idle_segments, rows_within, topology_map
 from kaicore.analysis.ask.explanations import why_owner
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import InvalidObject, UnknownSubject

@@ -146,7 +146,7 @@ _COMMANDS = {
     "what-if policies = trials.what_if_history:policies": (
         "Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions."
     ),
-    "mcp = assistants.mcp:mcp": (
+    "mcp = asking.mcp:mcp": (
         "Answer assistants over the Model Context Protocol: why work waits, who was evicted, what is free. It reads."
     ),
     "policy list = policies.listing:list_policies": (

@@ -12,15 +12,14 @@ from kaicore.rules.deciding.why import pending_reasons, story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
-from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.pod_life import LifeEvent, LifeStage, LifeStep, PodLife, life_steps
 from kaicore.rules.state.views import ClusterView, FleetView, LogView, WorkView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
-from kai_api.pages.devices import asked_of_claims
 from kai_api.pages.frame import duration
+from kai_api.pages.node import asked_of_claims, asked_text
 
 #: Pods of a group with stories that are drawn.
 MOST_LANES = 60
@@ -306,13 +305,6 @@ def waiting_line(
         promised=kept + promises.get("late", 0),
         kept=kept,
     )
-
-
-def asked_text(amounts: dict[str, int]) -> str:
-    """Write what a pod asks for, devices first."""
-    order = sorted(amounts, key=lambda name: (name in (CPU, MEMORY), name))
-    shown = [name for name in order if amounts[name] and name != "pods"]
-    return ", ".join(f"{format_amount(name, amounts[name])} {name.rpartition('/')[2]}" for name in shown)
 
 
 def _age(entry: PodEntry) -> tuple[int, str]:

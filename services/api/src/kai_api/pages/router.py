@@ -29,18 +29,18 @@ from kai_api.pages.charts import (
     MOST_QUEUES,
     SPANS,
     ChartsPage,
+    add_reports,
     chart_of_cluster,
     charts_of_hours,
     charts_of_reports,
     charts_of_rows,
     times_of,
 )
-from kai_api.pages.cycles import cycle_page, cycle_steps
-from kai_api.pages.devices import claim_lines
+from kai_api.pages.cycles import cycle_page, cycle_steps, predictions
 from kai_api.pages.frame import MOST_HITS, PageRoute, Places, page, search, static_file
 from kai_api.pages.lists import Wanted, list_page
-from kai_api.pages.node import node_page
-from kai_api.pages.overview import cluster_figures, overview
+from kai_api.pages.node import claim_lines, node_page
+from kai_api.pages.overview import COLOURS, cluster_figures, domain_page, idle_segments, overview, topology_map
 from kai_api.pages.pods import (
     MOST_LANES,
     own_page,
@@ -51,10 +51,7 @@ from kai_api.pages.pods import (
     visible_why,
     waiting_line,
 )
-from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import queue_lines, queue_resources, queues_page
-from kai_api.pages.reports import add_reports
-from kai_api.pages.topology_map import COLOURS, domain_page, idle_segments, topology_map
 from kai_api.routes import Settings, read_rule
 
 #: Groups that are shown of the order of a cycle.
