@@ -22,6 +22,7 @@ from kaicore.rules.state.views import ClusterView, FleetView
 from kaicore.spelling import did_you_mean
 
 from kai_api.pages.frame import Part, parts
+from kai_api.pages.problems import problems_of_node
 
 #: Devices of a node that are shown.
 MOST_DEVICES = 200
@@ -367,6 +368,7 @@ class NodePage:
         places: its domains, by topology and level.
         devices: that claims can have there; None where none are published.
         gpus: of a node where GPUs are shared.
+        problems: of the node, in words.
     """
 
     table: NodeZonesTable
@@ -376,6 +378,7 @@ class NodePage:
     places: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     devices: NodeDevices | None
     gpus: tuple[GpuBar, ...]
+    problems: tuple[str, ...]
 
 
 def node_page(state: ClusterView, name: str) -> NodePage:
@@ -402,6 +405,7 @@ def node_page(state: ClusterView, name: str) -> NodePage:
         places=tuple(dict.fromkeys(_places(state, row))),
         devices=node_devices(state, row),
         gpus=gpu_bars(state, name),
+        problems=problems_of_node(state, name),
     )
 
 
