@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.projections.rows import Occupancy, QueueHour
 from kaicore.analysis.hours.account import by_month, month_of
-from kaicore.analysis.hours.kept import kept_hours_of
+from kaicore.analysis.hours.kept import KeptHours, kept_hours_of
 from kaicore.analysis.hours.report import DIMENSIONS, Accounted, ReportQuestion, UsageReport, month_range, report_of
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
@@ -271,26 +271,39 @@ class ReportPage:
     dimensions: tuple[str, ...] = DIMENSIONS
 
 
+#: Reports that a process keeps.
+_REPORTS = 100
+
+
 def add_reports(router: APIRouter, log: EventLog, places: Places) -> None:
     """Add the page's route."""
+    # Until another hour is over a month's sums stay as they are: by cluster, dimension and month.
+    made: dict[tuple[str, str, str], tuple[int, ReportPage]] = {}
 
     @router.get("/clusters/{cluster}/reports")
     async def reports(request: Request, cluster: str, by: str = "queue", month: str = "", at: str = "") -> Response:
         ReportQuestion(by=by, month=month).check()
         frame, _ = await (await places.find(request, cluster, at)).look()
-        return page(request, "reports.html", frame=frame, model=await report_page(log, cluster, by, month))
+        kept = kept_hours_of(log)
+        span = None if kept is None else await kept.span(cluster)
+        if kept is None or span is None:
+            return page(request, "reports.html", frame=frame, model=ReportPage(None, by, month, ()))
+        key = cluster, by, month
+        ended, model = made.get(key, (0, None))
+        if model is None or ended != span[1]:
+            model = await _report_page(kept, span, cluster, by, month)
+            if len(made) >= _REPORTS:
+                made.clear()
+            made[key] = span[1], model
+        return page(request, "reports.html", frame=frame, model=model)
 
 
-async def report_page(log: EventLog, cluster: str, by: str, month: str) -> ReportPage:
+async def _report_page(kept: KeptHours, span: tuple[int, int], cluster: str, by: str, month: str) -> ReportPage:
     """Return the report of a month, by default of the last one.
 
     Raises:
         InvalidObject: it is no month.
     """
-    kept = kept_hours_of(log)
-    span = None if kept is None else await kept.span(cluster)
-    if kept is None or span is None:
-        return ReportPage(None, by, month, ())
     months = [month_of(span[1] - 1)]
     while months[-1] != month_of(span[0]):
         months.append(month_of(month_range(months[-1])[0] - 1))
