@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx2
-from kai_cli.assistants.tools import Tools, server
+from kai_cli.asking.assistant_tools import Tools, server
 from kai_cli.sources.source import AnswerSource
 from mcp import Client
 

@@ -331,6 +331,8 @@ async def test_a_shadows_report_is_answered_with_and_without_the_simulated_windo
     assert await asyncio.to_thread(report, simulate=False, source=source) == 0
     assert "default-scheduler bound 1 pods; the shadow: 1 same node" in capsys.readouterr().out
     assert "<svg" in await api.get(f"{path}?format=html")
+    page = await api.get(f"/clusters/{cluster_name}/shadow?compare=default-scheduler")
+    assert all(part in page for part in ("its shadow by day", "its shadow by queue", ">Avoided</th>"))
     assert "shows the simulated window" in (await api.get(f"{path}?format=html&simulate=no", status=400))["error"]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import httpx2
 import pytest
-from kai_cli.assistants.mcp import http_app
+from kai_cli.asking.mcp import http_app
 from kai_cli.sources.source import AnswerSource
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client

@@ -4,27 +4,26 @@ from typing import Any
 
 import pytest
 from kai_api.pages.charts import chart_of_cluster, charts_of_hours, charts_of_reports, charts_of_rows, times_of
-from kai_api.pages.cycles import cycle_page, cycle_steps, steps_of
+from kai_api.pages.cycles import cycle_page, cycle_steps, predictions, steps_of
 from kai_api.pages.frame import duration, search
 from kai_api.pages.lists import Wanted, list_page
 from kai_api.pages.node import node_page, zones_table
-from kai_api.pages.overview import cluster_figures
+from kai_api.pages.overview import cluster_figures, domain_page, idle_segments, rows_within, topology_map
 from kai_api.pages.pods import story, waiting_line
-from kai_api.pages.predictions import predictions
 from kai_api.pages.problems import problems
-from kai_api.pages.queues import queue_lines
-from kai_api.pages.topology_map import domain_page, idle_segments, rows_within, topology_map
+from kai_api.pages.queues import queue_lines, queues_page
 from kaicore.analysis.ask.explanations import why_owner
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.access.scopes import EVERYTHING, View
 
 from tests.dashboard_fleet import Fleet, FleetLog, SharingFleet, example_fleet
-from tests.factory import amounts, node
+from tests.factory import amounts, node, pod
 from tests.projected import projected
 from tests.workloads import Workloads
 
@@ -246,6 +245,37 @@ def test_problems_are_of_the_log_alone_and_each_names_its_list(fleet: Fleet) -> 
     for one in problems(made.state):
         (kind,) = one.parts
         assert list_page(made.state, kind, Wanted(state=one.query[0][1]), EVERYTHING).total == 1, one
+    assert node_page(made.state, "n000").problems == ("node is not ready",)
+    assert queues_page(made.state, resource="gpu").starving == {"vision": 1}
+
+
+@pytest.mark.parametrize("reason", ["UnexpectedAdmissionError", ""], ids=["by their kubelet", "before they ran"])
+def test_nodes_that_end_pods_at_once_or_observe_none_say_so_on_their_pages(reason: str) -> None:
+    made = Fleet("ill", nodes=2)
+    (runs,) = made.job("train", 1, "vision", cpu=4, memory=8, gpu=1)
+    (decision,) = made.cycle().placements
+    made.see(runs, node_name=decision.node, phase="Running")
+    other = "n001" if decision.node == "n000" else "n000"
+    for number in range(3):
+        assert node_page(made.state, other).problems == ()
+        made.add_pod(pod(f"dies-{number}", node_name=other, phase="Failed", reason=reason, cpu=4, gpu=1))
+    assert node_page(made.state, decision.node).problems == ()
+    made.later(3)
+    made.record("namespace/later", payloads.NamespaceDeleted(uid="u", name="later"))
+    assert node_page(made.state, decision.node).problems == ("node has a silent exporter",)
+    assert node_page(made.state, other).problems == ("node ends pod after pod at once",)
+
+
+def test_the_waiting_line_says_from_when_to_when_a_promised_start_was_moved() -> None:
+    made = Fleet("full", nodes=1)
+    made.job("large", 2, "vision", cpu=4, memory=8, gpu=8)
+    made.cycle()
+    assert waiting_line(made.state).rows[0].moved == ""
+    promise = RoomPromised(starts_at=7_200_000_000, first_starts_at=3_600_000_000, moved="a node is gone")
+    (key,) = made.state.groups
+    made.state.reasons.by_group[key] = {"": payloads.GroupPending(group=key, pods=2, reasons=(promise,))}
+    (row,) = waiting_line(made.state).rows
+    assert row.moved == "1970-01-01 01:00:00 UTC to 1970-01-01 02:00:00 UTC"
 
 
 def test_lists_are_filtered_ordered_and_cut_into_pages(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:

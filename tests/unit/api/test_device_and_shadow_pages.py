@@ -1,7 +1,7 @@
 """Pages about devices by claim, and about pods that a shadow decides on."""
 
 import pytest
-from kai_api.pages.devices import claim_lines, claimed, node_devices
+from kai_api.pages.node import claim_lines, claimed, node_devices
 from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.pods import shadow_page, waiting_line
 from kaicore.rules.state.cluster_state import ClusterState

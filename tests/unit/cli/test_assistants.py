@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from kai_cli.assistants.tools import TOOLS, Tools, server
+from kai_cli.asking.assistant_tools import TOOLS, Tools, server
 from kai_cli.sources.source import AnswerSource
 from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
-from kai_cli.kubectl_plugin import Meant, meant
+from kai_cli.sources.kubectl_plugin import Meant, meant
 from kaicore.errors import ConfigurationError
 
 #: A kubectl that says what it was called with, and leads to a port as port-forward does.
@@ -92,7 +92,7 @@ def run(tmp_path: Path, port: int, *arguments: str) -> "subprocess.CompletedProc
     kubectl.chmod(0o755)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("KAI_")}
     return subprocess.run(
-        [sys.executable, "-m", "kai_cli.kubectl_plugin", *arguments],
+        [sys.executable, "-m", "kai_cli.sources.kubectl_plugin", *arguments],
         env=environment | {"KUBECTL": str(kubectl), "KAI_API_TOKEN": "secret"},
         cwd=tmp_path,
         capture_output=True,

@@ -122,7 +122,7 @@ def make_routes(
     app.include_router(make_policy_inputs_router(inquiry, recording))
     app.include_router(make_router(inquiry, submissions))
     app.include_router(make_submission_router(submissions))
-    app.include_router(make_pages(inquiry, submissions, live, models, board))
+    app.include_router(make_pages(inquiry, submissions, live, models, board, long_answers=long_answers))
     return app
 
 

@@ -259,7 +259,7 @@ def make_long_router(  # long: a route each
     async def ask(
         question: Question, cluster: str, request: Request, options: Mapping[str, str | None] = NONE
     ) -> Response:
-        return await _answered(long_answers.ask(question, cluster, options, gone=_gone(request)))
+        return await answered(long_answers.ask(question, cluster, options, gone=client_gone(request)))
 
     @router.get("/v1/clusters/{cluster}/replay")
     async def replay(
@@ -330,7 +330,9 @@ def make_long_router(  # long: a route each
     async def calibration(cluster: str, request: Request, *, renew: bool = False) -> Response:
         """Return how often forecasts of starts came true; measured now where it never was, or with `renew`."""
         kept = None if renew else await calibrations.kept(cluster)
-        return await _answered(calibrations.measure(cluster, gone=_gone(request))) if kept is None else encoded(kept)
+        return (
+            await answered(calibrations.measure(cluster, gone=client_gone(request))) if kept is None else encoded(kept)
+        )
 
     return router
 
@@ -357,7 +359,8 @@ async def _replayed(
     return await range_of(log, cluster, since=begin, until=end)
 
 
-async def _answered(question: Awaitable[object]) -> Response:
+async def answered(question: Awaitable[object]) -> Response:
+    """Return an answer that takes long, or the status that says why there is none."""
     try:
         answer = await question
     except Busy as error:
@@ -371,7 +374,8 @@ async def _answered(question: Awaitable[object]) -> Response:
     return Response(answer, media_type="application/json") if isinstance(answer, bytes) else encoded(answer)
 
 
-async def _gone(request: Request) -> None:
+async def client_gone(request: Request) -> None:
+    """End when a client does not wait for its answer any more."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
 

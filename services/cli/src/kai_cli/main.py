@@ -134,10 +134,10 @@ _COMMANDS = {
     "what-if submit = trials.what_if_submit:submit_command": (
         "Say what would become of manifests that are submitted now: where, evicting whom, or when."
     ),
-    "what-if start = trials.forecasts:start_command": (
+    "what-if start = asking.forecasts:start_command": (
         "Say when what waits is likely to start, from how long this cluster's pods have run."
     ),
-    "what-if calibration = trials.forecasts:calibration_command": (
+    "what-if calibration = asking.forecasts:calibration_command": (
         "Say how often forecasts of starts came true, measured on the log itself."
     ),
     "what-if history = trials.what_if_history:history": (
@@ -146,7 +146,7 @@ _COMMANDS = {
     "what-if policies = trials.what_if_history:policies": (
         "Simulate history again with each of the three best policies: GPUs allocated, waits of each queue, evictions."
     ),
-    "mcp = assistants.mcp:mcp": (
+    "mcp = asking.mcp:mcp": (
         "Answer assistants over the Model Context Protocol: why work waits, who was evicted, what is free. It reads."
     ),
     "policy list = policies.listing:list_policies": (

@@ -1,13 +1,20 @@
-"""Charts over time, drawn here: of a cluster's GPUs, and of what each queue held and deserved.
+"""The past in figures: charts of GPUs and queues over time, and the report of a month's GPU-hours.
 
-They are SVG, so that a page without scripts has them. With scripts a pointer on a chart moves the page's moment.
+Charts are SVG, so that a page without scripts has them. With scripts a pointer on a chart moves the page's moment.
 Nothing is kept for them: they are made from read models, from cycles' reports, and from queues' hours in the state.
+A month is summed from the hours that are kept.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 from kaicore.analysis.ask.projections.rows import Occupancy, QueueHour
+from kaicore.analysis.hours.account import by_month, month_of
+from kaicore.analysis.hours.kept import KeptHours, kept_hours_of
+from kaicore.analysis.hours.report import DIMENSIONS, Accounted, ReportQuestion, UsageReport, month_range, report_of
+from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
@@ -15,6 +22,7 @@ from kaicore.rules.model.quantity import is_memory
 from kaicore.rules.queues.division import HOUR_US
 from kaicore.rules.state.views import QueuesView
 
+from kai_api.pages.frame import Places, page
 from kai_api.pages.queues import amount_of, amount_text
 
 #: How far back a chart may look, by name, seconds.
@@ -246,3 +254,64 @@ def _path(values: Sequence[int], top: int, *, closed: bool) -> str:
     if closed:
         moves.append(f"V{_HEIGHT}H0Z")
     return "".join(moves)
+
+
+@dataclass(frozen=True, slots=True)
+class ReportPage:
+    """A month's report; None where no hour is kept.
+
+    Attributes:
+        months: that there are hours of, the last one first.
+    """
+
+    report: UsageReport | None
+    by: str
+    month: str
+    months: tuple[str, ...]
+    dimensions: tuple[str, ...] = DIMENSIONS
+
+
+#: Reports that a process keeps.
+_REPORTS = 100
+
+
+def add_reports(router: APIRouter, log: EventLog, places: Places) -> None:
+    """Add the page's route."""
+    # Until another hour is over a month's sums stay as they are: by cluster, dimension and month.
+    made: dict[tuple[str, str, str], tuple[int, ReportPage]] = {}
+
+    @router.get("/clusters/{cluster}/reports")
+    async def reports(request: Request, cluster: str, by: str = "queue", month: str = "", at: str = "") -> Response:
+        ReportQuestion(by=by, month=month).check()
+        frame, _ = await (await places.find(request, cluster, at)).look()
+        kept = kept_hours_of(log)
+        span = None if kept is None else await kept.span(cluster)
+        if kept is None or span is None:
+            return page(request, "reports.html", frame=frame, model=ReportPage(None, by, month, ()))
+        key = cluster, by, month
+        ended, model = made.get(key, (0, None))
+        if model is None or ended != span[1]:
+            model = await _report_page(kept, span, cluster, by, month)
+            if len(made) >= _REPORTS:
+                made.clear()
+            made[key] = span[1], model
+        return page(request, "reports.html", frame=frame, model=model)
+
+
+async def _report_page(kept: KeptHours, span: tuple[int, int], cluster: str, by: str, month: str) -> ReportPage:
+    """Return the report of a month, by default of the last one.
+
+    Raises:
+        InvalidObject: it is no month.
+    """
+    months = [month_of(span[1] - 1)]
+    while months[-1] != month_of(span[0]):
+        months.append(month_of(month_range(months[-1])[0] - 1))
+    chosen = month or months[0]
+    begin, end = month_range(chosen)
+    # An hour that ends the range lacks the waits until then, which the page does not show.
+    hours = await kept.read(cluster, begin, end + 1)
+    if not hours:
+        return ReportPage(None, by, chosen, tuple(months))
+    accounted = Accounted(cluster, hours[0].begin, hours[-1].end, hours[-1].position, by_month(hours))
+    return ReportPage(report_of(accounted, by=by), by, chosen, tuple(months))

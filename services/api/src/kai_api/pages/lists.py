@@ -18,7 +18,8 @@ from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
 from kai_api.pages.frame import duration
-from kai_api.pages.problems import NODE_PROBLEMS, starving
+from kai_api.pages.problems import NODE_PROBLEMS
+from kai_api.pages.queues import starving
 
 #: Rows of one page.
 PAGE_ROWS = 100

@@ -12,15 +12,14 @@ from kaicore.rules.deciding.why import pending_reasons, story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.membership import POD
-from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.pods.pod_life import LifeEvent, LifeStage, LifeStep, PodLife, life_steps
 from kaicore.rules.state.views import ClusterView, FleetView, LogView, WorkView
 from kaicore.runtime.access.scopes import View
 
 from kai_api.answering import redacted
-from kai_api.pages.devices import asked_of_claims
-from kai_api.pages.frame import duration
+from kai_api.pages.frame import duration, short_time
+from kai_api.pages.node import asked_of_claims, asked_text
 
 #: Pods of a group with stories that are drawn.
 MOST_LANES = 60
@@ -215,6 +214,7 @@ class WaitingRow:
         since: how long it has waited, for people.
         reason: why, in a line.
         status: of the first waiting pod, in a word.
+        moved: from when to when its promised start was moved; empty if it was not.
     """
 
     kind: str
@@ -230,6 +230,7 @@ class WaitingRow:
     created_at: int
     status: str
     reason: str
+    moved: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,13 +309,6 @@ def waiting_line(
     )
 
 
-def asked_text(amounts: dict[str, int]) -> str:
-    """Write what a pod asks for, devices first."""
-    order = sorted(amounts, key=lambda name: (name in (CPU, MEMORY), name))
-    shown = [name for name in order if amounts[name] and name != "pods"]
-    return ", ".join(f"{format_amount(name, amounts[name])} {name.rpartition('/')[2]}" for name in shown)
-
-
 def _age(entry: PodEntry) -> tuple[int, str]:
     return entry.pod.created_at, entry.pod.subject
 
@@ -347,7 +341,16 @@ def _row(state: ClusterView, entries: list[PodEntry]) -> WaitingRow:
         created_at=pod.created_at * 1_000_000,
         status=pod_status(first),
         reason=pod_message(state, first) or _undecided(state, first),
+        moved=_moved(state, first.group),
     )
+
+
+def _moved(state: WorkView, group: str) -> str:
+    promise = state.reasons.promise_of(group)
+    if promise is None or not promise.moved or promise.first_starts_at in (0, promise.starts_at):
+        return ""
+    until = short_time(promise.starts_at) if promise.starts_at else "no known time"
+    return f"{short_time(promise.first_starts_at)} to {until}"
 
 
 def _asks(state: FleetView, entry: PodEntry) -> str:

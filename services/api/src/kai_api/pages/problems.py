@@ -1,21 +1,18 @@
 """The problems of a cluster at a moment: each is a line of text and the page that shows its objects."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 from kaicore.rules.deciding.cycle_input import is_unobserved
-from kaicore.rules.queues.tree import counted
-from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.views import ClusterView, FleetView
 
-from kai_api.pages.queues import amount_of
+from kai_api.pages.queues import starving
 
 #: How long a pod may wait for its first cycle, or for its binding, before a service is held to be silent.
 _SILENT_US = 60_000_000
-#: How long a group waits, though its queue is owed the room, before it starves.
-_STARVES_US = 3_600_000_000
-#: Rejections by one kubelet, since its node last changed, that make the node one that swallows pods.
+#: Pods that one node has ended at once, which make it one that swallows pods.
 _SWALLOWS = 3
 #: Names that a line has.
 _NAMES = 3
@@ -69,20 +66,45 @@ def _silent(state: FleetView) -> set[str]:
 
 
 def _swallowing(state: FleetView) -> set[str]:
-    """Return the nodes with kubelets that have rejected pod after pod since the node last changed."""
-    counts = Counter[str]()
+    """Return the nodes that end pod after pod at once.
+
+    Their kubelets have rejected them since the node last changed, or they failed before anybody saw them run.
+    """
+    counts = Counter(
+        entry.node
+        for entry in state.pods.values()
+        if entry.pod.phase == "Failed" and not entry.started_at and entry.rejection is None
+    )
     for node, by_class in state.rejections.by_node.items():
         changes = state.rejections.changes.get(node, 0)
         counts[node] += sum(one.count for one in by_class.values() if one.changes == changes)
-    return {node for node, count in counts.items() if count >= _SWALLOWS}
+    return {node for node, count in counts.items() if node and count >= _SWALLOWS}
+
+
+def _exposed(state: FleetView) -> set[str]:
+    return {group.opened.node for group in state.shared_gpus.exposed}
+
+
+def _misaligned(state: FleetView) -> set[str]:
+    return {state.pods[uid].node for uid in state.misaligned}
 
 
 #: Problems of nodes, by the word for them in a list's address: the nodes that have it; what is said of one, of several.
 NODE_PROBLEMS: dict[str, tuple[Callable[[FleetView], set[str]], tuple[str, str]]] = {
     "not ready": (_not_ready, ("node is not ready", "nodes are not ready")),
-    "swallowing": (_swallowing, ("node rejects pod after pod", "nodes reject pod after pod")),
+    "swallowing": (_swallowing, ("node ends pod after pod at once", "nodes end pod after pod at once")),
     "silent": (_silent, ("node has a silent exporter", "nodes have silent exporters")),
+    "exposed": (_exposed, ("node shares a GPU that nothing reserves", "nodes share GPUs that nothing reserves")),
+    "misaligned": (
+        _misaligned,
+        ("node runs pods on other zones than they ask for", "nodes run pods on other zones than they ask for"),
+    ),
 }
+
+
+def problems_of_node(state: FleetView, name: str) -> tuple[str, ...]:
+    """Return what is wrong with a node, in words."""
+    return tuple(words[0] for nodes_of, words in NODE_PROBLEMS.values() if name in nodes_of(state))
 
 
 def _late_pods(state: ClusterView) -> tuple[list[str], list[str]]:
@@ -104,33 +126,3 @@ def _late_pods(state: ClusterView) -> tuple[list[str], list[str]]:
         and not entry.pod.scheduling_gates
     ]
     return undecided, unbound
-
-
-def starving(state: ClusterView) -> set[str]:
-    """Return the keys of groups that have waited for an hour, although none of their queues would exceed its share."""
-    since = (state.recorded_at - _STARVES_US) // 1_000_000
-    old = defaultdict[str, list[PodEntry]](list)
-    for uid in state.waiting:
-        entry = state.pods[uid]
-        if entry.waiting and entry.pod.created_at < since:
-            old[entry.group].append(entry)
-    if not old:
-        return set()
-    accounts = state.queue_accounts(state.config(), now=state.recorded_at)
-    tree = accounts.tree
-
-    def owed(entries: list[PodEntry]) -> bool:
-        name, namespace = state.queue_of(entries[0])
-        number = tree.find(name, namespace=namespace)
-        asked = Counter[str]()
-        for entry in entries:
-            asked.update(counted(entry.requests))
-        return number is not None and all(
-            tree.in_thousandths(place, int(accounts.used[at][place])) + amount_of(asked, resource)
-            <= tree.in_thousandths(place, int(accounts.shares.fair[at][place]))
-            for at in tree.paths[number]
-            for place, resource in enumerate(tree.resources)
-            if asked[resource]
-        )
-
-    return {key for key, entries in old.items() if owed(entries)}

@@ -1,6 +1,7 @@
 """The page of queues: their tree, with what each deserves, holds and waits for of one resource."""
 
-from collections import Counter
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kaicore.analysis.ask.listing import queues_of
@@ -8,7 +9,11 @@ from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE, gpus_tex
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount
 from kaicore.rules.queues.tree import GPU, UNLIMITED, counted, is_gpu
+from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, FleetView, QueuesView
+
+#: How long a group waits, though its queue is owed the room, before it starves.
+_STARVES_US = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,17 +194,49 @@ def _share(amount: int, whole: int) -> float:
     return round(min(100.0, 100 * amount / whole), 2) if whole else 0.0
 
 
+def starving(state: ClusterView) -> set[str]:
+    """Return the keys of groups that have waited for an hour, although none of their queues would exceed its share."""
+    since = (state.recorded_at - _STARVES_US) // 1_000_000
+    old = defaultdict[str, list[PodEntry]](list)
+    for uid in state.waiting:
+        entry = state.pods[uid]
+        if entry.waiting and entry.pod.created_at < since:
+            old[entry.group].append(entry)
+    if not old:
+        return set()
+    accounts = state.queue_accounts(state.config(), now=state.recorded_at)
+    tree = accounts.tree
+
+    def owed(entries: list[PodEntry]) -> bool:
+        name, namespace = state.queue_of(entries[0])
+        number = tree.find(name, namespace=namespace)
+        asked = Counter[str]()
+        for entry in entries:
+            asked.update(counted(entry.requests))
+        return number is not None and all(
+            tree.in_thousandths(place, int(accounts.used[at][place])) + amount_of(asked, resource)
+            <= tree.in_thousandths(place, int(accounts.shares.fair[at][place]))
+            for at in tree.paths[number]
+            for place, resource in enumerate(tree.resources)
+            if asked[resource]
+        )
+
+    return {key for key, entries in old.items() if owed(entries)}
+
+
 @dataclass(frozen=True, slots=True)
 class QueuesPage:
     """The queues and one resource.
 
     Attributes:
         resource: of `resources`, those that queues have accounts of.
+        starving: how many groups of a queue starve.
     """
 
     resource: str
     resources: tuple[str, ...]
     lines: tuple[QueueLine, ...]
+    starving: Mapping[str, int]
 
 
 def queues_page(state: ClusterView, *, resource: str) -> QueuesPage:
@@ -210,4 +247,6 @@ def queues_page(state: ClusterView, *, resource: str) -> QueuesPage:
     """
     resources = queue_resources(state)
     resource = resource if resource in resources else resources[0]
-    return QueuesPage(resource, resources, queue_lines(state, resource))
+    members = (next(iter(state.group_table.pods_of(key))) for key in starving(state))
+    hungry = Counter(state.queue_of(state.pods[uid])[0] for uid in members)
+    return QueuesPage(resource, resources, queue_lines(state, resource), hungry)

@@ -4,8 +4,10 @@ import json
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Annotated
 
+import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
@@ -14,6 +16,7 @@ from kaicore.analysis.ask.listing import list_cycles
 from kaicore.analysis.ask.projections.questions import Decisions, ReadModels
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay.log_states import events_of
+from kaicore.analysis.trial.shadow import ShadowReport
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
 from kaicore.ledger.log.port import Filter
@@ -23,24 +26,25 @@ from kaicore.runtime.access.scopes import current_caller, current_view
 from kai_api.auth import check_kind, check_sees_hub, for_namespaces, sees_hub
 from kai_api.board import Board
 from kai_api.live import LiveLog
+from kai_api.long_answers import LongAnswers, Question
 from kai_api.pages.charts import (
     BY_REPORTS,
     BY_STATE,
     MOST_QUEUES,
     SPANS,
     ChartsPage,
+    add_reports,
     chart_of_cluster,
     charts_of_hours,
     charts_of_reports,
     charts_of_rows,
     times_of,
 )
-from kai_api.pages.cycles import cycle_page, cycle_steps
-from kai_api.pages.devices import claim_lines
+from kai_api.pages.cycles import cycle_page, cycle_steps, predictions
 from kai_api.pages.frame import MOST_HITS, PageRoute, Places, page, search, static_file
 from kai_api.pages.lists import Wanted, list_page
-from kai_api.pages.node import node_page
-from kai_api.pages.overview import cluster_figures, overview
+from kai_api.pages.node import claim_lines, node_page
+from kai_api.pages.overview import COLOURS, cluster_figures, domain_page, idle_segments, overview, topology_map
 from kai_api.pages.pods import (
     MOST_LANES,
     own_page,
@@ -51,11 +55,8 @@ from kai_api.pages.pods import (
     visible_why,
     waiting_line,
 )
-from kai_api.pages.predictions import predictions
 from kai_api.pages.queues import queue_lines, queue_resources, queues_page
-from kai_api.pages.reports import add_reports
-from kai_api.pages.topology_map import COLOURS, domain_page, idle_segments, topology_map
-from kai_api.routes import Settings, read_rule
+from kai_api.routes import Settings, answered, client_gone, read_rule
 
 #: Groups that are shown of the order of a cycle.
 _GROUPS = 1000
@@ -73,7 +74,13 @@ _Position = Annotated[int, Query(ge=0, le=2**63 - 1)]
 
 
 def make_pages(  # long: one small handler for each page
-    inquiry: Inquiry, forecasts: StartForecasts, live: LiveLog, models: ReadModels | None, board: Board
+    inquiry: Inquiry,
+    forecasts: StartForecasts,
+    live: LiveLog,
+    models: ReadModels | None,
+    board: Board,
+    *,
+    long_answers: LongAnswers,
 ) -> APIRouter:
     """Make the routes of the dashboard.
 
@@ -83,6 +90,7 @@ def make_pages(  # long: one small handler for each page
         live: by which live pages follow the ends of logs.
         models: what was over time; None where that is not kept.
         board: what pages show besides the log.
+        long_answers: compares a shadow with what the other scheduler did.
     """
     router = APIRouter(route_class=PageRoute, include_in_schema=False)
     log, places = inquiry.log, Places(inquiry, board.services)
@@ -298,9 +306,17 @@ def make_pages(  # long: one small handler for each page
         return page(request, "nodes/segments.html", frame=frame, model=idle_segments(state, sizes=sizes), sizes=sizes)
 
     @router.get("/clusters/{cluster}/shadow")
-    async def shadow(request: Request, cluster: str, at: str = "") -> Response:
-        frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "pods/shadow.html", frame=frame, model=shadow_page(state))
+    async def shadow(request: Request, cluster: str, at: str = "", compare: str = "") -> Response:
+        place, report = await places.find(request, cluster, at), None
+        if compare:
+            options = {"scheduler": compare, "to": str(place.position)}
+            asked = long_answers.ask(Question.SHADOW, cluster, options, gone=client_gone(request))
+            answer = await answered(asked)
+            if answer.status_code != HTTPStatus.OK:
+                return answer
+            report = msgspec.json.decode(answer.body, type=ShadowReport)
+        frame, state = await place.look()
+        return page(request, "pods/shadow.html", frame=frame, model=shadow_page(state), report=report)
 
     @router.get("/clusters/{cluster}/search")
     @for_namespaces

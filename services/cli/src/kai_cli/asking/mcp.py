@@ -38,7 +38,7 @@ def mcp(*, http: str = "", source: SourceFlags | None = None) -> int:
 
 async def _speak(source: AnswerSource) -> None:
     # A command line that serves no assistants does without the package.
-    from kai_cli.assistants.tools import Tools, server  # noqa: PLC0415
+    from kai_cli.asking.assistant_tools import Tools, server  # noqa: PLC0415
 
     tools = Tools(source)
     async with tools.opened():
@@ -52,6 +52,6 @@ def http_app(source: AnswerSource, *, host: str) -> Starlette:
         source: of the API that is asked, with the key of each caller.
         host: on which it listens; requests for others are refused on the loopback.
     """
-    from kai_cli.assistants.tools import Tools, server  # noqa: PLC0415
+    from kai_cli.asking.assistant_tools import Tools, server  # noqa: PLC0415
 
     return server(Tools(source, callers=True)).streamable_http_app(stateless_http=True, json_response=True, host=host)

@@ -35,12 +35,12 @@ from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations
 
+from kai_cli.asking.forecasts import starts_of
 from kai_cli.asking.questions import with_forecasts
 from kai_cli.asking.status import stack_status
 from kai_cli.asking.subjects import check_subjects, read_subject
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
 from kai_cli.sources.source import AnswerSource
-from kai_cli.trials.forecasts import starts_of
 
 #: An answer: `answer` in words, `facts` as data, `restsOn`, `shownBy`, `data`.
 Cited = dict[str, Any]
