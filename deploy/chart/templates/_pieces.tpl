@@ -274,7 +274,7 @@ subjects:
 {{- sortAlpha $clients | join ", " -}}
 {{- end }}
 
-{{/* The services that the API asks for their health; the webhook speaks HTTPS only. */}}
+{{/* Whose health the API asks for; the webhook speaks HTTPS only. */}}
 {{- define "kai.asked" -}}
 {{- without (splitList ", " (include "kai.clients" (list . "log"))) "kai-api" "kai-hub" "kai-migrate" "kai-register" "kai-webhook" | join ", " -}}
 {{- end }}
