@@ -227,15 +227,6 @@ kai-scheduler
 {{- if ne $shard.name "default" -}}-{{ $shard.name }}{{- end -}}
 {{- end }}
 
-{{/* The shard's name beside those of all clusters: (list . SHARD). */}}
-{{- define "kai.shardId" -}}
-{{- $root := index . 0 -}}
-{{- with index . 1 -}}
-{{- if and .cluster (ne .cluster $root.Values.cluster) -}}{{ .cluster }}.{{- end -}}
-{{ .name }}
-{{- end -}}
-{{- end }}
-
 {{/* What an object is called that is not in the release's namespace: (list . "kai-watcher"). Elsewhere than in kai-system it has
 the namespace in its name, so that a second release of the cluster has its own. */}}
 {{- define "kai.clusterWide" -}}
@@ -272,27 +263,6 @@ subjects:
 {{- if and $values.spoke.registration.enabled (eq (index . 1) "log") -}}{{- $clients = append $clients "kai-register" -}}{{- end -}}
 {{- end -}}
 {{- sortAlpha $clients | join ", " -}}
-{{- end }}
-
-{{/* Whose health the API asks for; the webhook speaks HTTPS only. */}}
-{{- define "kai.asked" -}}
-{{- without (splitList ", " (include "kai.clients" (list . "log"))) "kai-api" "kai-hub" "kai-migrate" "kai-register" "kai-webhook" | join ", " -}}
-{{- end }}
-
-{{/* A Service of what has only its health to answer with: (list . "kai-relay" "hub" SELECTOR). */}}
-{{- define "kai.health" }}
----
-# The API asks it for its health.
-apiVersion: v1
-kind: Service
-metadata:
-  name: {{ index . 1 }}
-  namespace: {{ (index . 0).Release.Namespace }}
-  labels: {{- include "kai.labels" . | nindent 4 }}
-spec:
-  selector: { {{- include "kai.inline" (index . 3) -}} }
-  ports:
-    - {name: http, port: 8080, targetPort: http}
 {{- end }}
 
 {{/* What the operator makes operands from, by the names of its files. */}}

@@ -16,7 +16,7 @@ automountServiceAccountToken: false
 {{- with $root }}
 {{- $cluster := $shard.cluster | default .Values.cluster }}
 {{- $name := include "kai.schedulerName" (list . $shard) }}
-{{- $id := include "kai.shardId" (list . $shard) }}
+{{- $id := eq $cluster .Values.cluster | ternary $shard.name (printf "%s.%s" $cluster $shard.name) }}
 {{- $selector := dict "app.kubernetes.io/name" "kai-scheduler" "kai.scheduler/shard" $id }}
 {{- $config := $shard.config | default dict }}
 {{- if and .Values.spoke.enabled .Values.spoke.gpuSharing.enabled }}

@@ -65,9 +65,7 @@ def needed(workload: Json) -> Iterator[Way]:
     if spec.get("automountServiceAccountToken", True):
         peers.add("kubernetes")
     yield from ((name, peer, port) for peer in peers for port in PORTS.get(peer, ()))
-    files = {volume["configMap"]["name"] for volume in spec.get("volumes", ()) if "configMap" in volume}
-    mounted = [one for one in MANIFESTS if one["kind"] == "ConfigMap" and one["metadata"]["name"] in files]
-    yield from ((name, called, int(port)) for called, port in _SERVICE.findall(str([spec, *mounted])))
+    yield from ((name, called, int(port)) for called, port in _SERVICE.findall(str(spec)))
 
 
 def egress(workload: Json, policies: list[Json]) -> Iterator[Way]:

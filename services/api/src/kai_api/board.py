@@ -1,12 +1,10 @@
 """The health of services and the links of an installation: all that pages show besides the log.
 
-A file has the services' addresses (`KAI_SERVICES_FILE`): the one that `kai up` keeps, or the chart's. Without it none
-is asked. Hosts that do not exist are left out: the chart's file names services that an installation may not have.
+A file has the services' addresses (`KAI_SERVICES_FILE`): the one that `kai up` keeps will do. Without it none is asked.
 """
 
 import asyncio
 import re
-import socket
 import string
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,7 +70,7 @@ class ServicesWatch:
             self.lines = (ServiceLine("services", "no answer", f"{self.file}: {error}"),)
             return
         asked = (asyncio.to_thread(_look, name, address) for name, address in sorted(addresses.items()))
-        self.lines = tuple(line for line in await asyncio.gather(*asked) if line is not None)
+        self.lines = tuple(await asyncio.gather(*asked))
 
     async def follow(self) -> None:
         """Ask again and again, until cancelled."""
@@ -81,15 +79,7 @@ class ServicesWatch:
             await asyncio.sleep(_EVERY_S)
 
 
-def _look(name: str, address: str) -> ServiceLine | None:
-    try:
-        socket.getaddrinfo(urlsplit(address).hostname, None)
-    except socket.gaierror as error:
-        if error.errno in (socket.EAI_NONAME, socket.EAI_NODATA):
-            return None
-    except UnicodeError:
-        # That it is no name is said by whoever asks it.
-        pass
+def _look(name: str, address: str) -> ServiceLine:
     status, remarks = ask_health(address)
     _, metrics = ask_path(f"{address}/metrics") if name.startswith("relay") else (0, "")
     refusing = [f"deposit {match['deposit']} refuses seals" for match in _REFUSING.finditer(metrics)]
