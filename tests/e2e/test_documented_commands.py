@@ -51,6 +51,7 @@ MEANINGS = (
     (r"http://127\.0\.0\.1:8080", "$DEMONSTRATION_API"),
     (r"postgresql://…|\$RESTORED_URL|\$OWNER_URL", "$OWNERS_URL"),
     (r"research/(train|prep)-0", "default/never-fits"),
+    (r"(?<=policy try )FILE", "spot_last.py"),
     (r"^kai simulate -$", "kai dump --cluster demo | kai simulate -"),
     # One file is submitted in several ways.
     (r"(?<=--cluster )east,west", "demo,demo-2 --name apart"),

@@ -5,7 +5,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal, Protocol, Self, TypeVar
 
 import msgspec
 from cyclopts import Parameter
@@ -37,6 +37,20 @@ _PATIENCE_ELSEWHERE_S = 30.0
 _RATE_S = 1.0
 #: Clears a line.
 _CLEAR = "\r\x1b[2K"
+
+
+class _OfMoment(Protocol):
+    @property
+    def cluster(self) -> str: ...
+
+    @property
+    def position(self) -> int: ...
+
+    @property
+    def recorded_at(self) -> str: ...
+
+
+_OfMomentT = TypeVar("_OfMomentT", bound=_OfMoment)
 
 
 class Progress:
@@ -136,6 +150,19 @@ def print_answer(answer: object, output: Output, text: Callable[[], str]) -> Non
 def print_answers(answers: Sequence[object], output: Output) -> None:
     """Print an answer per cluster for machines: of one cluster as the API answers it, of several in a list."""
     print_data(answers[0] if len(answers) == 1 else answers, output)
+
+
+def print_each(answers: Sequence[_OfMomentT], output: Output, text: Callable[[_OfMomentT], str], *, at: str) -> None:
+    """Print an answer per cluster; for people, the cluster above it where there are several, and a named moment."""
+    if output != "table":
+        print_answers(answers, output)
+        return
+    for answer in answers:
+        if len(answers) > 1:
+            print(f"cluster {answer.cluster}:")
+        if at:
+            print(as_of(answer.position, answer.recorded_at))
+        print(text(answer))
 
 
 def in_colour() -> bool:

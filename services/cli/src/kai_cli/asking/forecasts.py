@@ -13,7 +13,7 @@ from kaicore.errors import ConfigurationError
 
 from kai_cli.asking.questions import NamespaceFlag, with_forecasts
 from kai_cli.asking.subjects import Subject, read_subject
-from kai_cli.output import OutputFlag, Progress, as_of, print_answers
+from kai_cli.output import OutputFlag, Progress, print_answers, print_each
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 
@@ -37,18 +37,13 @@ def start_command(
     answers = asyncio.run(
         ask_each(source or AnswerSource(), at, partial(starts_of, subject=read_subject(subject, namespace), at=at))
     )
-    if output != "table":
-        print_answers(answers, output)
-        return 0
-    for answer in answers:
-        if at:
-            print(as_of(answer.position, answer.recorded_at))
-        if len(answers) > 1:
-            print(f"cluster {answer.cluster}:")
-        print("\n".join(map(_line, answer.groups)) or "nothing of it waits")
-        if answer.calibration is not None:
-            print(answer.calibration.text)
+    print_each(answers, output, _text, at=at)
     return 0
+
+
+def _text(answer: StartsAnswer) -> str:
+    lines = [_line(group) for group in answer.groups] or ["nothing of it waits"]
+    return "\n".join(lines if answer.calibration is None else [*lines, answer.calibration.text])
 
 
 async def starts_of(answers: Answers, cluster: str, subject: Subject, at: str = "") -> StartsAnswer:

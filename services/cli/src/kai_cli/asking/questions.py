@@ -36,6 +36,7 @@ from kai_cli.output import (
     print_answer,
     print_answers,
     print_data,
+    print_each,
     rows_text,
 )
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
@@ -200,16 +201,7 @@ async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: st
         asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
         return await asked.why(cluster, subject.kind, subject.namespace, subject.name, at=at)
 
-    stories = await ask_each(source, at, ask)
-    if output != "table":
-        print_answers(stories, output)
-        return 0
-    for item in stories:
-        if len(stories) > 1:
-            print(f"cluster {item.cluster}:")
-        if at:
-            print(as_of(item.position, item.recorded_at))
-        print(why_text(item))
+    print_each(await ask_each(source, at, ask), output, why_text, at=at)
     return 0
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from kaicore.analysis.ask.answers import GpuHolders, QueueClaim
 
-from kai_cli.output import Output, OutputFlag, as_of, print_answers, table
+from kai_cli.output import Output, OutputFlag, print_each, table
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 
@@ -40,16 +40,7 @@ async def _who(source: AnswerSource, queue: str, settings: list[str], output: Ou
             change = other_rule(settings)
         return await asked.who(cluster, queue, at=at, settings=settings, change=change)
 
-    answers = await ask_each(source, at, ask)
-    if output != "table":
-        print_answers(answers, output)
-        return 0
-    for answer in answers:
-        if len(answers) > 1:
-            print(f"cluster {answer.cluster}:")
-        if at:
-            print(as_of(answer.position, answer.recorded_at))
-        print(_text(answer))
+    print_each(await ask_each(source, at, ask), output, _text, at=at)
     return 0
 
 
