@@ -246,6 +246,17 @@ async def test_a_time_of_day_that_is_set_back_while_timers_wait_leaves_nothing_u
         await cluster.until(NRT, "node-0", lambda topology: free(topology, "cpu") == [7, 8])
 
 
+async def test_a_clock_that_is_set_back_while_a_pod_runs_does_not_delay_what_its_status_lags_behind(
+    cluster: Cluster, join: JoinFleet
+) -> None:
+    async with join(small_fleet(lag="{status: 0.1, podresources: 0, sync: 0}")) as fleet:
+        annotations = {"simulator.kai.scheduler/run-seconds": "0.5"}
+        await cluster.create_pod("a", metadata={"annotations": annotations})
+        await cluster.pod_in("Running", "a")
+        fleet.timers.clock = lambda: time.time() - 3600
+        await cluster.pod_in("Succeeded", "a")
+
+
 # --- restart ----------------------------------------------------------------------------------------------------------
 
 

@@ -448,8 +448,8 @@ class Fleet:
 
     # --- from the agents to the API -------------------------------------------------------------------------------
 
-    def _execute(self, node: NodeRuntime, instructions: list[Instruction]) -> None:
-        """Take instructions; what they want sent is sent when the journal has been written, in `_settle`."""
+    def _execute(self, node: NodeRuntime, instructions: list[Instruction], now: float) -> None:
+        """Take what an agent wants at a time; what is to be sent is sent when the journal is written, in `_settle`."""
         self._touched[node.spec.name] = node
         for instruction in instructions:
             match instruction:
@@ -462,7 +462,7 @@ class Fleet:
                     write = Write(pod.metadata.uid, "pod-delete", "DELETE", _path(pod), options)
                     self._outbox.append((self.writer, write))
                 case WakeAt(when):
-                    self.timers.at(when, partial(node.wake, when))
+                    self.timers.at(when, partial(node.wake, when), now=now)
                 case Decided(pod, rejection) if rejection is not None:
                     self.metrics.rejections.labels(rejection.reason).inc()
                     get_logger(node=node.spec.name).info("pod rejected", pod=str(pod), reason=rejection.reason)

@@ -48,9 +48,13 @@ class Timers:
         self._armed_for = float("inf")
         self._stopped = False
 
-    def at(self, when: float, callback: Callable[[], None]) -> None:
-        """Call `callback` at `when` by the present time of day, or as soon as possible."""
-        due = asyncio.get_running_loop().time() + max(0.0, when - self.clock())
+    def at(self, when: float, callback: Callable[[], None], *, now: float | None = None) -> None:
+        """Call `callback` at `when`, or as soon as possible.
+
+        Args:
+            now: by which `when` was reckoned; ahead of the clock where that was set back since. By default the clock's.
+        """
+        due = asyncio.get_running_loop().time() + max(0.0, when - (self.clock() if now is None else now))
         heapq.heappush(self._heap, (due, next(self._numbers), callback))
         if due < self._armed_for:
             self._arm()
@@ -250,7 +254,7 @@ class Publisher:
 
 
 #: Carries out instructions of a node's agent.
-Execute = Callable[["NodeRuntime", list[Instruction]], None]
+Execute = Callable[["NodeRuntime", list[Instruction], float], None]
 
 
 class NodeRuntime:
@@ -325,19 +329,21 @@ class NodeRuntime:
         """Take a pod as the API has it now."""
         self.api_pods[pod.metadata.uid] = pod
         if self._acts:
-            self._execute(self, self.agent.pod_seen(pod, self.timers.clock()))
+            now = self.timers.clock()
+            self._execute(self, self.agent.pod_seen(pod, now), now)
 
     def pod_gone(self, uid: str) -> None:
         """Take note that the API no longer has a pod."""
         self.api_pods.pop(uid, None)
         if self._acts:
             self.agent.pod_gone(uid)
-            self._execute(self, [])
+            self._execute(self, [], self.timers.clock())
 
     def wake(self, when: float) -> None:
         """Let the agent do what is due at the time for which it asked: the time of day may have been set back since."""
         if self._acts:
-            self._execute(self, self.agent.due(max(when, self.timers.clock())))
+            now = max(when, self.timers.clock())
+            self._execute(self, self.agent.due(now), now)
 
     @property
     def _acts(self) -> bool:
@@ -349,7 +355,7 @@ class NodeRuntime:
         now = self.timers.clock()
         wakes: list[Instruction] = [] if self._synced else list(self.agent.wakes(now))
         self._synced = True
-        self._execute(self, [*wakes, *self.agent.synced(self.api_pods.values(), now), *self.agent.due(now)])
+        self._execute(self, [*wakes, *self.agent.synced(self.api_pods.values(), now), *self.agent.due(now)], now)
 
     # --- state files ----------------------------------------------------------------------------------------------
 
