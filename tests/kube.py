@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -147,9 +148,9 @@ class Api:
 
 
 @asynccontextmanager
-async def simulated(**options: Any) -> AsyncIterator[Api]:
+async def simulated(*, clock: Callable[[], datetime] | None = None, **options: Any) -> AsyncIterator[Api]:
     """Run an API server, in memory and without controllers by default."""
-    async with ApiServer(ApiServerOptions(**{"controllers": None, **options})) as server:
+    async with ApiServer(ApiServerOptions(**{"controllers": False, **options}), clock=clock) as server:
         api = Api(server)
         async with api.client:
             yield api

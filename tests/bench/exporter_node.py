@@ -152,7 +152,7 @@ async def _api_server(directory: Path) -> AsyncIterator[dict[str, str]]:
     account = directory / "account"
     account.mkdir()
     async with (
-        ApiServer(ApiServerOptions(controllers=None, https_port=0)) as server,
+        ApiServer(ApiServerOptions(controllers=False, https=True)) as server,
         KubeClient(plain_access(server.http_url, token=server.admin_token)) as client,
     ):
         await client.post("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})

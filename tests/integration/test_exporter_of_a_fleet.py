@@ -85,7 +85,7 @@ async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exportin
     narrow = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2"}
     wide = {"cpu": "10", "memory": "40Gi", "nvidia.com/gpu": "5"}
     async with (
-        ApiServer(ApiServerOptions(controllers=None)) as server,
+        ApiServer(ApiServerOptions(controllers=False)) as server,
         Cluster(server.http_url, server.admin_token) as cluster,
         _fleet(server, exporting, tmp_path),
     ):
@@ -111,7 +111,7 @@ async def test_init_containers_are_observed_by_the_kubelets_state_files(
 ) -> None:
     facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
     async with (
-        ApiServer(ApiServerOptions(controllers=None)) as server,
+        ApiServer(ApiServerOptions(controllers=False)) as server,
         Cluster(server.http_url, server.admin_token) as cluster,
         _fleet(server, exporting, tmp_path),
     ):

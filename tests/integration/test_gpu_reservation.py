@@ -22,7 +22,7 @@ SETTINGS = GpuReservationSettings(pod_name="reservation", pod_namespace="default
 @pytest.fixture
 async def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
     """An API server, and this process as a pod of its cluster that was given a GPU."""
-    async with ApiServer(ApiServerOptions(controllers=None, https_port=0)) as server:
+    async with ApiServer(ApiServerOptions(controllers=False, https=True)) as server:
         (tmp_path / "token").write_text(server.admin_token)
         assert server.authority is not None
         (tmp_path / "ca.crt").write_bytes(server.authority)

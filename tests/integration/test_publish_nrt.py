@@ -135,7 +135,7 @@ def test_a_kubelet_configuration_that_cannot_be_read_is_named(tmp_path: Path, te
 
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
-    async with ApiServer(ApiServerOptions(controllers=None, https_port=0)) as one:
+    async with ApiServer(ApiServerOptions(controllers=False, https=True)) as one:
         yield one
 
 

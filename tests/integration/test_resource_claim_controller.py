@@ -5,7 +5,6 @@ from pathlib import Path
 
 from kai_apiserver.controllers.claims import FINALIZER
 from kai_apiserver.resources import demonstration
-from kai_apiserver.server import ControllerOptions
 from kaicore.yaml_text import load_yaml_all
 
 from tests.kube import DEFINITIONS, PODS, Json, simulated
@@ -17,7 +16,7 @@ SPEC: Json = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassN
 
 
 async def test_claim_of_a_template_is_named_in_its_pod_and_goes_with_it() -> None:
-    async with simulated(controllers=ControllerOptions()) as api:
+    async with simulated(controllers=True) as api:
         uses = [{"name": "gpu", "resourceClaimTemplateName": "one"}]
         pod = await api.pod("a", resourceClaims=uses)
         await api.post(
@@ -44,7 +43,7 @@ async def test_claim_of_a_template_is_named_in_its_pod_and_goes_with_it() -> Non
 
 
 async def test_claim_of_its_own_is_let_go_by_pods_that_end_and_stays() -> None:
-    async with simulated(controllers=ControllerOptions()) as api:
+    async with simulated(controllers=True) as api:
         await api.post(CLAIMS, {"metadata": {"name": "shared", "finalizers": [FINALIZER]}, "spec": SPEC})
         pods = [await api.pod(name, resourceClaims=[{"name": "gpu", "resourceClaimName": "shared"}]) for name in "ab"]
         consumers = [
@@ -61,7 +60,7 @@ async def test_claim_of_its_own_is_let_go_by_pods_that_end_and_stays() -> None:
 
 
 async def test_pods_with_a_device_that_a_rule_taints_are_evicted_unless_their_claim_tolerates_it() -> None:
-    async with simulated(controllers=ControllerOptions()) as api:
+    async with simulated(controllers=True) as api:
         for name, tolerations in (("a", []), ("b", [{"operator": "Exists", "effect": "NoExecute"}])):
             await api.post(CLAIMS, {"metadata": {"name": name}, "spec": SPEC})
             pod = await api.pod(name, nodeName="n1", resourceClaims=[{"name": "gpu", "resourceClaimName": name}])
@@ -80,7 +79,7 @@ async def test_pods_with_a_device_that_a_rule_taints_are_evicted_unless_their_cl
 
 async def test_claim_of_a_pod_groups_template_is_made_once_and_named_in_the_group_and_its_pods() -> None:
     native = (Path(demonstration.__file__).parent / "native.yaml").read_text()
-    async with simulated(controllers=ControllerOptions()) as api:
+    async with simulated(controllers=True) as api:
         for definition in load_yaml_all(native):
             await api.post(DEFINITIONS, definition)
         uses = [{"name": "gpu", "resourceClaimTemplateName": "one"}]

@@ -61,7 +61,7 @@ class Cluster:
 @pytest.fixture
 async def cluster() -> AsyncIterator[Cluster]:
     async with (
-        ApiServer(ApiServerOptions(controllers=None)) as server,
+        ApiServer(ApiServerOptions(controllers=False)) as server,
         KubeClient(plain_access(server.http_url, token=server.admin_token)) as client,
     ):
         made = Cluster(server, client)

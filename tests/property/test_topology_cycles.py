@@ -8,11 +8,10 @@ from hypothesis import strategies as st
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
-from kaicore.rules.topology.placing.request import NO_LEVEL
+from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology
 
 from tests.examples import examples
 from tests.factory import amounts

@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ControllerOptions
 from kai_binder.writes.claims import Next, what_next, what_next_with
 from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
 from kaicore.ledger.log.postgres import PostgresLog
@@ -62,7 +61,7 @@ def test_claim_and_volume_made_beforehand_need_the_expected_write(
 @pytest.fixture
 async def binding(log: PostgresLog, cluster_name: str) -> AsyncIterator[Scene]:
     """A scene with an API server that binds claims to the volumes that name them."""
-    async with simulated(controllers=ControllerOptions()) as api, Scene(api, log, cluster_name) as scene:
+    async with simulated(controllers=True) as api, Scene(api, log, cluster_name) as scene:
         yield scene
 
 

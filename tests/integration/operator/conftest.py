@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ControllerOptions
 from kai_operator.carrying_out import Hands, OperatorMetrics
 from kai_operator.main import API, Operator, OperatorSettings, watch, what_is_given
 from kaicore.errors import ApiStatus
@@ -123,7 +122,7 @@ def documents() -> Iterator[Json]:
 @pytest.fixture
 async def site() -> AsyncIterator[Site]:
     """A cluster with the operator's definitions and rights."""
-    async with simulated(controllers=ControllerOptions(node_grace_s=0)) as api:
+    async with simulated(controllers=True, node_grace_s=0) as api:
         for file in sorted((CRDS / "operator").glob("*.yaml")):
             await api.post(DEFINITIONS, load_yaml(file.read_text()))
         await api.post("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})

@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,8 @@ async def start_server() -> AsyncIterator[ServerFactory]:
     """Start servers in this process; they stop with the test. Takes the fields of `ApiServerOptions`."""
     async with AsyncExitStack() as stack:
 
-        async def start(**options: Any) -> ApiServer:
-            return await stack.enter_async_context(ApiServer(ApiServerOptions(**options)))
+        async def start(*, clock: Callable[[], datetime] | None = None, **options: Any) -> ApiServer:
+            return await stack.enter_async_context(ApiServer(ApiServerOptions(**options), clock=clock))
 
         yield start
 
@@ -29,7 +30,7 @@ async def start_server() -> AsyncIterator[ServerFactory]:
 @pytest.fixture
 async def server(start_server: ServerFactory) -> ApiServer:
     """A server in memory, without controllers."""
-    return await start_server(controllers=None)
+    return await start_server(controllers=False)
 
 
 @pytest.fixture

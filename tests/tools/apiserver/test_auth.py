@@ -62,7 +62,7 @@ async def test_tokens_are_for_their_audience(client: Client) -> None:
 
 async def test_token_is_refused_after_its_end(start_server: ServerFactory) -> None:
     moment = datetime(2026, 1, 1, tzinfo=UTC)
-    server = await start_server(controllers=None, clock=lambda: moment)
+    server = await start_server(controllers=False, clock=lambda: moment)
     async with Client(server.http_url, server.admin_token) as client:
         token = await account_token(client, expirationSeconds=600)
         assert (await review(client, token))["authenticated"] is True

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ControllerOptions
 
 from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, binding, config_map, node, pod
 from tests.tools.apiserver.conftest import ServerFactory
@@ -15,7 +14,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 
 @pytest.fixture
 async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
-    server = await start_server(controllers=ControllerOptions(node_grace_s=0.2))
+    server = await start_server(node_grace_s=0.2)
     async with Client(server.http_url, server.admin_token) as connected:
         yield connected
 
@@ -162,7 +161,7 @@ async def test_volumes_are_bound_to_the_claims_that_they_name(client: Client) ->
 
 
 async def test_old_events_are_forgotten(start_server: ServerFactory) -> None:
-    server = await start_server(controllers=ControllerOptions(event_ttl_s=0.2))
+    server = await start_server(event_ttl_s=0.2)
     events = "/api/v1/namespaces/default/events"
     async with Client(server.http_url, server.admin_token) as client, client.watch(events) as watch:
         old = {"metadata": {"name": "old"}, "lastTimestamp": "2020-01-01T00:00:00Z", "involvedObject": {}}

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ControllerOptions
 
 from tests.tools.apiserver.client import NODES, PODS, Client, pod
 from tests.tools.apiserver.conftest import ServerFactory
@@ -15,7 +14,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 
 @pytest.fixture
 async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
-    server = await start_server(controllers=ControllerOptions(default_scheduler=True, node_grace_s=0))
+    server = await start_server(default_scheduler=True, node_grace_s=0)
     async with Client(server.http_url, server.admin_token) as connected:
         yield connected
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions
 from kaicore.kube.kinds.table import QUEUE_KINDS
 
 from tests.tools.apiserver.client import PODS, Client, pod
@@ -109,7 +109,7 @@ MANIFESTS: dict[str, tuple[str, Json]] = {
 
 
 async def test_podgroups_and_queues_of_every_dialect_are_served(start_server: ServerFactory) -> None:
-    server = await start_server(controllers=None, demonstration=True)
+    server = await start_server(controllers=False, demonstration=True)
     async with Client(server.http_url, server.admin_token) as client:
         for number, (what, (path, spec)) in enumerate(MANIFESTS.items()):
             made = {"metadata": {"name": f"x{number}"}, "spec": spec}
@@ -124,7 +124,7 @@ async def test_podgroups_and_queues_of_every_dialect_are_served(start_server: Se
 
 
 async def test_a_pod_in_the_playground_tolerates_the_taint_of_gpu_nodes(start_server: ServerFactory) -> None:
-    server = await start_server(controllers=None, demonstration=True)
+    server = await start_server(controllers=False, demonstration=True)
     async with Client(server.http_url, server.admin_token) as client:
         for namespace, expected in (("playground", True), ("default", False)):
             made = await client.post(f"/api/v1/namespaces/{namespace}/pods", pod("p"))
@@ -141,7 +141,7 @@ async def test_the_documented_first_tries_are_scheduled(start_server: ServerFact
     """The commands of docs/reference/simulator.md, as they stand there."""
     text = DOCS.read_text()
     commands = text[text.index("kubectl run hello") : text.index("```", text.index("kubectl run hello"))]
-    server = await start_server(controllers=ControllerOptions(default_scheduler=True), demonstration=True, https_port=0)
+    server = await start_server(default_scheduler=True, demonstration=True, https=True)
     server.write_kubeconfig(tmp_path / "kubeconfig")
     environment = {**os.environ, "KUBECONFIG": str(tmp_path / "kubeconfig"), "HOME": str(tmp_path)}
     async with Client(server.http_url, server.admin_token) as client:
@@ -168,7 +168,7 @@ async def test_default_tolerations_that_make_no_sense_refuse_the_pod(client: Cli
 
 
 async def test_what_was_changed_stays_after_a_restart(tmp_path: Path) -> None:
-    options = ApiServerOptions(controllers=None, demonstration=True, data_dir=tmp_path)
+    options = ApiServerOptions(controllers=False, demonstration=True, data_dir=tmp_path)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         await client.merge("/api/v1/namespaces/playground", {"metadata": {"annotations": {DEFAULTS: json.dumps([])}}})
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:

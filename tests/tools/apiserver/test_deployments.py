@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ControllerOptions
 
 from tests.tools.apiserver.client import PODS, Client
 from tests.tools.apiserver.conftest import ServerFactory
@@ -20,7 +19,7 @@ Json = dict[str, Any]
 
 @pytest.fixture
 async def client(start_server: ServerFactory) -> AsyncIterator[Client]:
-    server = await start_server(controllers=ControllerOptions(job_backoff_s=0.05))
+    server = await start_server(job_backoff_s=0.05)
     async with Client(server.http_url, server.admin_token) as connected:
         yield connected
 

@@ -85,7 +85,7 @@ async def test_every_acknowledged_write_survives_kills_under_load(tmp_path: Path
             expected |= writer.acknowledged
             uncertain |= writer.uncertain
         highest = max([highest, *(versions[0] for versions in expected.values() if versions)])
-    options = ApiServerOptions(data_dir=tmp_path / "data", controllers=None)
+    options = ApiServerOptions(data_dir=tmp_path / "data", controllers=False)
     async with ApiServer(options) as last, Client(last.http_url, last.admin_token) as client:
         _compare((await client.get(CONFIG_MAPS)).json["items"], expected, uncertain)
 
@@ -106,7 +106,7 @@ def _compare(
 
 
 async def test_a_restart_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
-    options = ApiServerOptions(data_dir=tmp_path, controllers=None)
+    options = ApiServerOptions(data_dir=tmp_path, controllers=False)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         token = server.admin_token
         await client.post(PODS, pod("p"))
@@ -130,7 +130,7 @@ async def test_a_restart_goes_on_where_the_last_run_ended(tmp_path: Path) -> Non
 
 
 async def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
-    options = ApiServerOptions(data_dir=tmp_path, controllers=None)
+    options = ApiServerOptions(data_dir=tmp_path, controllers=False)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         await client.post(CONFIG_MAPS, config_map("kept"))
         await client.post(CONFIG_MAPS, config_map("torn"))
@@ -147,7 +147,7 @@ async def test_a_torn_last_line_is_cut_off(tmp_path: Path) -> None:
 
 
 async def test_damage_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:
-    options = ApiServerOptions(data_dir=tmp_path, controllers=None)
+    options = ApiServerOptions(data_dir=tmp_path, controllers=False)
     async with ApiServer(options):
         pass
     (journal,) = (tmp_path / "objects").glob("journal-*")
@@ -160,7 +160,7 @@ async def test_damage_in_the_middle_is_not_passed_over(tmp_path: Path) -> None:
 
 async def test_snapshots_replace_journals_under_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_module, "SNAPSHOT_AFTER_BYTES", 4096)
-    options = ApiServerOptions(data_dir=tmp_path, controllers=None)
+    options = ApiServerOptions(data_dir=tmp_path, controllers=False)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         await client.post(DEFINITIONS, definition())
         await client.post(RACKS, rack(units=4))
@@ -177,7 +177,7 @@ async def test_snapshots_replace_journals_under_writes(tmp_path: Path, monkeypat
 
 
 async def test_two_servers_do_not_share_a_directory(tmp_path: Path) -> None:
-    options = ApiServerOptions(data_dir=tmp_path, controllers=None)
+    options = ApiServerOptions(data_dir=tmp_path, controllers=False)
     async with ApiServer(options):
         with pytest.raises(CorruptJournal, match="in use by another process"):
             Journal(tmp_path / "objects")
@@ -189,7 +189,7 @@ def test_a_directory_that_cannot_be_made_is_named() -> None:
 
 
 async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ApiServerOptions(data_dir=tmp_path, controllers=None)
+    options = ApiServerOptions(data_dir=tmp_path, controllers=False)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         await client.post(CONFIG_MAPS, config_map("before"))
         whole_write = os.write

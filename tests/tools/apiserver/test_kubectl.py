@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions
 
 from tests.tools.apiserver.client import NODES, PODS, Client, binding, node, pod
 from tests.tools.apiserver.conftest import ServerFactory
@@ -59,7 +59,7 @@ class Kubectl:
 
 @pytest.fixture
 async def kubectl(start_server: ServerFactory, tmp_path: Path) -> AsyncIterator[Kubectl]:
-    server = await start_server(https_port=0, controllers=ControllerOptions(job_backoff_s=0.01))
+    server = await start_server(https=True, job_backoff_s=0.01)
     runner = Kubectl(server, tmp_path)
     async with runner.client:
         yield runner
@@ -123,7 +123,7 @@ async def test_kubectl_trusts_the_server_by_the_name_that_it_advertises(tmp_path
     for name in ("127.0.0.1", "api.example", "localhost"):
         # The certificate of another name is made anew.
         options = ApiServerOptions(
-            host="0.0.0.0", advertise_host=name, https_port=0, data_dir=tmp_path / "data", controllers=None
+            http_host="0.0.0.0", advertise_host=name, https=True, data_dir=tmp_path / "data", controllers=False
         )
         async with ApiServer(options) as server:
             kubectl = Kubectl(server, tmp_path)

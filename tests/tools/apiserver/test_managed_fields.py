@@ -28,7 +28,7 @@ def clock() -> Clock:
 
 @pytest.fixture
 async def client(start_server: ServerFactory, clock: Clock) -> AsyncIterator[Client]:
-    server = await start_server(controllers=None, clock=clock)
+    server = await start_server(controllers=False, clock=clock)
     async with Client(server.http_url, server.admin_token) as connected:
         yield connected
 

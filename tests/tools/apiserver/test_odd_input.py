@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
-from kai_apiserver.server import ApiServer, ApiServerOptions, ControllerOptions
+from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_apiserver.store.records import Journal
 
 from tests.tools.apiserver.client import CONFIG_MAPS, PODS, Client, config_map, pod
@@ -20,7 +20,7 @@ ODD_FIELDS = ["a\nb", "a\rb", "a\x00b", "a\x7fb", 'q"\\', "\N{GRINNING FACE}", "
 
 @pytest.mark.parametrize("snapshot", [False, True])
 async def test_names_with_blanks_are_there_after_a_restart(tmp_path: Path, snapshot: bool) -> None:
-    options = ApiServerOptions(controllers=None, data_dir=tmp_path)
+    options = ApiServerOptions(controllers=False, data_dir=tmp_path)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         for name in ODD_NAMES:
             assert (await client.post(ROLES, {"metadata": {"name": name}})).status == 201, name
@@ -99,7 +99,7 @@ async def test_an_unchecked_selector_selects_nothing(client: Client) -> None:
 async def test_a_disruption_budget_of_before_with_an_odd_operator_disturbs_no_other(
     start_server: ServerFactory,
 ) -> None:
-    server = await start_server(controllers=ControllerOptions())
+    server = await start_server(controllers=True)
     async with Client(server.http_url, server.admin_token) as client:
         path = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
         await client.post(path, {"metadata": {"name": "odd"}, "spec": {"minAvailable": 1, "selector": selector("In")}})

@@ -109,7 +109,7 @@ class Replay:
 
     def _server(self) -> ApiServer:
         # The recorded server ran alone, without a controller manager.
-        return ApiServer(ApiServerOptions(data_dir=self._data_dir, controllers=None))
+        return ApiServer(ApiServerOptions(data_dir=self._data_dir, controllers=False))
 
     async def run(self) -> None:
         restart = next(i for i, exchange in enumerate(self.exchanges) if exchange["name"] == FIRST_AFTER_RESTART)

@@ -55,7 +55,7 @@ async def test_a_watch_of_half_a_second_is_refused_as_a_real_server_does(client:
 
 
 async def test_bookmarks_carry_the_latest_version(start_server: ServerFactory) -> None:
-    server = await start_server(controllers=None, bookmark_s=0.05)
+    server = await start_server(controllers=False, bookmark_s=0.05)
     async with Client(server.http_url, server.admin_token) as client:
         rv = (await client.get(PODS)).json["metadata"]["resourceVersion"]
         created = await client.post(CONFIG_MAPS, config_map("elsewhere"))
@@ -67,7 +67,7 @@ async def test_bookmarks_carry_the_latest_version(start_server: ServerFactory) -
 
 
 async def test_forgotten_versions_are_gone_and_later_ones_are_not(start_server: ServerFactory) -> None:
-    server = await start_server(controllers=None, history=3)
+    server = await start_server(controllers=False, history=3)
     async with Client(server.http_url, server.admin_token) as client:
         versions = [
             (await client.post(CONFIG_MAPS, config_map(f"c{i}"))).json["metadata"]["resourceVersion"] for i in range(6)
@@ -144,7 +144,7 @@ async def test_many_watchers_see_the_same_events_in_the_same_order(client: Clien
 
 
 async def test_a_watch_ends_when_the_server_stops(start_server: ServerFactory) -> None:
-    server = await start_server(controllers=None)
+    server = await start_server(controllers=False)
     async with Client(server.http_url, server.admin_token) as client, client.watch(PODS) as watch:
         await server.stop()
         assert await watch.rest() == []
@@ -180,7 +180,7 @@ async def test_delayed_watch_of_a_client_that_has_gone_ends(client: Client) -> N
 
 
 async def test_server_that_stops_ends_watches_well_and_cuts_requests_under_way() -> None:
-    server = ApiServer(ApiServerOptions(controllers=None))
+    server = ApiServer(ApiServerOptions(controllers=False))
     await server.start()
     async with Client(server.http_url, server.admin_token) as client, client.watch(PODS) as watch:
         await client.post(

@@ -7,7 +7,6 @@ from importlib import resources
 from typing import Any
 
 import pytest
-from kai_apiserver.server import ControllerOptions
 from kaicore.yaml_text import load_yaml
 
 from tests.tools.apiserver.client import PODS, Client
@@ -94,7 +93,7 @@ class Cluster:
 
 @pytest.fixture
 async def cluster(start_server: ServerFactory) -> AsyncIterator[Cluster]:
-    server = await start_server(controllers=ControllerOptions(job_backoff_s=0.02), demonstration=True)
+    server = await start_server(job_backoff_s=0.02, demonstration=True)
     async with Client(server.http_url, server.admin_token) as client, kubelet(client):
         yield Cluster(client)
 

@@ -20,7 +20,7 @@ JoinFleet = Callable[..., AbstractAsyncContextManager[Fleet]]
 @pytest.fixture
 async def server() -> AsyncIterator[ApiServer]:
     """An API server in memory, without controllers."""
-    async with ApiServer(ApiServerOptions(controllers=None)) as server:
+    async with ApiServer(ApiServerOptions(controllers=False)) as server:
         yield server
 
 

@@ -88,7 +88,7 @@ async def test_a_node_of_a_real_kubelet_is_left_alone(cluster: Cluster, join: Jo
 
 
 async def test_a_fleet_joins_over_tls_by_kubeconfig(tmp_path: Path) -> None:
-    options = ApiServerOptions(controllers=None, https_port=0)
+    options = ApiServerOptions(controllers=False, https=True)
     async with ApiServer(options) as server, Cluster(server.http_url, server.admin_token) as cluster:
         server.write_kubeconfig(tmp_path / "kubeconfig")
         access = configured_access(str(tmp_path / "kubeconfig"))

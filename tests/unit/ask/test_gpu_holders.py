@@ -2,7 +2,7 @@
 
 import msgspec
 import pytest
-from kai_cli.asking import who
+from kai_cli.asking import questions as who
 from kaicore.analysis.ask.answers import HolderStanding as Standing
 from kaicore.analysis.ask.gpu_holders import UNSEEN, gpu_holders
 from kaicore.analysis.trial.history.alternative import other_rule

@@ -10,8 +10,8 @@ import sys
 from typing import Literal
 
 from cyclopts import App, Group, Parameter
+from kaicore import version
 from kaicore.errors import ConfigurationError, KaiError, UnfoldableEvent
-from kaicore.version import version
 
 _NO_COLOUR = "--no-color"
 
@@ -74,11 +74,11 @@ _COMMANDS = {
         "Run a cluster's watcher, binder and ingest beside it: they dial out to the hub's Postgres and NATS."
     ),
     "get = asking.questions:get": "List pods, groups, queues, nodes, zones, cycles, clusters or dispatches.",
-    "priority = asking.priority:priority": ("Say in which order groups wait, and what puts each before the next."),
+    "priority = asking.questions:priority": ("Say in which order groups wait, and what puts each before the next."),
     "why = asking.questions:why": (
         "Say why a pod is where it is or nowhere; or why the pods of a Job, group, queue or node are."
     ),
-    "who = asking.who:who": (
+    "who = asking.questions:who": (
         "Say who has the GPUs that a queue is owed: by which rule, since when, until when, and by another rule."
     ),
     "state = asking.past:state": (

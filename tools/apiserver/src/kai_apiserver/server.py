@@ -4,12 +4,12 @@ import asyncio
 import tempfile
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 
 from kaicore.runtime.service import get_logger
+from pydantic import BaseModel, Field
 
 from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
@@ -75,57 +75,30 @@ def bootstrap(backend: Backend) -> None:
             create(backend, Target(resource), given=obj, operation=Operation())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ControllerOptions:
-    """The controllers' behaviour.
+class ApiServerOptions(BaseModel):
+    """The settings of a server; `kai_apiserver.main.ApiServerSettings` adds those of its process."""
 
-    Attributes:
-        default_scheduler: whether pods of `default-scheduler` are scheduled.
-        job_backoff_s: seconds until a Job's first failed pod is replaced, and that of any other owner; doubles with
-            each further failure. The real Job controller takes 10.
-        event_ttl_s: seconds after which an event is forgotten.
-        node_grace_s: seconds without a sign of life after which a node counts as unreachable; 0: never.
-    """
-
-    default_scheduler: bool = False
-    job_backoff_s: float = 1.0
-    node_grace_s: float = 40.0
-    event_ttl_s: float = 3600.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ApiServerOptions:
-    """The settings of a server.
-
-    Attributes:
-        host: address of both listeners.
-        advertise_host: how clients reach the server: its name or address in kubeconfigs and in the certificate; empty:
-            the address of the listeners.
-        http_port: port of the plain listener; 0: any.
-        http_fd: descriptor of a socket that is the plain listener, instead of host and http_port.
-        https_port: port of the TLS listener; 0: any; None: no TLS listener.
-        data_dir: where everything is kept; None: in memory, gone with the server.
-        sync: wait for the disk on every write.
-        history: events that each resource remembers; who asks for older ones gets a 410.
-        bookmark_s: seconds between bookmarks on a watch.
-        demonstration: have what a demonstration needs: CRDs of PodGroups, queues and batch work, and a namespace for
-            first tries.
-        controllers: which controllers run, and how.
-        clock: the time.
-    """
-
-    host: str = "127.0.0.1"
-    advertise_host: str = ""
-    http_port: int = 0
-    http_fd: int | None = None
-    https_port: int | None = None
-    data_dir: Path | None = None
-    sync: bool = False
-    history: int = 50_000
-    bookmark_s: float = 60.0
-    demonstration: bool = False
-    controllers: ControllerOptions | None = field(default_factory=ControllerOptions)
-    clock: Callable[[], datetime] | None = None
+    http_host: str = Field("127.0.0.1", description="address of both listeners")
+    http_port: int = Field(0, ge=0, le=65535, description="port of the plain listener; 0: any")
+    http_fd: int | None = Field(None, ge=3, description="descriptor of a socket that is the plain listener, instead")
+    https: bool = Field(False, description="have a TLS listener, which kubectl needs")
+    https_port: int = Field(0, ge=0, le=65535, description="port of the TLS listener; 0: any")
+    advertise_host: str = Field(
+        "", description="name or address in kubeconfigs and in the certificate; default: that of the listeners"
+    )
+    data_dir: Path | None = Field(None, description="where everything is kept; without it, in memory")
+    sync: bool = Field(False, description="wait for the disk on every write")
+    history: int = Field(50_000, ge=1, description="events that each resource remembers for watches")
+    bookmark_s: float = Field(60.0, gt=0, description="seconds between bookmarks on a watch")
+    controllers: bool = Field(True, description="run the controllers")
+    default_scheduler: bool = Field(False, description="schedule pods of default-scheduler")
+    demonstration: bool = Field(
+        False, description="have the CRDs of PodGroups, queues and batch work, and a namespace for first tries"
+    )
+    # The real Job controller takes 10.
+    job_backoff_s: float = Field(1.0, gt=0, description="seconds until a Job's first failed pod is replaced")
+    node_grace_s: float = Field(40.0, ge=0, description="seconds of silence that make a node unreachable; 0: never")
+    event_ttl_s: float = Field(3600.0, gt=0, description="seconds after which an event is forgotten")
 
 
 class ApiServer:
@@ -137,8 +110,10 @@ class ApiServer:
     ```
     """
 
-    def __init__(self, options: ApiServerOptions | None = None) -> None:
+    def __init__(self, options: ApiServerOptions | None = None, *, clock: Callable[[], datetime] | None = None) -> None:
         """Read the data directory, if there is one; nothing listens yet.
+
+        Args: clock: returns the time; by default the machine's.
 
         Raises:
             CorruptJournal: the data directory cannot be read, or is in use.
@@ -155,7 +130,7 @@ class ApiServer:
         registry = Registry(BUILTIN_RESOURCES)
         self.store = Store(registry, journal, history=self.options.history)
         self.store.load(lambda definition: serve(registry, self.store, definition=definition.decode()))
-        self.backend = Backend(registry, self.store, clock=self.options.clock)
+        self.backend = Backend(registry, self.store, clock=clock)
         self.faults = Faults()
         self.rights_use = RightsUse()
         self._watches = Watches(self.faults, self.options.bookmark_s)
@@ -192,23 +167,23 @@ class ApiServer:
             watches=self._watches,
             checks=self.checks,
         )
-        advertised = options.advertise_host or _reachable(options.host)
+        advertised = options.advertise_host or _reachable(options.http_host)
         certificate = None
-        if options.https_port is not None:
+        if options.https:
             self._authority, *files = certificate_files(self._certificate_directory(), advertised)
             certificate = (files[0], files[1])
         self._listeners = Listeners.start(
             handler,
-            host=options.host,
+            host=options.http_host,
             advertise_host=advertised,
             http_port=options.http_port,
             http_fd=options.http_fd,
-            https_port=options.https_port,
+            https_port=options.https_port if options.https else None,
             certificate=certificate,
         )
         self.checks["listeners"] = ""
-        if options.controllers is not None:
-            self._controllers = Controllers(self.backend, options.controllers, died=self._controller_died)
+        if options.controllers:
+            self._controllers = Controllers(self.backend, options, died=self._controller_died)
             self._controllers.start()
         self.checks["controllers"] = ""
 
@@ -278,7 +253,7 @@ def _reachable(host: str) -> str:
 class Controllers:
     """All controllers of a server."""
 
-    def __init__(self, backend: Backend, options: ControllerOptions, *, died: Callable[[str], None]) -> None:
+    def __init__(self, backend: Backend, options: ApiServerOptions, *, died: Callable[[str], None]) -> None:
         """`died` is called if a controller ends by an error of its own."""
         self._died = died
         self._controllers: list[Controller[str] | GarbageCollector | WorkloadController] = [

@@ -1,6 +1,7 @@
 """`kai why` and `kai get`: questions that the API answers where one runs, and the log itself otherwise.
 
 With `--watch` a list goes on: printed once, and then what is new, has changed or is gone, as kubectl does.
+`kai priority` lists the order of waiting groups and its reasons, as `sprio` has them.
 """
 
 import asyncio
@@ -13,9 +14,11 @@ from cyclopts import Parameter, Token
 from cyclopts.validators import Number
 from kaicore.analysis.ask.answers import (
     CycleRow,
+    GpuHolders,
     GroupRow,
     Listing,
     PodRow,
+    QueueClaim,
     Row,
     RowSelection,
     Why,
@@ -38,6 +41,7 @@ from kai_cli.output import (
     print_data,
     print_each,
     rows_text,
+    table,
 )
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
 from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
@@ -125,6 +129,7 @@ def _key(row: Row) -> str:
 
 
 if TYPE_CHECKING:
+    from kaicore.analysis.ask.standings import PriorityAnswer, StandingRow
     from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 
 NamespaceFlag = Annotated[str | None, Parameter(name=["--namespace", "-n"])]
@@ -303,3 +308,110 @@ def _print(listings: list[Listing], output: Output, *, past: bool) -> None:
             why = f"; WHY as the last cycle found it at position {listing.reasons_position}"
             print(as_of(listing.position, listing.recorded_at) + (why if listing.reasons_position else ""))
         print(listing_text(listing))
+
+
+def priority(
+    queue: str = "", /, *, at: AtFlag = "", source: SourceFlags | None = None, output: OutputFlag = "table"
+) -> int:
+    """Say in which order groups wait, and what puts each before the next.
+
+    Args:
+        queue: only groups of this queue, or of one below it; by default of all.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
+    """
+    answers = asyncio.run(_priority(source or AnswerSource(), queue, at))
+    if output != "table":
+        print_answers(answers, output)
+        return 0
+    print("\n\n".join(map(priority_text, answers)))
+    return 0
+
+
+async def _priority(source: AnswerSource, queue: str, at: str) -> "list[PriorityAnswer]":
+    async with open_answers(source, at) as (answers, clusters):
+        if not clusters:
+            raise ConfigurationError("the log is empty")
+        return [await answers.priority(cluster, queue=queue, at=at) for cluster in clusters]
+
+
+def priority_text(answer: "PriorityAnswer") -> str:
+    """Return the order for people."""
+    parts = [f"cluster {answer.cluster}: as of position {answer.position}, {answer.recorded_at}"]
+    if answer.policies_left_out:
+        parts.append(f"without policies that could not be asked: {', '.join(answer.policies_left_out)}")
+    if answer.queues:
+        parts.append(rows_text("queues", answer.queues))
+    head = ("PLACE", "NAMESPACE", "NAME", "QUEUE", "PRIORITY", "GAINED", "RANK", "SINCE", "PODS", "GPUS")
+    rows = [_cells(row) for row in answer.groups]
+    parts.append(table((*head, "BEFORE THE NEXT BY"), rows) if rows else "nothing waits")
+    return "\n\n".join(parts)
+
+
+def _cells(row: "StandingRow") -> list[str]:
+    figures = (row.priority, row.gained, row.rank)
+    since = row.created_at.partition(".")[0]
+    held = f"held: {row.held}" if row.held else ""
+    notes = filter(None, (row.before_next, held, "room is reserved" if row.reserved else ""))
+    about = [str(row.place), row.namespace, row.name, row.queue, *map(str, figures), since]
+    return [*about, str(row.waiting), row.gpus, "; ".join(notes)]
+
+
+def who(
+    queue: str,
+    /,
+    *,
+    settings: Annotated[list[str] | None, Parameter(name="--set")] = None,
+    at: AtFlag = "",
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Say who has the GPUs that a queue is owed: by which rule, since when, until when, and by another rule.
+
+    Args:
+        queue: its name, or NAMESPACE/NAME of a group or pod of it.
+        settings: KEY=VALUE of the scheduler's settings, such as fair_share.k_milli=0: the other rule.
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
+    """
+    return asyncio.run(_who(source or AnswerSource(), queue, settings or [], output, at=at))
+
+
+async def _who(source: AnswerSource, queue: str, settings: list[str], output: Output, *, at: str) -> int:
+    async def ask(asked: Answers, cluster: str) -> GpuHolders:
+        change = None
+        if settings and not isinstance(asked, ApiAnswers):
+            # The engine's settings; an API has them itself.
+            from kaicore.analysis.trial.history.alternative import other_rule  # noqa: PLC0415
+
+            change = other_rule(settings)
+        return await asked.who(cluster, queue, at=at, settings=settings, change=change)
+
+    print_each(await ask_each(source, at, ask), output, _text, at=at)
+    return 0
+
+
+def _text(answer: GpuHolders) -> str:
+    """Return an answer for people."""
+    claims = [("as it is", answer.claim)]
+    if answer.other is not None:
+        claims.append((", ".join(answer.settings), answer.other))
+    head = ("RULE", "QUOTA", "DESERVES", "HOLDS", "ASKS", "OWED", "MAY TAKE", "WHY NOT")
+    lines = [answer.verdict, "", table(head, [_claim(name, one) for name, one in claims])]
+    lines += [f"{name}: deserves {after} instead of {before}" for name, (before, after) in answer.moved.items()]
+    if answer.other is not None and not answer.moved:
+        lines.append("no queue deserves anything else by the other rule")
+    rows = [
+        (
+            *(one.gpus, one.standing.value, one.group, one.queue, one.user, one.since, one.ends),
+            one.rule + (f" until {one.protected_until}" if one.protected_until else ""),
+        )
+        for one in answer.holders
+    ]
+    return "\n".join(
+        [*lines, "", table(("GPUS", "STANDING", "GROUP", "QUEUE", "USER", "SINCE", "ENDS BY", "RULE"), rows)]
+        if rows
+        else [*lines, "", "nobody holds GPUs"]
+    )
+
+
+def _claim(name: str, one: QueueClaim) -> tuple[str, ...]:
+    return name, one.quota, one.fair_share, one.holds, one.asks, one.owed, one.may_take, one.refused

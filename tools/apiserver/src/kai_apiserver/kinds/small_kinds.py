@@ -9,10 +9,9 @@ from typing import Any
 from kai_fleet.kubelet.quantity import exact_value
 
 from kai_apiserver.errors import FieldError
-from kai_apiserver.kinds import pod_validation, pods
+from kai_apiserver.kinds import pods
 from kai_apiserver.kinds.metadata import validate_labels
-from kai_apiserver.kinds.pod_validation import TAINT_EFFECTS, validate_label_selector, validate_pod_spec
-from kai_apiserver.kinds.pods import default_pod_spec
+from kai_apiserver.kinds.pods import TAINT_EFFECTS, default_pod_spec, validate_label_selector, validate_pod_spec
 from kai_apiserver.kinds.rules import Cluster, Rules
 from kai_apiserver.objects import Object, is_qualified_name
 from kai_apiserver.resources import crd
@@ -459,9 +458,9 @@ RULES: dict[str, Rules] = {
     "pods": Rules(
         default=pods.default_pod,
         admit=pods.admit_pod,
-        validate=pod_validation.validate_pod,
+        validate=pods.validate_pod,
         keep_status=pods.keep_qos_class,
-        validate_update=pod_validation.validate_pod_update,
+        validate_update=pods.validate_pod_update,
     ),
     "priorityclasses.scheduling.k8s.io": Rules(
         default=defaults({"preemptionPolicy": "PreemptLowerPriority"}),

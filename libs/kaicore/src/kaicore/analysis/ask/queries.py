@@ -29,9 +29,8 @@ from kaicore.analysis.ask.answers import (
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.audits.audit_group import audit_group
-from kaicore.analysis.ask.audits.audit_node import audit_node
+from kaicore.analysis.ask.audits.audit_node import audit_node, span_of
 from kaicore.analysis.ask.audits.audit_placements import audit_evictions, audit_placements
-from kaicore.analysis.ask.audits.spans import span_of
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.ask.gpu_holders import Change, gpu_holders
 from kaicore.analysis.ask.hub_rows import HubInquiry

@@ -22,7 +22,6 @@ from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedP
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
-from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
@@ -43,6 +42,7 @@ from kaicore.rules.state.indexes.repairs import why_not
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, ready_amounts
 from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
+from kaicore.rules.topology.placing.request import GroupTopology
 from kaicore.rules.topology.resolve import Resolved, Resolver
 
 

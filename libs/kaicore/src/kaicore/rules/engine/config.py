@@ -182,7 +182,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         consolidate_groups: how many running groups may be moved so that one can start; 0 for none.
         consolidate_cooldown_us: how long a group that was moved is not moved again; a day at most.
         consolidate_win_us: so much GPU time is won by each GPU that starts, and pods are moved if they lose less work
-            than that (`kaicore.rules.engine.victims.moving`); 0 where sizes are compared instead.
+            than that (`kaicore.rules.engine.victims.room`); 0 where sizes are compared instead.
         consolidate_pods_per_day: so many pods are moved at most within 24 hours, counted by hours that have begun, of
             all shards; 0 for as many as pay.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.

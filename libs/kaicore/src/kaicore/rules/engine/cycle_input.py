@@ -15,7 +15,6 @@ from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RecentClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
-from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.work.provisioning import StandingRequest
 from kaicore.rules.engine.work.workload import Kind, Member, Workload
@@ -25,6 +24,7 @@ from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.queues.cycle_queues import CycleQueues
+from kaicore.rules.topology.placing.request import GroupTopology
 
 
 @dataclass(frozen=True, slots=True)

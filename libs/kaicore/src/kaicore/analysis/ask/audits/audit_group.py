@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Iterable
 from dataclasses import dataclass, field
 
 from kaicore.analysis.ask.audits.audit_answers import GroupAudit, GroupEvent, SpanAnswer
+from kaicore.analysis.ask.audits.audit_node import CycleBook, decision
 from kaicore.analysis.ask.audits.audit_placements import StateAt
-from kaicore.analysis.ask.audits.spans import CycleBook, decision
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import UnknownSubject

@@ -20,8 +20,16 @@ from kaicore.rules.engine.cycle_input import moved_within_a_day
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
-from kaicore.rules.engine.victims.moving import gain_of, is_scattered, obstacle, won_by
-from kaicore.rules.engine.victims.room import FreedRoom, RoomSearch, Shortfall, VictimRules
+from kaicore.rules.engine.victims.room import (
+    FreedRoom,
+    RoomSearch,
+    Shortfall,
+    VictimRules,
+    gain_of,
+    is_scattered,
+    obstacle,
+    won_by,
+)
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.pending_group import PendingGroup

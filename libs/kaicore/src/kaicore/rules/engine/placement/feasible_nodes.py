@@ -17,7 +17,6 @@ from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVo
 from kaicore.rules.engine.constraints.class_filters import ClassFilters
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
-from kaicore.rules.engine.placement.level_ranking import LevelRanking
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     BANDS,
@@ -30,6 +29,7 @@ from kaicore.rules.engine.placement.node_score import (
     OPENED,
     TAKEN,
     ZONES,
+    LevelRanking,
     Ranking,
     RowScore,
     by_devices,

@@ -26,7 +26,6 @@ from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.session.reservations import Suspended
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
@@ -35,7 +34,7 @@ from kaicore.rules.events.reasons.making_room import WouldDelay
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.queues.cycle_queues import GroupRequests
-from kaicore.rules.topology.placing.request import NO_LEVEL
+from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology
 
 #: A pod without a limit is assumed to run for so long at least, microseconds.
 _LEAST_US = 1_000_000

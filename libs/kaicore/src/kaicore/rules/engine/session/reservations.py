@@ -14,8 +14,7 @@ import msgspec
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import ClearReason
-from kaicore.rules.engine.placement.node_timeline import NodeTimeline
-from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.placement.placer import Assignment, NodeTimeline
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.cycle_record import CycleRecord
 from kaicore.rules.engine.topology.step_placer import StepPlacer

@@ -22,8 +22,7 @@ from kaicore.rules.engine.constraints.zones.numa_verdicts import configure_kubel
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_timeline import NodeTimeline
-from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, Placer, PlacingObserver
+from kaicore.rules.engine.placement.placer import NO_CLAIM, Assignment, NodeTimeline, Placer, PlacingObserver
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.share_fit import reservation_class

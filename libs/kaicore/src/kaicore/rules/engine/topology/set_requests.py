@@ -14,13 +14,12 @@ import numpy as np
 
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK, own_rank, placed_rank, rank_order
 from kaicore.rules.model.group import RankSource
-from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, PodsByRow, SetRequest
+from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology, LevelConstraint, PodsByRow, SetRequest
 
 
 def ranked(

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer
-from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.set_requests import OF_GROUP, CycleTopologies, GroupPart, HeldPod
 from kaicore.rules.engine.topology.unit_trial import KeptCounts, UnitTrial
 from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_of
@@ -12,7 +11,7 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.numa.columns import Flags
-from kaicore.rules.topology.placing.request import Refused
+from kaicore.rules.topology.placing.request import GroupTopology, Refused
 from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 #: Pods that start, or are placed anew, each group's.

@@ -13,11 +13,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kaicore.rules.engine.placement.placer import Assignment, Placer, in_placement_order
-from kaicore.rules.engine.topology.group_topology import GroupTopology
 from kaicore.rules.engine.topology.set_requests import GroupPart, HeldPod, placing_request
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.topology.placing.request import NO_LEVEL, PodsByRow, Refused, Room, SetRequest
+from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology, PodsByRow, Refused, Room, SetRequest
 from kaicore.rules.topology.placing.search import search
 from kaicore.rules.topology.placing.strategies import TopologyStrategy
 from kaicore.rules.topology.tree import TopologyColumns

@@ -1,6 +1,6 @@
 """The search for pods to evict so that all of a group fits, on the future nodes.
 
-Everything is tried on the future nodes (`kaicore.rules.engine.placement.node_timeline`). Victims are removed, the
+Everything is tried on the future nodes (`kaicore.rules.engine.placement.placer`). Victims are removed, the
 preemptor is placed with its zones, and unneeded victims are put back at their old places. So the result is known to
 fit.
 
