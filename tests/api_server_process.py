@@ -63,7 +63,6 @@ class ApiServerProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         assert self._child is not None, "not started"
         return self._child.pid
 

@@ -47,13 +47,11 @@ class Fleet(Workloads):
             self.add_node(name, zone, zone, labels={"block": block, "rack": rack, HOSTNAME: name})
 
     def job(self, name: str, count: int, queue_name: str, **spec: int) -> list[Pod]:
-        """A gang of a queue."""
         labels = {_QUEUE_LABEL: queue_name}
         created = self.now // 1_000_000
         return self.gang(name, count, group={"queue": queue_name}, labels=labels, created_at=created, **spec)
 
     def single(self, name: str, queue_name: str, **spec: int) -> Pod:
-        """A pod of its own."""
         labels = {_QUEUE_LABEL: queue_name}
         return self.add_pod(pod(name, labels=labels, owner=OWNER, created_at=self.now // 1_000_000, **spec))
 

@@ -34,7 +34,6 @@ def source(text: str) -> GroupSource:
 
 
 def source_of(document: Json, lost: Lost = unheard) -> GroupSource:
-    """An object as a source of groups."""
     kind = group_kind(document["apiVersion"], document["kind"])
     assert kind is not None, document["kind"]
     model = kind.normalize(kind.decode(msgspec.json.encode(document)), lost)
@@ -93,7 +92,6 @@ class World(Cluster):
         return problem.code if problem is not None else ""
 
     def group_of(self, pod: str) -> Group:
-        """The group of a pod."""
         return self.state.groups[self.state.pods[f"uid-{pod}"].group]
 
 

@@ -19,12 +19,10 @@ def queue(name: str, parent: str = "", *, share: QueueShare | None = None, **kwa
 
 
 def tree(*queues: Queue) -> QueueTree:
-    """The tree of some queues."""
     return QueueTree({one.name: one for one in queues})
 
 
 def number(of: QueueTree, name: str) -> int:
-    """The number of a queue."""
     index = of.find(name)
     assert index is not None
     return index

@@ -42,8 +42,6 @@ class Facts:
 
 
 class Observations:
-    """The log of observations."""
-
     def __init__(self, log: EventLog, cluster: str) -> None:
         self._log, self.cluster = log, cluster
 

@@ -134,7 +134,6 @@ class Spawned:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kill it."""
         self.send_signal(signal.SIGKILL)
 
 

@@ -37,7 +37,6 @@ class Api:
         self.client = KubeClient(self.access())
 
     def access(self) -> AccessSource:
-        """Access for a service."""
         return plain_access(self.server.http_url, token=self.server.admin_token)
 
     def faults(self, **rule: Any) -> None:
@@ -130,7 +129,6 @@ class Api:
         return await self.post(f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": {"name": node}})
 
     async def delete_pod(self, name: str) -> None:
-        """Delete a pod at once."""
         await self.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
     async def until(self, path: str, holds: Callable[[Json], bool]) -> Json:
@@ -143,7 +141,6 @@ class Api:
                 await asyncio.sleep(0.02)
 
     async def items(self, path: str) -> list[Json]:
-        """All objects of a collection."""
         return (await self.get(path))["items"]  # type: ignore[no-any-return]
 
 

@@ -34,7 +34,6 @@ class Ledger:
         self._hashes = hashes
 
     def record(self, stream: str, payload: Payload, *, subject: str = "") -> Event:
-        """Append a payload to a stream."""
         number = len(self.events) + 1
         return self._append(
             NewEvent(

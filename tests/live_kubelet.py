@@ -54,7 +54,6 @@ def kubelet_lines() -> list[Line]:
 
 
 def cpus_by_zone(cpus: frozenset[int]) -> dict[str, int]:
-    """Return millicores by zone."""
     held = dict.fromkeys(ZONES, 0)
     for cpu in cpus:
         held[ZONES[cpu % _THREADS // _CORES]] += 1000

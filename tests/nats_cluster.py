@@ -36,7 +36,6 @@ class Way:
 
     @property
     def port(self) -> int:
-        """The place where it begins."""
         assert self._server is not None
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -90,8 +89,6 @@ class Way:
 
 
 class ClusteredNats(EmbeddedNats):
-    """One of the servers."""
-
     def __init__(self, directory: Path, *, route_port: int) -> None:
         super().__init__(directory)
         self.route_port = route_port
@@ -125,7 +122,6 @@ class NatsCluster:
 
     @property
     def url(self) -> str:
-        """Of all servers."""
         return ",".join(server.url for server in self.servers)
 
     async def __aenter__(self) -> Self:

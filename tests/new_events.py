@@ -29,7 +29,6 @@ def new_event(
     cause: uuid.UUID | None = None,
     correlation: str = "",
 ) -> NewEvent:
-    """Make an event of its own id."""
     return NewEvent(
         id=id or uuid.uuid4(),
         stream=stream,

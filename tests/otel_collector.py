@@ -19,8 +19,6 @@ def collector() -> str:
 
 
 class Collected:
-    """The bytes that one took."""
-
     def __init__(self, url: str, lines: Path) -> None:
         """Args:
         url: of its receiver, OTLP over HTTP.
@@ -36,7 +34,6 @@ class Collected:
 
 @contextmanager
 def collecting(root: Path, *, port: int, ready: Callable[[str], bool]) -> Iterator[Collected]:
-    """Run one in a directory."""
     lines, config = root / "traces.jsonl", root / "collector.yaml"
     receiver = {"protocols": {"http": {"endpoint": f"127.0.0.1:{port}"}}}
     pipeline = {"receivers": ["otlp"], "exporters": ["lines"]}

@@ -37,7 +37,6 @@ class PastRuns(Workloads):
             self.ran(f"{pattern}-{number}", seconds, **spec)
 
     def history(self) -> RunHistory:
-        """The runs in its events."""
         runs = RunHistory()
         for event in self.events:
             runs.take(event)

@@ -29,8 +29,6 @@ def promtool() -> str:
 
 
 class Prometheus:
-    """One that runs."""
-
     def __init__(self, url: str) -> None:
         self._url = url
 

@@ -20,7 +20,6 @@ INDEX = RankSource("index")
 
 
 def asks(required: str = "", preferred: str = "", **others: Any) -> TopologyConstraint:
-    """A constraint on the racks."""
     return TopologyConstraint("dc", required, preferred, **others)
 
 

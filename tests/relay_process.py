@@ -35,7 +35,6 @@ class RelayProcess:
         self._process.send_signal(number)
 
     async def kill(self) -> None:
-        """As a crash would."""
         assert self._process is not None
         if self._process.returncode is None:
             self._process.kill()

@@ -19,8 +19,6 @@ OPTIONS = RelayOptions(batch=10, refill=20)
 
 
 class Running:
-    """A relay that runs."""
-
     def __init__(self, log: UnreliableLog, bus: MemoryBus, clusters: tuple[str, ...], options: RelayOptions) -> None:
         self.registry = CollectorRegistry()
         self.health = Health(LOG, BUS)

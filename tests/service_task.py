@@ -37,14 +37,12 @@ class ServiceTask:
         self.context = ServiceContext(name=name, health=health, log=get_logger())
 
     async def stop(self) -> None:
-        """Have it end in order."""
         self.context.stopping.set()
         async with asyncio.timeout(PATIENCE_S):
             await self.task
         await self.client.close()
 
     async def kill(self) -> None:
-        """End it anywhere."""
         self.task.cancel()
         with suppress(asyncio.CancelledError, KaiError):
             await self.task

@@ -15,7 +15,6 @@ HELPS = ("FitsIf", "FitsAfter")
 
 
 def world_of(text: str, folder: Path, config: EngineConfig | None = None) -> World:
-    """The world that manifests make."""
     file = folder / "m.yaml"
     file.write_text(text)
     config = config or EngineConfig()

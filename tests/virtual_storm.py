@@ -83,7 +83,6 @@ class VirtualStorm:
     # --- time -----------------------------------------------------------------------------------------------------
 
     def later(self, seconds: float, do: Callable[[], None]) -> None:
-        """Have something done."""
         self._number += 1
         heapq.heappush(self._due, (self.now + seconds, self._number, do))
 
@@ -98,7 +97,6 @@ class VirtualStorm:
     # --- what comes -----------------------------------------------------------------------------------------------
 
     def create(self, manifest: dict[str, Any]) -> None:
-        """Have a pod come."""
         name = manifest["metadata"]["name"]
         stamp = f"2027-01-15T{8 + int(self.now) // 3600:02}:{int(self.now) // 60 % 60:02}:{int(self.now) % 60:02}Z"
         metadata = {**manifest["metadata"], "namespace": "default", "uid": f"uid-{name}", "creationTimestamp": stamp}
@@ -107,7 +105,6 @@ class VirtualStorm:
         self._tell(name)
 
     def delete(self, name: str) -> None:
-        """Have a pod deleted."""
         sent = self.pods.get(name)
         if sent is None or sent.gone or "deletionTimestamp" in sent.wire["metadata"]:
             return

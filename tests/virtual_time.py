@@ -26,8 +26,6 @@ class _Selector(selectors.SelectSelector):
 
 
 class VirtualTimeLoop(asyncio.SelectorEventLoop):
-    """See the module."""
-
     def __init__(self) -> None:
         self._time = _Selector()
         super().__init__(self._time)

@@ -24,7 +24,6 @@ class Question(msgspec.Struct, frozen=True):
 
 
 def questions() -> list[Question]:
-    """Return all questions."""
     return msgspec.convert(yaml.safe_load((Path(__file__).parent / "questions.yaml").read_text()), list[Question])
 
 

@@ -41,7 +41,6 @@ _ALL = tuple(name for name in _MODULES if "." not in name)
 
 
 def main() -> None:
-    """Measure."""
     chosen = sys.argv[1:] or _ALL
     for name in chosen:
         if name not in _MODULES:

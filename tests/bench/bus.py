@@ -212,7 +212,6 @@ async def measure(postgres_url: str, nats_url: str) -> list[Figure]:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     with scratch_directory() as directory:
         postgres, nats = EmbeddedPostgres(directory / "postgres"), EmbeddedNats(directory / "nats")
         asyncio.run(postgres.start())

@@ -69,7 +69,6 @@ class ClusterLife:
 
     @property
     def wave_size(self) -> int:
-        """Events of a wave."""
         return len(self._wave)
 
     def waves_for(self, events: int) -> int:

@@ -62,7 +62,6 @@ def large_fleet() -> Fleet:
 
 
 def figures() -> Iterator[Figure]:
-    """Yield what was measured."""
     fleet = large_fleet()
     with Dashboard(fleet) as dashboard:
         for name, path in _PAGES.items():

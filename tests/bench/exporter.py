@@ -168,7 +168,6 @@ async def observation_rate(url: str, facts: Facts, *, first: int, pods: int, bat
 
 
 async def measure(database_url: str, directory: Path) -> list[Figure]:
-    """Return all figures."""
     async with AsyncExitStack() as stack:
         log = await stack.enter_async_context(await PostgresLog.open(database_url))
         facts = Facts(log, CLUSTER)

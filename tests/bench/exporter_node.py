@@ -184,7 +184,6 @@ def parts() -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    """Run the benchmark."""
     found = []
     for kind in KINDS:
         with scratch_directory() as directory:

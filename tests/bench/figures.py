@@ -17,7 +17,6 @@ class Figure:
     spread: float
 
     def line(self) -> str:
-        """Return the figure as a line."""
         return msgspec.json.encode(self).decode()
 
 

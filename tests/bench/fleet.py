@@ -197,7 +197,6 @@ async def measure() -> list[Figure]:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield figure("fleet: admissions of the kubelet model", [model_rate() for _ in range(RUNS)], "1/s")
     yield figure("fleet: CPU of the state files per pod", [state_files_cost() for _ in range(RUNS)], "ms")
     yield from uvloop.run(measure())

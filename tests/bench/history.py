@@ -58,7 +58,6 @@ async def _leave_snapshots(url: str, life: ClusterLife, waves: int) -> None:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield from _measured(SIZE)
 
 

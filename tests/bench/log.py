@@ -154,7 +154,6 @@ async def measure(url: str) -> list[Figure]:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield figure("log: body of the events below", [len(encode_payload(observed().payload))], "bytes")
     with scratch_directory() as directory:
         server = EmbeddedPostgres(directory)

@@ -47,7 +47,6 @@ def _timed(run: Any, times: int) -> list[float]:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     for zones, policy, request in (
         (4, "single-numa-node", {"cpu": 8, "memory": 64, "gpu": 1, "nic": 1}),
         (4, "restricted", {"cpu": 40, "memory": 300, "gpu": 4, "nic": 3}),

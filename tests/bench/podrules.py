@@ -43,7 +43,6 @@ def filled(nodes: int, pods: int, *, apps: int, kind: str) -> Cluster:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     nodes, pods, apps = 10_000, 5_000, 40
     for kind in ("no rules", "anti-affinity by host", "spread over zones", "preferred affinity by host"):
         cluster = filled(nodes, pods, apps=apps, kind=kind)

@@ -149,7 +149,6 @@ def _get(url: str) -> float:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield from _commands()
     with scratch_directory() as directory:
         yield from asyncio.run(_with_server(directory))

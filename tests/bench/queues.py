@@ -48,7 +48,6 @@ def runs(what: Callable[[], object], *, unit: float, count: int = 5) -> list[flo
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     queues = hierarchy()
     yield figure("queues: hierarchy of 1000 in 3 levels", runs(lambda: QueueTree(queues), unit=1e3), "ms")
     tree = QueueTree(queues)

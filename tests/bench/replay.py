@@ -104,7 +104,6 @@ class BusyCluster(Workloads):
             self._end(one)
 
     def _end(self, one: Pod) -> None:
-        """A pod is gone."""
         self._running.remove(next(other for other in self._running if other.uid == one.uid))
         self._used -= _gpus(one)
         self.delete_pod(self.state.pods[one.uid].pod)
@@ -225,7 +224,6 @@ def _size(url: str) -> int:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield from sizes()
     for size in SIZES:
         yield from measured(*size)

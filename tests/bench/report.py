@@ -26,7 +26,6 @@ _MONTH_US = 30 * 24 * 3_600_000_000
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield from _measured(SIZE)
 
 

@@ -28,7 +28,6 @@ def _found() -> list[Located]:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     objects = _found()
     for kubelets in (False, True):
         seconds = []

@@ -62,7 +62,6 @@ def _ask(cluster: PastRuns, history: RunHistory, pods: int) -> tuple[list[float]
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     for full, ones, pods in ((_NODES - 64, True, 64), (_NODES, False, 16), (_NODES, True, 4)):
         cluster = _busy(full=full, ones=ones)
         took, answer = _ask(cluster, cluster.history(), pods)

@@ -125,7 +125,6 @@ def _swaps() -> list[float]:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield figure("topology search: 20 failed nodes of a job of 496 in segments of 16, 5,184 nodes", _swaps(), "ms")
     for case in _cases():
         if case.gang:

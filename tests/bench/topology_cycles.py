@@ -41,7 +41,6 @@ def labelled(levels: Sequence[str], paths: Sequence[Sequence[str]], **node: Any)
 
 
 def racks(nodes: int, *, of: int = 16, blocks_of: int = 256, **node: Any) -> Workloads:
-    """Nodes in racks in blocks."""
     paths = [(f"b{number // blocks_of:03}", f"r{number // of:04}") for number in range(nodes)]
     return labelled(("block", "rack"), paths, **node)
 

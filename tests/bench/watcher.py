@@ -176,7 +176,6 @@ async def measure(url: str, directory: Path, pods: int) -> list[Figure]:
 
 
 def figures(pods: int = PODS) -> Iterator[Figure]:
-    """Measure."""
     with scratch_directory() as directory:
         server = EmbeddedPostgres(directory / "postgres")
         asyncio.run(server.start())

@@ -55,7 +55,6 @@ class Program:
         return self
 
     def stop(self) -> None:
-        """End it, and wait for its end."""
         self._process.terminate()
         try:
             self._process.wait(20)

@@ -87,7 +87,6 @@ class Dashboard:
 
     @property
     def url(self) -> str:
-        """The address where it answers."""
         return f"http://{self._address.result(30)}"
 
     def store(self) -> None:

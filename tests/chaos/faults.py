@@ -70,7 +70,6 @@ class Kind:
     needs: str = ""
 
     def step(self, at: float, chance: random.Random) -> Step:
-        """Draw one of this kind."""
         seconds = round(chance.uniform(*self.seconds), 2)
         return Step(round(at, 2), self.name, chance.choice(self.targets), seconds, chance.randint(*self.numbers))
 

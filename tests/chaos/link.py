@@ -34,7 +34,6 @@ class Link:
 
     @property
     def url(self) -> str:
-        """The address for the client."""
         assert self._server is not None
         port = self._server.sockets[0].getsockname()[1]
         login, at, _ = self._target.netloc.rpartition("@")

@@ -53,11 +53,9 @@ class Machine:
         return ("ip", "netns", "exec", self.name, *command)
 
     def pull(self) -> None:
-        """Pull the cable."""
         _ip("link", "set", self._cable, "down")
 
     def plug(self) -> None:
-        """Plug it in again."""
         _ip("link", "set", self._cable, "up")
 
 

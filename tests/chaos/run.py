@@ -81,7 +81,6 @@ class Outcome:
     events: list[Event] = field(default_factory=list)
 
     def summary(self, **more: Any) -> dict[str, Any]:
-        """It as JSON has it."""
         return {
             **more,
             "engine": ENGINE_VERSION,
@@ -288,6 +287,5 @@ def misses_of(state: ClusterState) -> Counter[str]:
 
 
 def write_summary(path: Path, summary: dict[str, Any]) -> None:
-    """Keep a summary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(summary, indent=2) + "\n")

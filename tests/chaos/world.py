@@ -68,8 +68,6 @@ SERVERS = ("postgres", "nats")
 
 
 class ClockedPostgres(EmbeddedPostgres):
-    """A Postgres that goes by a clock of its own."""
-
     def __init__(self, directory: Path, clock: Clock | None, *, port: int) -> None:
         super().__init__(directory, port=port)
         self._clock = clock

@@ -24,8 +24,6 @@ MAX_DATA = 2000
 
 
 class Reader:
-    """A feed, and its events."""
-
     def __init__(self, log: EventLog, bus: Bus, cluster: str, *, after: int = 0) -> None:
         self.feed = EventFeed(log, bus, cluster, after=after, observer=self)
         self.events: list[Event] = []

@@ -203,7 +203,6 @@ class _Devices(Story):
         self._see(claim)
 
     def _see(self, claim: _Claim) -> None:
-        """The watcher sees a claim."""
         status: Document = {}
         if claim.allocation is not None:
             status["allocation"] = claim.allocation

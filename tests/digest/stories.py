@@ -56,7 +56,6 @@ class Story:
         self.count = 0
 
     def pick(self, uids: Any) -> str | None:
-        """One of some pods, None of none."""
         ordered = sorted(uids)
         return self.random.choice(ordered) if ordered else None
 
@@ -254,7 +253,6 @@ def _gang(story: Story, leaves: list[str]) -> None:
 
 
 def _step(story: Story, nodes: list[str]) -> None:
-    """Something happens."""
     random = story.random
     what = random.choice(("go", "go", "fail", "delete", "finish", "time", "recreate", "restart", "nominate", "cordon"))
     if what == "go":

@@ -90,7 +90,6 @@ class Child:
             time.sleep(0.05)
 
     def stop(self) -> None:
-        """End it, and wait for its end."""
         self._process.send_signal(signal.SIGTERM)
         assert self._process.wait(PATIENCE_S) == 0, self._log.read_text()[-5000:]
 

@@ -61,7 +61,6 @@ def checked(name: str, controller: str, *, parameters: Json | None = None) -> li
 
 
 def condition(kind: str) -> Json:
-    """A condition that holds."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     return {"type": kind, "status": "True", "reason": "Judged", "message": "by the test", "lastTransitionTime": now}
 

@@ -120,7 +120,6 @@ def request(device_class: str) -> Json:
 
 
 def with_claim(pod: Json, **reference: str) -> Json:
-    """A pod that uses a claim."""
     pod["spec"]["resourceClaims"] = [{"name": "gpu", **reference}]
     pod["spec"]["containers"][0]["resources"]["claims"] = [{"name": "gpu"}]
     return pod

@@ -106,7 +106,6 @@ class Life:
         return said
 
     async def get(self, path: str) -> Any:
-        """An object, or a list."""
         return msgspec.json.decode(await self.client.get(path))
 
     async def shown(self) -> str:

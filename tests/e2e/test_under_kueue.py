@@ -110,7 +110,6 @@ async def workload(client: KubeClient, live: LiveStack, of: str, condition: Call
 
 
 def has(kind: str, status: str = "True") -> Callable[[Json], bool]:
-    """A Workload has a condition."""
 
     def condition(one: Json) -> bool:
         conditions = one.get("status", {}).get("conditions", [])

@@ -34,7 +34,6 @@ class Agreement(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def agreement_of(file: Path) -> Agreement:
-    """Judge a recording."""
     version = file.name.removeprefix("kubelet-").removesuffix(".jsonl.gz")
     scenarios = list(read_vectors(file))
     own, before = Judge(Knowledge(published=False)), Judge(Knowledge(published=False))

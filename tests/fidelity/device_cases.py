@@ -31,7 +31,6 @@ SELECTORS = (
 
 
 def case(seed: int) -> Document:
-    """Return one case."""
     return _Case(Random(seed)).document()
 
 

@@ -112,7 +112,6 @@ class NodeHistory:
             self._ledger.record(f"pod/{event['pod']}", payloads.PodObserved(running))
 
     def removed(self, event: Record) -> None:
-        """The pod is gone."""
         uid = event["pod"]
         self._pods.pop(uid, None)
         if self.installed:

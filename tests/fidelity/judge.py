@@ -43,7 +43,6 @@ class Judge:
             history.published(event)
 
     def total(self) -> Score:
-        """The sum of all scores."""
         total = Score()
         for score in self.scores.values():
             total.add(score)

@@ -186,7 +186,6 @@ def _version(text: str) -> str:
 
 
 def main() -> int:
-    """Record versions."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("versions", nargs="+", type=_version, help="such as v1.37.2")
     parser.add_argument("--count", type=int, default=200, help="how many scenarios")

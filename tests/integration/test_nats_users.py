@@ -37,7 +37,6 @@ class DeployedNats(EmbeddedNats):
         return command
 
     def url_of(self, user: str) -> str:
-        """The address for a user."""
         return f"nats://{user}:secret-of-{user}@{self.url.rpartition('@')[2]}"
 
 

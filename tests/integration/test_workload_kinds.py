@@ -97,7 +97,6 @@ async def running(stage: Stage, database_url: str) -> AsyncIterator[None]:
 
 
 def scheduled(name: str, status: str) -> Callable[[Json], object]:
-    """A condition of that name has a status."""
 
     def holds(shown: Json) -> bool:
         conditions = shown.get("status", {}).get("conditions", ())

@@ -48,7 +48,6 @@ class Job(NamedTuple):
 
     @property
     def gpus(self) -> int:
-        """GPUs of all of its pods."""
         return self.pods * self.each.gpus
 
 

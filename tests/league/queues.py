@@ -152,5 +152,4 @@ def by_true_run(job: Job) -> int:
 
 
 def by_limit(job: Job) -> int:
-    """The limit that a job declares."""
     return job.limit

@@ -92,7 +92,6 @@ class Figures:
 
 
 def figures(records: Sequence[Record], given: Setting) -> Figures:
-    """Return the figures of a run."""
     until = given.until
     every = list(_samples(records, given))
     warm = _from(every, int(until * _WARM) * _SECOND_US)

@@ -364,7 +364,6 @@ def crowded() -> Workloads:
 
 
 def digest() -> str:
-    """The digest of one cycle in it."""
     result = crowded().cycle()
     assert result.evictions
     return result.digest()

@@ -76,8 +76,6 @@ def line(kind: str, document: Any) -> bytes:
 
 
 class ReflectorMachine(RuleBasedStateMachine):
-    """See the module."""
-
     def __init__(self) -> None:
         super().__init__()
         self.server = Server()
@@ -120,7 +118,6 @@ class ReflectorMachine(RuleBasedStateMachine):
 
     @rule(name=NAMES)
     def delete(self, name: str) -> None:
-        """An object goes."""
         if name in self.server.objects:
             self.server.commit("DELETED", name, self.server.objects[name]["metadata"]["uid"])
 
@@ -131,7 +128,6 @@ class ReflectorMachine(RuleBasedStateMachine):
 
     @rule(failure=st.sampled_from([EXPIRED, DOWN]))
     def fail(self, failure: Exception) -> None:
-        """A request fails."""
         assert isinstance(failure, ApiStatus | ClusterUnavailable)
         self.core.failed(failure)
 

@@ -56,7 +56,6 @@ def changed(cluster: Workloads, starting: set[str], remedy: Reason) -> Workloads
 
 
 def check(cluster: Workloads) -> None:
-    """Try all that is said."""
     state = cluster.state
     given = cycle_input(state, EngineConfig(), now=state.recorded_at)
     answers = Remedies(given, EngineConfig())

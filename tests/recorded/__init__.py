@@ -22,12 +22,10 @@ def recorded_logs() -> list[Path]:
 
 
 def read_log(path: Path) -> list[Event]:
-    """Return the events of a recorded log."""
     return [decode_event(line) for line in lzma.decompress(path.read_bytes()).splitlines()]
 
 
 def write_log(path: Path, events: list[Event]) -> None:
-    """Keep the events of a log."""
     path.parent.mkdir(parents=True, exist_ok=True)
     data = b"".join(encode_event(event) + b"\n" for event in events)
     path.write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))

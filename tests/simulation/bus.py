@@ -47,7 +47,6 @@ class BusServer(MemoryBus):
         self._drop("the server is restarted")
 
     def lose_everything(self) -> None:
-        """Lose all streams."""
         self.wipe()
         self._drop("the store is gone")
 

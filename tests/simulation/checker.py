@@ -57,8 +57,6 @@ class LoggedPod:
 
 @dataclass(slots=True)
 class ApiPod:
-    """A pod as the API server has it."""
-
     uid: str
     name: str
     node: str
@@ -69,8 +67,6 @@ class ApiPod:
 
 
 class Checker:
-    """Looks at one run."""
-
     def __init__(self, *, gangs: dict[str, int]) -> None:
         """`gangs` has the minimum of every gang by name; it grows as they come."""
         self.violations: list[str] = []

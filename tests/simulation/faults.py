@@ -13,8 +13,6 @@ _UNKNOWN_S, _GONE_S = 0.7, 1.5
 
 
 class Faults:
-    """Strikes a world."""
-
     def __init__(self, world: World) -> None:
         self._world = world
         self._healing = False
@@ -27,7 +25,6 @@ class Faults:
         getattr(self, "_" + fault.kind.replace("-", "_"))(fault)
 
     def heal(self) -> None:
-        """End all faults."""
         self._healing = True
         for end in list(self._undo):
             end()

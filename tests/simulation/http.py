@@ -52,7 +52,6 @@ class Response:
 
     @property
     def body(self) -> bytes:
-        """All of it."""
         return self._body
 
     async def read(self) -> bytes:
@@ -139,7 +138,6 @@ class Stream:
         return {"type": "http.disconnect"}
 
     async def send(self, message: Any) -> None:
-        """ASGI."""
         if message["type"] == "http.response.start":
             self._status = message["status"]
             if self._status < 300 and not self.opened.done():

@@ -26,7 +26,6 @@ _READERS_EACH = 2
 
 
 def hub_plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
-    """Draw the plan of a seed."""
     chance = random.Random(f"hub/{seed}")
     faults = [_fault(chance, seconds) for _ in range(chance.randint(1, max(4, round(seconds))))]
     plan = Plan(

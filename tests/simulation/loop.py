@@ -121,8 +121,6 @@ def clock_here() -> int:
 
 
 class SimulatedLoop(asyncio.BaseEventLoop):
-    """See the module."""
-
     _ready: Any
     _scheduled: Any
 

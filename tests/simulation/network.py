@@ -128,8 +128,6 @@ class Server:
 
 
 class Network:
-    """All links."""
-
     def __init__(self, loop: SimulatedLoop, seed: int) -> None:
         self._loop = loop
         self._seed = seed
@@ -138,7 +136,6 @@ class Network:
         self.on_fate: Callable[[str, str, str, Fate], None] = lambda role, server, name, fate: None
 
     def link(self, role: str, server: str) -> Link:
-        """The link between a role and a server."""
         key = role, server
         if key not in self._links:
             self._links[key] = Link(self._loop, role, random.Random(f"{self._seed}/{role}/{server}"))

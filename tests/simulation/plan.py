@@ -136,7 +136,6 @@ class Plan(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def plan_of(seed: int, *, seconds: float = 8.0, plant: str = "") -> Plan:
-    """Draw the plan of a seed."""
     chance = random.Random(f"plan/{seed}")
     arrivals = _arrivals(chance, seconds)
     faults = sorted(
@@ -343,7 +342,6 @@ def decode(text: bytes) -> Plan:
 
 
 def described(item: Arrival | Fault) -> str:
-    """An arrival or fault in one line."""
     values: dict[str, Any] = {
         name: value for name, value in msgspec.structs.asdict(item).items() if name not in ("at", "kind") and value
     }

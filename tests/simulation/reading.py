@@ -34,8 +34,6 @@ Body = Coroutine[Any, Any, None]
 
 
 class Reading:
-    """See the module."""
-
     def __init__(self, world: "World", site: "Site") -> None:
         self._world, self._site = world, site
         self.checker = ReadingChecker(site.checker)

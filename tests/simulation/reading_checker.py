@@ -48,7 +48,6 @@ class ReadingChecker:
 
     @property
     def head(self) -> int:
-        """The end of the log."""
         return len(self._checker.events)
 
     def _wrong(self, what: str) -> None:

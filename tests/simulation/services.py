@@ -40,7 +40,6 @@ class Silence:
         self._tell = tell
 
     def bind(self, **_: Any) -> "Silence":
-        """Return itself."""
         return self
 
     def debug(self, *_: Any, **__: Any) -> None:

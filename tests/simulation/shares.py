@@ -52,7 +52,6 @@ class Shares:
     # --- the log ----------------------------------------------------------------------------------------------------
 
     def gpu_opened(self, body: Json) -> None:
-        """A GPU is opened, once."""
         if body["group"] in self.opened:
             self._wrong(f"GPU group {body['group']} is opened twice")
         self.opened[body["group"]] = OpenedGpu(body["node"], body["name"])

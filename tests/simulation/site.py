@@ -109,7 +109,6 @@ class Site:
         return all(pod.phase in ("Succeeded", "Failed") for pod in self.checker.api_pods.values())
 
     def _pod_of(self, work: str) -> str:
-        """The first pod of some work."""
         names = sorted(pod.name for pod in self.checker.api_pods.values() if pod.name.startswith(f"{work}-"))
         return names[0] if names else work
 

@@ -68,7 +68,6 @@ class MemoryViews:
         }
 
     def made(self, cluster: str, number: int) -> tuple[Generation, Tables] | None:
-        """A generation and its tables."""
         return self._made.get(cluster, {}).get(number)
 
     def live(self, cluster: str) -> tuple[Generation, Tables] | None:

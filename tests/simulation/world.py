@@ -90,8 +90,6 @@ class Role:
 
 
 class World:
-    """See the module."""
-
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.loop = SimulatedLoop()
@@ -127,7 +125,6 @@ class World:
     # --- the run ----------------------------------------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Run it, and check it."""
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_until_complete(self._main())
@@ -285,7 +282,6 @@ class World:
         )
 
     def _of_all(self, body: services.Body) -> Callable[[Process], Coroutine[Any, Any, None]]:
-        """A service that is of all clusters."""
         return lambda process: body(self.place(process, self.sites[0]))
 
     def _hub(self, process: Process) -> Coroutine[Any, Any, None]:
@@ -391,7 +387,6 @@ def _made_repeatable(plan: Plan) -> Iterator[None]:
 
 
 def run(plan: Plan) -> Outcome:
-    """Run a plan."""
     collecting, logging_off = gc.isenabled(), logging.root.manager.disable
     gc.disable()
     logging.disable(logging.CRITICAL)

@@ -24,6 +24,5 @@ PARTS = (
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     for part in PARTS:
         yield from importlib.import_module(f"{__name__}.{part}").figures()

@@ -130,7 +130,6 @@ async def _measured(size: Size) -> list[Bound]:
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
-    """Measure."""
     runs = uvloop.run(_measured(size))
     what = f"scale: binder, {size.pods} pods on {size.nodes} nodes, watcher beside it"
     yield figure(f"{what}: bound", [run.per_s for run in runs], "binds/s")

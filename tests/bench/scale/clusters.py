@@ -142,7 +142,6 @@ async def _measured(size: Size) -> Run:
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
-    """Measure."""
     one = uvloop.run(_measured(size))
     pods = size.dispatches * size.pods
     what = f"scale: {size.clusters} clusters x {size.nodes} nodes, {size.dispatches} dispatches of {size.pods} pods"

@@ -126,7 +126,6 @@ async def _measured(size: Size) -> list[list[Appended]]:
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
-    """Measure."""
     for load, runs in zip(size.loads, uvloop.run(_measured(size)), strict=True):
         what = f"scale: head row, {load.processes} processes, {load.tasks} units of 2 events at once in each"
         yield figure(f"{what}: appended", [run.per_s for run in runs], "units/s")

@@ -45,8 +45,6 @@ _SIGNALS = {Fault.KILLED: signal.SIGKILL, Fault.FROZEN: signal.SIGSTOP, Fault.ST
 
 
 class Instance:
-    """A running instance."""
-
     def __init__(self, pid: int, address: str, links: AsyncExitStack, ways: list[Link]) -> None:
         self._pid, self.address, self._links, self._ways = pid, address, links, ways
 

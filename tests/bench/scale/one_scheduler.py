@@ -190,7 +190,6 @@ async def _measured(size: Size, replicas: int) -> list[Sustained]:
 
 
 def figures(sizes: Sequence[Size] = FULL) -> Iterator[Figure]:
-    """Measure."""
     for size in sizes:
         for replicas in size.replicas:
             yield from _figures(size, replicas, uvloop.run(_measured(size, replicas)))

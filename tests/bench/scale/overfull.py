@@ -89,8 +89,6 @@ def shown(story: Story, replicas: int) -> Shown:
 
 
 class _Play:
-    """See the module."""
-
     def __init__(self, story: Story, cluster: Workloads, replicas: Replicas) -> None:
         self._story, self._cluster, self._replicas = story, cluster, replicas
         self._chance = random.Random(story.nodes)
@@ -107,7 +105,6 @@ class _Play:
         self.now_s = self.last_s = 0.0
 
     def at(self, at_s: float, do: Callable[[], None]) -> None:
-        """Have something happen."""
         self._number += 1
         heapq.heappush(self._queue, (at_s, self._number, do))
 
@@ -181,7 +178,6 @@ class _Play:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     for name, story in STORIES.items():
         for replicas in (2, 4):
             run = shown(story, replicas)

@@ -59,7 +59,6 @@ async def _measured(size: Size) -> list[Relayed]:
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
-    """Measure."""
     runs = uvloop.run(_measured(size))
     what = f"scale: relay, catching up with {size.events} events"
     yield figure(f"{what}: published", [run.per_s for run in runs], "events/s")

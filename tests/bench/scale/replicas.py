@@ -93,7 +93,6 @@ def placed(*, nodes: int, pods: int, replicas: int, gangs: bool) -> Placed:
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
-    """Measure."""
     look_at_new()
     for replicas in (count for count in size.replicas if count > 1):
         run = placed(nodes=size.overfull_nodes, pods=size.overfull_pods, replicas=replicas, gangs=False)

@@ -41,7 +41,6 @@ class ServiceProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         assert self._process is not None, "not started"
         return self._process.pid
 
@@ -51,7 +50,6 @@ class ServiceProcess:
         return cpu_seconds(self.pid)
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
         assert self._process is not None, "not started"
         self._process.send_signal(number)
 
@@ -133,7 +131,6 @@ class Servers:
     postgres_pid: int | None = None
 
     def settings(self, cluster: str) -> dict[str, str]:
-        """Settings of the services of a cluster."""
         return {
             "DATABASE_URL": self.database_url,
             "NATS_URL": self.nats_url,

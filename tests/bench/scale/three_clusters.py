@@ -75,7 +75,6 @@ async def _bind(stack: Stack, log: PostgresLog, cluster: str, pods: int) -> tupl
 
 
 def figures(size: Size = FULL) -> Iterator[Figure]:
-    """Measure."""
     run = asyncio.run(bound(size))
     what = f"scale: {size.clusters} clusters x {size.nodes} nodes, {size.pods} pods each, end to end"
     yield Figure(f"{what}: bound", round(run.per_s, 1), "pods/s", 0)

@@ -27,14 +27,11 @@ from tests.service_task import PATIENCE_S, ServiceTask
 
 
 def placement(provenance: Provenance = Provenance.PREDICTED, *, cpus: int = 1, zone: str = "node-0") -> Placement:
-    """A placement of CPUs on a zone."""
     zones = (ZoneAmount(zone=zone, amount={"cpu": cpus * 1000}),)
     return Placement(provenance, (ContainerPlacement("main", (zone,), zones),))
 
 
 class RunningBinder(ServiceTask):
-    """A binder in this process."""
-
     def __init__(
         self,
         api: Api,
@@ -82,7 +79,6 @@ class Scene:
             await binder.kill()
 
     def start(self, **options: Any) -> RunningBinder:
-        """Start a binder."""
         binder = RunningBinder(self.api, self.log, self.cluster, **options)
         self.binders.append(binder)
         return binder

@@ -55,7 +55,6 @@ class Groups:
         await self.scene.append(("config", ConfigRecorded(config.digest(), "default", config.document())))
 
     async def group(self, name: str, **spec: object) -> Json:
-        """Make a group, and record it."""
         made = await self.scene.api.post(self.path, {"metadata": {"name": name}, "spec": spec})
         source = self._kind.normalize(
             self._kind.resource.at(self._kind.resource.versions[0]).decode(msgspec.json.encode(made)), unheard
@@ -64,7 +63,6 @@ class Groups:
         return made
 
     async def pod(self, name: str, *, group: str, **labels: str) -> Json:
-        """Make a pod of a group, and record it."""
         made = await self.scene.api.pod(name, labels={"pod-group.scheduling.sigs.k8s.io": group, **labels})
         await self.saw(made)
         meta = made["metadata"]

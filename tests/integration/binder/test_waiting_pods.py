@@ -21,7 +21,6 @@ CLASS = "0123456789ab"
 
 
 async def left_waiting(scene: Scene, *pods: Json, pod_class: str = CLASS) -> None:
-    """A cycle left pods of a class waiting."""
     waiting = tuple(
         WaitingPod(pod["metadata"]["uid"], "default", pod["metadata"]["name"], pod_class, f"Pod/{index}")
         for index, pod in enumerate(pods)

@@ -42,7 +42,6 @@ class Site:
         self.access: AccessSource = plain_access(api.server.http_url, token=token)
 
     async def config(self, **spec: Any) -> Json:
-        """Make the Config."""
         return await self.api.post(CONFIGS, {"metadata": {"name": "kai-config"}, "spec": spec})
 
     async def shard(self, name: str, **spec: Any) -> Json:

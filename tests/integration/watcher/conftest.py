@@ -61,8 +61,6 @@ class AwaitedHealth(Health):
 
 
 class RunningWatcher(ServiceTask):
-    """A watcher in this process."""
-
     def __init__(self, api: Api, log: EventLog, cluster: str, **options: Any) -> None:
         self.health = AwaitedHealth(LOG, API, LISTS)
         super().__init__("watcher", cluster, KubeClient(api.access(), user_agent="kai-watcher"), self.health)
@@ -115,7 +113,6 @@ class World:
             await watcher.kill()
 
     def start(self, **options: Any) -> RunningWatcher:
-        """Start a watcher."""
         watcher = RunningWatcher(self.api, self.log, self.cluster, **options)
         self.watchers.append(watcher)
         return watcher

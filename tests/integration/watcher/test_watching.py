@@ -19,7 +19,6 @@ STAMPED = ("NodeObserved", "TopologyObserved")
 
 
 async def populate(world: World) -> None:
-    """Some of everything."""
     await world.api.install_topologies()
     for number in range(3):
         await world.api.node(f"n{number}", zone="a")

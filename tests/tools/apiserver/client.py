@@ -31,8 +31,6 @@ class Answer:
 
 
 class Watch:
-    """A watch in progress."""
-
     def __init__(self, response: aiohttp.ClientResponse) -> None:
         self._response = response
 

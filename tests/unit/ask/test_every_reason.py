@@ -72,7 +72,6 @@ def test_what_is_said_to_help_makes_the_pod_start(reason: type[CodedReason]) -> 
 
 
 def make(situation: Situation, amendment: Amendment) -> None:
-    """Do what is said."""
     cluster = situation.cluster
     assert amendment.message
     for fact in amendment.facts:

@@ -47,7 +47,6 @@ def status_of(spec: str, *, taken: bool = False, labels: str = "", again: bool =
 
 
 def condition_of(spec: str, *, taken: bool = False, again: bool = False) -> dict[str, Any]:
-    """Its scheduling condition."""
     (condition,) = status_of(spec, taken=taken, again=again)["schedulingConditions"]
     return condition  # type: ignore[no-any-return]
 

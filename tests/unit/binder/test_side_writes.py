@@ -31,8 +31,6 @@ class Server:
 
 
 class Dropped:
-    """The results of writes."""
-
     def __init__(self) -> None:
         self.results: list[tuple[str, str]] = []
 

@@ -112,8 +112,6 @@ class Switches(ServiceSettings):
 
 
 class AgentSwitches(AgentSettings, frozen=True, kw_only=True):
-    """The same of an agent."""
-
     install: Annotated[bool, Meta(description="install it")] = False
 
 

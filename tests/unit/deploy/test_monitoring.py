@@ -44,7 +44,6 @@ def metrics() -> dict[str, set[str]]:
 
 
 def queries() -> Iterator[tuple[str, str]]:
-    """Every query with where it is."""
     for path in BOARDS:
         for panel in json.loads(path.read_text("utf-8"))["panels"]:
             for target in panel.get("targets", ()):

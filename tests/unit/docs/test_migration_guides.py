@@ -17,7 +17,6 @@ GUIDES = {
 
 
 def manifests(guide: str) -> str:
-    """The manifests that a guide shows."""
     page = (TUTORIALS / f"migrate-from-{guide}.md").read_text()
     return page.partition("```yaml\n")[2].partition("```")[0]
 

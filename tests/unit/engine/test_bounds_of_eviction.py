@@ -26,12 +26,10 @@ def nodes(count: int) -> Workloads:
 
 
 def running(name: str, node: str, gpu: int, **kwargs: Any) -> Pod:
-    """A pod on a node."""
     return pod(name, cpu=1, gpu=gpu, node_name=node, phase="Running", **kwargs)
 
 
 def budget(cluster: Workloads, allowed: int, *, name: str = "b", label: str = "app") -> None:
-    """A budget for the pods with a label."""
     selector = PodSelector(("default",), None, (Requirement(label, "Exists", ()),))
     budget_seen = PodDisruptionBudget(f"uid-{name}", "default", name, "1", selector, allowed)
     cluster.record(f"budget/default/{name}", payloads.PodDisruptionBudgetObserved(budget_seen))

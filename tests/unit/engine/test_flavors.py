@@ -41,12 +41,10 @@ def cluster_of(*quotas: FlavorQuota, flavors: tuple[str, ...] = tuple(FLAVORS)) 
 
 
 def of(name: str, **kwargs: Any) -> Any:
-    """A pod of the queue."""
     return pod(name, labels={"kai.scheduler/queue": NAME}, **({"cpu": 1} | kwargs))
 
 
 def quota(flavor: str, *resources: str) -> FlavorQuota:
-    """Some quota of a flavor."""
     return FlavorQuota(flavor, dict.fromkeys(resources or ("cpu", GPU), 10**6))
 
 

@@ -35,7 +35,6 @@ class Rooms(Workloads):
         return self.gang(name, count, group={"created_at": now}, **spec)
 
     def end(self, pods: list[Pod]) -> None:
-        """Pods are gone."""
         for one in pods:
             self.delete_pod(one)
 
@@ -52,7 +51,6 @@ def reasons(result: CycleResult, name: str) -> list[Any]:
 
 
 def promised(result: CycleResult, name: str) -> RoomPromised:
-    """The promise to a group."""
     (reason,) = (one for one in reasons(result, name) if isinstance(one, RoomPromised))
     return reason
 

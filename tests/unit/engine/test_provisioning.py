@@ -66,7 +66,6 @@ class Requests(Workloads):
         self.kept()
 
     def kept(self) -> None:
-        """A snapshot has all of it."""
         restored = decode_state(encode_state(self.state))
         assert encode_state(restored) == encode_state(self.state)
         assert restored.provisioning.standing == self.state.provisioning.standing

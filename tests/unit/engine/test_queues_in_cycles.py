@@ -34,7 +34,6 @@ def of_kueue(gpus: int) -> dict[str, QueueShare]:
 
 
 def of(name: str, of_queue: str, gpu: int, **kwargs: Any) -> Pod:
-    """A pod of a queue."""
     return pod(name, cpu=1, gpu=gpu, labels={QUEUE_LABEL: of_queue}, owner=OWNER, **kwargs)
 
 

@@ -42,8 +42,6 @@ class SilentServer:
 
 
 class Failures:
-    """Notes what fails."""
-
     def __init__(self) -> None:
         self.errors: list[ClusterError] = []
 

@@ -15,7 +15,6 @@ SINGLE, RESTRICTED, BEST = "single-numa-node", "restricted", "best-effort"
 
 
 def asking(policy: str = "", resources: str = "", **kwargs: Any) -> Pod:
-    """A pod with a policy of its own."""
     annotations = {"kai.scheduler/numa-policy": policy, "kai.scheduler/numa-resources": resources}
     name = kwargs.pop("name", "p")
     containers = kwargs.pop("containers", ())

@@ -71,7 +71,6 @@ class Instance:
             raise StaleExpectation("c", "watcher", expected=1, actual=2)
 
     async def stop(self) -> None:
-        """As SIGTERM does."""
         self.context.stopping.set()
         await self.task
 
@@ -87,7 +86,6 @@ async def seconds_until(condition: Callable[[], bool]) -> float:
 
 @asynccontextmanager
 async def two(store: MemoryLeaseStore) -> AsyncIterator[tuple[Instance, Instance]]:
-    """Yield the one that leads and the one that stands by."""
     leader = Instance("one", store)
     await seconds_until(lambda: leader.leads)
     other = Instance("two", store)

@@ -9,8 +9,6 @@ from tests.garbage import collector_as_before
 
 
 class Looped:
-    """Refers to itself."""
-
     def __init__(self) -> None:
         self.me = self
 

@@ -12,7 +12,6 @@ from tests.situations.every import SITUATIONS
 
 
 def decided(state: ClusterState) -> str:
-    """The decisions of a cycle."""
     return run_cycle(cycle_input(state, EngineConfig(), now=state.recorded_at), EngineConfig()).digest()
 
 

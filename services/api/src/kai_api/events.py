@@ -157,8 +157,6 @@ def make_events_router(log: EventLog, live: LiveLog) -> APIRouter:  # long: two 
 
 
 class _Streams:
-    """The number of streams."""
-
     def __init__(self) -> None:
         self._of: dict[str, int] = {}
 

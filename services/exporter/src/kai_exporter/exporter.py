@@ -196,8 +196,6 @@ class PollPace:
 
 
 class _Node:
-    """A node that is served."""
-
     def __init__(self, name: str, socket: Path, sysfs_root: Path, state_dir: Path | None, pace: PollPace) -> None:
         self.name = name
         self.state_dir = state_dir

@@ -27,7 +27,6 @@ def high(*names: str) -> str:
 
 
 def budget(limit: str, *, status: str = "{}", name: str = "b") -> str:
-    """A budget of the victims."""
     return f"""---
 apiVersion: policy/v1
 kind: PodDisruptionBudget

@@ -16,7 +16,6 @@ MIG = "mig-1g.10gb"
 
 
 def share(name: str, part: str, on: str, group: str, priority: int = TRAIN, *, queue: str = "q") -> Work:
-    """A share that runs."""
     return Work(name, part, on, (group,), priority, queue)
 
 

@@ -16,7 +16,6 @@ ONE_NODE = node("n1", gpus=2, zones=1)
 
 
 def pod_group(spec: str) -> str:
-    """A PodGroup of KAI."""
     return f"""---
 apiVersion: scheduling.run.ai/v2alpha2
 kind: PodGroup
@@ -26,7 +25,6 @@ spec: {{{spec}}}
 
 
 def queue(name: str, *, quota: int, more: str = "") -> str:
-    """A queue of KAI."""
     free = "{quota: -1, limit: -1, overQuotaWeight: 1}"
     gpu = f"{{quota: {quota}, limit: -1, overQuotaWeight: 1}}"
     return f"""---

@@ -105,12 +105,12 @@ class ApiServer:
     """One simulated API server, on the running event loop.
 
     ```
-    async with ApiServer() as server:
+    async with ApiServer(ApiServerOptions()) as server:
         ...  # server.http_url, server.admin_token
     ```
     """
 
-    def __init__(self, options: ApiServerOptions | None = None, *, clock: Callable[[], datetime] | None = None) -> None:
+    def __init__(self, options: ApiServerOptions, *, clock: Callable[[], datetime] | None = None) -> None:
         """Read the data directory, if there is one; nothing listens yet.
 
         Args: clock: returns the time; by default the machine's.
@@ -118,7 +118,7 @@ class ApiServer:
         Raises:
             CorruptJournal: the data directory cannot be read, or is in use.
         """
-        self.options = options or ApiServerOptions()
+        self.options = options
         self.checks: dict[str, str] = {
             "ping": "",
             "journal": "",

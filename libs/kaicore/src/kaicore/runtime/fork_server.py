@@ -291,7 +291,6 @@ def _report_ended(running: dict[int, socket.socket]) -> None:
 
 
 def _become(program: Program, descriptors: list[int], server: int) -> NoReturn:
-    """Be the program, and end with it."""
     code = 1
     try:
         signal.set_wakeup_fd(-1)

@@ -172,7 +172,6 @@ def _event(pod: WaitingPod | PodPlaced, kind: str, reason: str, *, action: str, 
 
 
 def _cut(text: str, size: int) -> str:
-    """Cut a text to a size in bytes."""
     data = text.encode()
     return text if len(data) <= size else data[: size - 3].decode(errors="ignore") + "…"
 

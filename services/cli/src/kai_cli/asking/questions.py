@@ -390,7 +390,6 @@ async def _who(source: AnswerSource, queue: str, settings: list[str], output: Ou
 
 
 def _text(answer: GpuHolders) -> str:
-    """Return an answer for people."""
     claims = [("as it is", answer.claim)]
     if answer.other is not None:
         claims.append((", ".join(answer.settings), answer.other))

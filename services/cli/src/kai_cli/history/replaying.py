@@ -112,7 +112,6 @@ def replay_in_processes(
 def _collect(
     connections: Sequence[Connection], parts: Sequence[Range], progress: Callable[[int, int], None]
 ) -> list[ReplayReport]:
-    """Wait for the reports of all parts."""
     total = parts[-1].last - parts[0].first + 1
     done = dict.fromkeys(connections, 0)
     reports: dict[Connection, ReplayReport] = {}

@@ -435,7 +435,6 @@ def _would_start(state: WorkView, scheduler: str) -> int:
 
 
 async def _records(log: EventLog, cluster: str, scheduler: str, last: int) -> list[ShadowDecided]:
-    """Return the records of one shadow."""
     everything = [decode_payload(event) async for event in events_of(log, cluster, upto=last, where=_RECORDS)]
     records = [one for one in everything if isinstance(one, ShadowDecided)]
     names = sorted({record.scheduler for record in records})

@@ -177,8 +177,6 @@ class _Given:
 
 
 class _Search:
-    """The state of one search."""
-
     def __init__(
         self,
         claims: Sequence[ClaimToServe],

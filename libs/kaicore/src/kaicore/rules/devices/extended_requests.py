@@ -70,8 +70,6 @@ def extended_claim(pod: Pod, of: ExtendedRequests, allocation: Allocation) -> Ex
 
 
 class _Resource:
-    """The requests for one resource."""
-
     def __init__(self, containers: Sequence[Container], resource: str, device_class: str) -> None:
         self._resource, self._class = resource, device_class
         self.mappings: list[ExtendedMapping] = []

@@ -222,8 +222,6 @@ class _Member(NamedTuple):
 
 
 class _Pods:
-    """The pods of a group."""
-
     __slots__ = ("ages", "sets", "uids")
 
     def __init__(self) -> None:

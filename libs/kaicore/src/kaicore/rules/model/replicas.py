@@ -146,12 +146,11 @@ def due_replicas(
     replica: str,
     fresh: bool = True,
     unlike_s: float,
-    step_s: float = 1.0,
 ) -> tuple[str, ...] | None:
     """Return the list that a replica is to record in place of the one in the log; None as long as it leaves that be.
 
     A replica that is not listed lists itself at once. Those that are no longer live are taken off by the first of the
-    live ones, by name; each further one waits `step_s` longer, in case those before it do not come to it. As long as
+    live ones, by name; each further one waits a second longer, in case those before it do not come to it. As long as
     none can be seen the list stays as it is, unless it is empty: one that cannot see the others leaves them their work.
 
     Args:
@@ -165,7 +164,7 @@ def due_replicas(
         return None
     if replica in listed:
         gone = set(listed) - set(live)
-        if not gone or unlike_s < sorted(live).index(replica) * step_s:
+        if not gone or unlike_s < sorted(live).index(replica):
             return None
         return tuple(sorted(live))
     # It takes none off by the way: two that begin at once do not see each other yet.

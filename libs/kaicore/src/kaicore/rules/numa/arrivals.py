@@ -165,8 +165,6 @@ class _Guest:
 
 
 class _Node:
-    """One question."""
-
     def __init__(
         self,
         node: NodeZones,

@@ -227,7 +227,6 @@ class _Group:
         return conflicts
 
     def _zones_of(self, width: int) -> _Masks:
-        """The zones of each mask of a width."""
         return self._table.zones_of[self._table.slices[width]]
 
     def _width(self, resource: str, need: int) -> Ints:

@@ -15,6 +15,8 @@ from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
 
 MERGE_PATCH = "application/merge-patch+json"
 
+#: How long an answer may take, seconds.
+_TIMEOUT_S = 30.0
 _UNAUTHORIZED = 401
 
 
@@ -45,17 +47,16 @@ class PodApiServer:
     Proxies of the environment are not used: the address is one of the cluster's own.
     """
 
-    def __init__(self, *, user_agent: str, timeout_s: float = 30.0) -> None:
+    def __init__(self, *, user_agent: str) -> None:
         """Args:
         user_agent: how audit logs call us.
-        timeout_s: how long an answer may take.
 
         Raises:
             ConfigurationError: the pod has no account.
         """
-        self._timeout_s, self._user_agent = timeout_s, user_agent
+        self._user_agent = user_agent
         self._account = ServiceAccount()
-        self._http = HttpClient(verify=self._account.tls, timeout_s=timeout_s)
+        self._http = HttpClient(verify=self._account.tls, timeout_s=_TIMEOUT_S)
 
     async def __aenter__(self) -> Self:
         return self
@@ -104,4 +105,4 @@ class PodApiServer:
         except ConfigurationError:
             return
         await self._http.close()
-        self._http = HttpClient(verify=self._account.tls, timeout_s=self._timeout_s)
+        self._http = HttpClient(verify=self._account.tls, timeout_s=_TIMEOUT_S)

@@ -49,15 +49,13 @@ class SameLines(logging.Filter):
         return dropped is not None
 
 
-def configure_logging(service: str, *, level: str = "info", pretty: bool | None = None) -> None:
-    """Send this process's logs, the libraries' own included, to stderr.
+def configure_logging(service: str, *, level: str = "info") -> None:
+    """Send this process's logs, the libraries' own included, to stderr: as JSON, on a terminal as aligned text.
 
     Args:
         level: `debug`, `info`, `warning` or `error`.
-        pretty: aligned text instead of JSON; by default so on a terminal.
     """
     numeric = logging.getLevelNamesMapping()[level.upper()]
-    human = sys.stderr.isatty() if pretty is None else pretty
     same_lines = SameLines()
     standard_error: Any = StandardError()
     shared: list[structlog.typing.Processor] = [
@@ -68,7 +66,7 @@ def configure_logging(service: str, *, level: str = "info", pretty: bool | None 
     ]
     renderer: list[structlog.typing.Processor] = (
         [structlog.dev.ConsoleRenderer(colors=False)]
-        if human
+        if sys.stderr.isatty()
         else [structlog.processors.format_exc_info, structlog.processors.JSONRenderer(default=str)]
     )
     structlog.configure(

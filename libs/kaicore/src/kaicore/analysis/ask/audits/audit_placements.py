@@ -154,7 +154,6 @@ def _node(state: FleetView, name: str, tally: _Tally, rows: Iterable[MissRow]) -
 
 
 def _nodes(state: FleetView) -> list[str]:
-    """Return the nodes that have zones."""
     columns = state.columns
     return [name for name, row in columns.rows.items() if columns.topologies[row] is not None]
 

@@ -555,7 +555,6 @@ class _Reader:
 
 
 def _in_owner(made: Made, error: InvalidObject, subject: str) -> InvalidObject:
-    """Return an error of a made pod as one of its owner."""
     return InvalidObject(subject, made.field_in_owner(error.field), error.value, error.problem)
 
 

@@ -227,7 +227,6 @@ def _starts(
     limits: ForecastLimits,
     policies: PolicyBook,
 ) -> dict[str, GroupStart]:
-    """Return the forecasts of groups by key."""
     config = state.config()
     forecasts = forecast_starts(state, config, history, keys, now=now, limits=limits, policies=policies)
     return {key: _group(state, key, forecasts[key], now=now) for key in keys}

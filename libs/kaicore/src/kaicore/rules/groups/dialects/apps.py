@@ -27,9 +27,9 @@ _DAEMON_TOLERATIONS = (
 )
 
 
-def template_hash(template: Fields, *, length: int = 10) -> str:
+def template_hash(template: Fields) -> str:
     """Return letters that stand for a pod template, as `pod-template-hash` does."""
-    return suffix(sha256(_encoder.encode(template.value)).hexdigest(), length=length)
+    return suffix(sha256(_encoder.encode(template.value)).hexdigest(), length=10)
 
 
 def deployment_replica_sets(deployment: Object) -> list[Made]:
