@@ -34,7 +34,7 @@ _PAUSE_S, _PODS_A_SECOND = (0.05, 0.25), 12
 
 @dataclass
 class StormTally:
-    """What storms came to.
+    """The outcome of storms.
 
     Attributes:
         name: of the profile.

@@ -136,7 +136,7 @@ async def items(client: KubeClient, path: str) -> list[Json]:
 
 
 async def told(client: KubeClient, stack: LiveStack, pod: Json) -> Json:
-    """What a pod's ConfigMap of keys tells its container."""
+    """The variables that a pod's ConfigMap gives its container."""
     name = f"{pod['metadata']['annotations']['runai/shared-gpu-configmap']}-0"
     path = f"/api/v1/namespaces/{stack.namespace}/configmaps/{name}"
     return dict(msgspec.json.decode(await client.get(path))["data"])

@@ -22,7 +22,7 @@ from kaicore.ledger.bus.connection import server_access
 from kaicore.ledger.bus.nkeys import Nkey, new_seed
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.runtime.certificates import make_server_certificate
+from kaicore.runtime.access.certificates import make_server_certificate
 from kaicore.runtime.embedded import EmbeddedNats
 from kaicore.runtime.embedded.places import unprivileged_user
 

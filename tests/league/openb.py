@@ -33,7 +33,7 @@ class Task:
 
     @property
     def shares(self) -> bool:
-        """Whether it asks for parts of GPUs."""
+        """True if it asks for parts of GPUs."""
         return 0 < self.gpu_milli < MILLI
 
 

@@ -147,7 +147,7 @@ def _free(cluster: Cluster, job: Job, places: Sequence[tuple[int, list[int]]]) -
 
 
 def by_true_run(job: Job) -> int:
-    """How long a job runs."""
+    """The run time of a job."""
     return job.runs
 
 

@@ -33,7 +33,7 @@ class Stint(NamedTuple):
 
 @dataclass(slots=True)
 class Record:
-    """What became of a job.
+    """The fate of a job.
 
     Attributes:
         started: when all of its pods were on nodes first, seconds; None if they never were.
@@ -55,7 +55,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What came of a run; waits of what has not started by the end count until then.
+    """The outcome of a run; waits of what has not started by the end count until then.
 
     Attributes:
         gar: GPUs held, per cent: the mean after the time to warm up.

@@ -161,7 +161,7 @@ class Story:
                 self.cluster.add_pod(pod(opened.name, container("resource-reservation", gpu=1), **seen))
 
     def _has_free_gpu(self, node: str) -> bool:
-        """Whether its kubelet admits one more pod that asks for a GPU."""
+        """True if its kubelet admits one more pod that asks for a GPU."""
         columns = self.state.columns
         row, gpu = columns.row(node), columns.resources[GPU]
         return bool(columns.used[row, gpu] < columns.allocatable[row, gpu])

@@ -204,7 +204,7 @@ def _first_gpu() -> Context[Any]:
 
 
 def _halved_parts() -> Context[Any]:
-    """What a pod holds of a GPU counts as half of it, in cycles and in the state."""
+    """A pod's part of a GPU counts as half of it, in cycles and in the state."""
 
     def hold(self: GpuSupply, group: str, milli: int, *, sign: int = 1) -> None:
         _hold(self, group, milli // 2, sign=sign)

@@ -28,7 +28,7 @@ async def data_of(scene: Scene, name: str = "") -> dict[str, str]:
 
 
 async def is_made_anew(scene: Scene, node: SharedNode) -> bool:
-    """Whether there is a second reservation pod that says which GPU it holds, and the log has that."""
+    """True if a second reservation pod says which GPU it holds, and the log has that."""
     pods = await scene.api.items(RESERVATIONS)
     annotated = [GPU_INDEX_ANNOTATION in one["metadata"].get("annotations", {}) for one in pods]
     seen = [one for one in await node.recorded("PodObserved") if isinstance(one, PodObserved)]

@@ -58,7 +58,7 @@ def ended(uid: str = "a") -> PodObserved:
 
 
 def folded(*payloads: Payload) -> GpuGroups:
-    """What events make, the same also where a snapshot comes between any two of them."""
+    """The groups that events make, the same also where a snapshot comes between any two of them."""
     groups = GpuGroups()
     again = GpuGroups()
     for payload in payloads:

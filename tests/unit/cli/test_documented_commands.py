@@ -283,7 +283,7 @@ def _why_not_taken(words: list[str]) -> CycloptsError | None:
 
 
 def test_documented_command_that_needs_no_server_runs() -> None:
-    """What needs neither a server nor a file that the reader has to have."""
+    """Commands that need neither a server nor a file of the reader's."""
     starts = ("simulate examples", "completion", "--")
     runnable = {command for _, command in commands() if command.startswith(starts)}
     assert len(runnable) >= 4

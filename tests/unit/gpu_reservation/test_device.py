@@ -42,7 +42,7 @@ def test_container_without_one_gpu_is_refused(named: str, shown: list[str]) -> N
 
 
 def asked(directory: Path) -> str:
-    """What the driver's library says to another process."""
+    """The driver's answer to another process."""
     code = """
 from kai_gpu_reservation.main import gpus_of_driver
 try:

@@ -114,7 +114,7 @@ def shared(made: Sharing, gpu: str = "0") -> Pod:
 
 
 def exposed(made: Sharing) -> bool:
-    """Whether the node gives no whole GPUs, and the pod that shares one counts as misplaced."""
+    """True if the node gives no whole GPUs, and the pod that shares one counts as misplaced."""
     columns, state = made.state.columns, made.state
     row = columns.row("n1")
     groups = [group.opened.group for group in state.shared_gpus.exposed]

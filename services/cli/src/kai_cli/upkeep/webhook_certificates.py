@@ -19,7 +19,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.kube.gpu_shares import SHARE_ANNOTATIONS
 from kaicore.kube.kinds.table import GROUP_KINDS, TOPOLOGY_KINDS
 from kaicore.kube.normalize.share_dialects import SHARE_DIALECTS
-from kaicore.runtime.certificates import make_server_certificate
+from kaicore.runtime.access.certificates import make_server_certificate
 
 from kai_cli.sources.manifests import read_manifests
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import yaml
 from cryptography import x509
-from kaicore.runtime.certificates import make_server_certificate
+from kaicore.runtime.access.certificates import make_server_certificate
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 

@@ -76,7 +76,7 @@ def read_agent_settings(
         name: environment[_PREFIX + name.upper()] for name in every if _PREFIX + name.upper() in environment
     }
     if arguments := sys.argv[1:] if argv is None else argv:
-        from kaicore.runtime.flags import read_flags  # noqa: PLC0415
+        from kaicore.runtime.agent.flags import read_flags  # noqa: PLC0415
 
         given |= read_flags(every, sys.argv[0], arguments)
     problems = [

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, CliSettingsSource, SettingsConfigDict, SettingsError
 
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.flags import parse_flags
+from kaicore.runtime.agent.flags import parse_flags
 
 
 class ServiceSettings(BaseSettings):

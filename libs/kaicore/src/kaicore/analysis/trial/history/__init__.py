@@ -1,4 +1,4 @@
-"""What-if over history: a window of the log, simulated again with another configuration, other nodes or other queues.
+"""History tried again: a window of the log, simulated again with another configuration, other nodes or other queues.
 
 ```
 comparison      runs both simulations and assembles the answer
