@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import structlog
-from kai_exporter.exporter import Exporter, PollPace
+from kai_exporter.exporter import Exporter, ExporterMetrics, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, Tokens
-from kai_exporter.metrics import ExporterMetrics
 from kaicore.rules.events import payloads
 from kaicore.runtime.access.node_tokens import EVERY_NODE, node_token
 from kaicore.runtime.agent.metrics import Registry

@@ -26,7 +26,7 @@ from kai_api import long_answers
 from kai_api.main import KeptStates
 from kai_binder.metrics import BinderMetrics
 from kai_cli.main import app as kai
-from kai_exporter.metrics import ExporterMetrics
+from kai_exporter.exporter import ExporterMetrics
 from kai_fleet.writer import Metrics as FleetMetrics
 from kai_hub.hub import HubMetrics
 from kai_ingest.ingest import IngestMetrics

@@ -17,9 +17,8 @@ import aiohttp
 import msgspec
 import structlog
 import uvloop
-from kai_exporter.exporter import Exporter, PollPace
+from kai_exporter.exporter import Exporter, ExporterMetrics, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient
-from kai_exporter.metrics import ExporterMetrics
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import PodObserved

@@ -9,9 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices
+from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices, TopologyStrategy
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.bench.figures import Figure, figure
 from tests.rooms import room_of, tree_of

@@ -6,9 +6,16 @@ from collections.abc import Sequence
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Placed, SetRequest, Slices
+from kaicore.rules.topology.placing.request import (
+    NO_LEVEL,
+    POLICIES,
+    LevelConstraint,
+    Placed,
+    SetRequest,
+    Slices,
+    TopologyStrategy,
+)
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import POLICIES, TopologyStrategy
 
 from tests.rooms import MemoryRoom, room_of, tree_of
 

@@ -9,7 +9,7 @@ from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import PodRules, PreferredNodes
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
+from kaicore.rules.topology.placing.request import TopologyStrategy
 
 from tests.racks import INDEX, Racks, asks
 

@@ -25,14 +25,45 @@ from zlib import crc32
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
+from kaicore.runtime.agent.metrics import Counter, Gauge, Histogram, Registry
 from kaicore.runtime.agent.process import Log, jitter
 from kaicore.runtime.process_context import Health
 
 from kai_exporter.checkpoints import Allocations, Checkpoints, read_cpu_topology
 from kai_exporter.ingest_client import Answer, IngestClient, IngestUnavailable
 from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
-from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.node_pods import NodePods, Outgoing
+
+_BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300)
+
+
+class ExporterMetrics:
+    """The exporter's metrics; pods and nodes are those of all nodes it serves."""
+
+    def __init__(self, *, registry: Registry) -> None:
+        self.polls = Counter("kai_exporter_polls", "Answers of kubelets", ("result",), registry=registry)
+        self.reports = Counter("kai_exporter_reports", "Nodes' reports sent", ("result",), registry=registry)
+        self.pods = Counter("kai_exporter_pods", "Pods reported", ("result",), registry=registry)
+        self.problems = Counter("kai_exporter_problems", "Pods that cannot be reported", registry=registry)
+        self.file_problems = Counter(
+            "kai_exporter_state_file_problems", "Reads of state files that were not usable", registry=registry
+        )
+        self.topologies = Counter(
+            "kai_exporter_published_topologies",
+            "Looks at what is to be published as NodeResourceTopology, by what became of it",
+            ("result",),
+            registry=registry,
+        )
+        self.nodes = Gauge("kai_exporter_nodes", "Nodes served", registry=registry)
+        self.withheld = Gauge("kai_exporter_withheld_pods", "Pods that cannot be reported now", registry=registry)
+        self.unaccepted = Gauge("kai_exporter_untold_pods", "Pods that ingest has still to accept", registry=registry)
+        self.lag = Histogram(
+            "kai_exporter_report_lag_seconds",
+            "From when a change was first seen until ingest had accepted it",
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+
 
 #: Below the kubelet's root directory, usually `/var/lib/kubelet`.
 STATE_FILES = ("cpu_manager_state", "memory_manager_state", "device-plugins/kubelet_internal_checkpoint")

@@ -12,10 +12,9 @@ from kaicore.runtime.agent.process import AgentContext, run_agent
 from kaicore.runtime.agent.settings import AgentSettings
 from msgspec import Meta
 
-from kai_exporter.exporter import Exporter, PollPace
+from kai_exporter.exporter import Exporter, ExporterMetrics, PollPace
 from kai_exporter.ingest_client import FixedToken, IngestClient, TokenFile, Tokens
 from kai_exporter.kubelet import PodResourcesClient
-from kai_exporter.metrics import ExporterMetrics
 
 if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager

@@ -35,8 +35,8 @@ from kaicore.runtime.agent.process import Log, jitter
 from kaicore.yaml_text import load_yaml
 
 from kai_exporter.checkpoints import read_cpu_topology
+from kai_exporter.exporter import ExporterMetrics
 from kai_exporter.kubelet import PodResourcesClient, decode_allocatable, decode_pod, pod_messages
-from kai_exporter.metrics import ExporterMetrics
 from kai_exporter.wire import AllocatableResources, ContainerDevices, PodResources
 
 

@@ -4,9 +4,8 @@ from collections import Counter
 from collections.abc import Sequence
 
 import pytest
-from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices
+from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices, TopologyStrategy
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.rooms import room_of, tree_of
 

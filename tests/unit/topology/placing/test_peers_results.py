@@ -5,9 +5,15 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from kaicore.rules.topology.placing.request import LevelConstraint, Placed, Refused, SetRequest, Slices
+from kaicore.rules.topology.placing.request import (
+    LevelConstraint,
+    Placed,
+    Refused,
+    SetRequest,
+    Slices,
+    TopologyStrategy,
+)
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
 
 from tests.rooms import room_of, tree_of
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
+from kaicore.rules.topology.placing.request import TopologyStrategy
 
 from tests.simulating import brief, document_of, world_of
 

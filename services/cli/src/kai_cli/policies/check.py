@@ -1,6 +1,6 @@
 """`kai policy check FILE`: the properties of a policy's answers, tried on generated clusters."""
 
-from kaicore.analysis.trial.policies.checking import PolicyCheck, check_policy
+from kaicore.analysis.trial.policy_check import PolicyCheck, check_policy
 from kaicore.errors import ConfigurationError
 
 from kai_cli.output import OutputFlag, print_answer, table

@@ -17,7 +17,7 @@ from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
 from kaicore.rules.numa.scoring import NumaScoring
 from kaicore.rules.queues.division import FairShareConfig
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
+from kaicore.rules.topology.placing.request import TopologyStrategy
 
 #: Version of the rules; raised by every change that can make a cycle decide otherwise.
 ENGINE_VERSION = "25"

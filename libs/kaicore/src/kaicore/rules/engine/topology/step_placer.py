@@ -11,8 +11,7 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.group import TopologyHasNoRoom
 from kaicore.rules.numa.columns import Flags
-from kaicore.rules.topology.placing.request import GroupTopology, Refused
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
+from kaicore.rules.topology.placing.request import GroupTopology, Refused, TopologyStrategy
 
 #: Pods that start, or are placed anew, each group's.
 Waiting = Sequence[tuple[Workload, Sequence[Member]]]

@@ -16,9 +16,16 @@ from kaicore.rules.engine.placement.placer import Assignment, Placer, in_placeme
 from kaicore.rules.engine.topology.set_requests import GroupPart, HeldPod, placing_request
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.numa.columns import Flags, Ints
-from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology, PodsByRow, Refused, Room, SetRequest
+from kaicore.rules.topology.placing.request import (
+    NO_LEVEL,
+    GroupTopology,
+    PodsByRow,
+    Refused,
+    Room,
+    SetRequest,
+    TopologyStrategy,
+)
 from kaicore.rules.topology.placing.search import search
-from kaicore.rules.topology.placing.strategies import TopologyStrategy
 from kaicore.rules.topology.tree import TopologyColumns
 
 #: No node takes more pods. How much room a domain has beyond what is asked for matters to the strategies.

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kaicore.rules.topology.placing.descent import Capacity, Scope, Wish, capacity, nearness
-from kaicore.rules.topology.placing.request import Room
-from kaicore.rules.topology.placing.strategies import Policy
+from kaicore.rules.topology.placing.request import Policy, Room
 from kaicore.rules.topology.placing.work import Work
 from kaicore.rules.topology.tree import Numbers, OrderedTree, Truths
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaicore.rules.topology.placing.strategies import Order, Policy
+from kaicore.rules.topology.placing.request import Order, Policy
 from kaicore.rules.topology.tree import Numbers, OrderedTree
 
 

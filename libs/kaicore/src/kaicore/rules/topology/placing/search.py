@@ -22,8 +22,16 @@ from kaicore.rules.topology.placing.candidates import (
     reach,
 )
 from kaicore.rules.topology.placing.descent import Layer, Scope, Wish, capacity, descend, without_spares
-from kaicore.rules.topology.placing.request import NO_LEVEL, Placed, Refused, Room, SetRequest
-from kaicore.rules.topology.placing.strategies import POLICIES, Policy, TopologyStrategy
+from kaicore.rules.topology.placing.request import (
+    NO_LEVEL,
+    POLICIES,
+    Placed,
+    Policy,
+    Refused,
+    Room,
+    SetRequest,
+    TopologyStrategy,
+)
 from kaicore.rules.topology.placing.work import Batch, Lot, Work, compiled, parted
 from kaicore.rules.topology.tree import Numbers, OrderedTree, TopologyColumns, Truths
 
