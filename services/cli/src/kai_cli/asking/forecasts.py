@@ -32,7 +32,6 @@ def start_command(
     Args:
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang.
         namespace: of what is named without one; by default default.
-        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
     """
     answers = asyncio.run(
         ask_each(source or AnswerSource(), at, partial(starts_of, subject=read_subject(subject, namespace), at=at))

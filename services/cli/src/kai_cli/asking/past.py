@@ -56,7 +56,6 @@ def state(
     Args:
         kind: what to show; without it the cluster in figures.
         name: only the one of this name.
-        at: the moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         namespace: only of this namespace; by default of all.
         queue: only pods and groups of this queue, or of one below it.
         node: only pods on this node, or zones of it.

@@ -184,7 +184,6 @@ def why(
         subject: NAMESPACE/NAME or NAME of a pod; or KIND/NAME, such as job/train, podgroup/gang, deployment/web,
             queue/team-a, node/gpu-0, dispatch/train.
         namespace: of what is named without one; by default default.
-        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
     """
     about = read_subject(subject, namespace)
     if about.kind == "Dispatch":
@@ -247,7 +246,6 @@ def get(
         pending: only what waits, or has pods that wait.
         rejected: only pods that a kubelet rejected, or nodes with a kubelet that has rejected some.
         limit: how many rows at most; of cycles the last ones, 20 where nothing is said.
-        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         watch: go on, and print what is new or has changed, until Ctrl-C.
         source: where to ask; without --cluster in all clusters of the log.
     """
@@ -317,7 +315,6 @@ def priority(
 
     Args:
         queue: only groups of this queue, or of one below it; by default of all.
-        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
     """
     answers = asyncio.run(_priority(source or AnswerSource(), queue, at))
     if output != "table":
@@ -370,7 +367,6 @@ def who(
     Args:
         queue: its name, or NAMESPACE/NAME of a group or pod of it.
         settings: KEY=VALUE of the scheduler's settings, such as fair_share.k_milli=0: the other rule.
-        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
     """
     return asyncio.run(_who(source or AnswerSource(), queue, settings or [], output, at=at))
 

@@ -40,7 +40,7 @@ from kai_cli.asking.questions import NamespaceFlag
 from kai_cli.output import Output, OutputFlag, print_answers, table
 from kai_cli.sources.answers import Answers, ask_each
 from kai_cli.sources.log_access import open_log, open_log_as_owner
-from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
+from kai_cli.sources.source import AnswerSource, BeginFlag, EndFlag, LogSource, LogSourceFlags, SourceFlags
 
 Anchors = Mapping[str, Mapping[int, bytes]]
 
@@ -409,8 +409,8 @@ _AuditT = TypeVar("_AuditT", PlacementAudit, NodeAudit, GroupAudit, EvictionAudi
 def audit_placements(
     *,
     node: str = "",
-    since: FromFlag = "",
-    until: ToFlag = "",
+    since: BeginFlag = "",
+    until: EndFlag = "",
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -418,8 +418,6 @@ def audit_placements(
 
     Args:
         node: only of this one.
-        since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
-        until: end here, likewise.
     """
     span = Span(since=since, until=until)
     audits = asyncio.run(
@@ -434,8 +432,8 @@ def audit_node(
     /,
     *,
     gpu: str = "",
-    since: FromFlag = "",
-    until: ToFlag = "",
+    since: BeginFlag = "",
+    until: EndFlag = "",
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -444,8 +442,6 @@ def audit_node(
     Args:
         name: of the node.
         gpu: only what held this GPU, by index, UUID or group, or may have: no record names the whole GPUs of a pod.
-        since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
-        until: end here, likewise.
     """
     span = Span(since=since, until=until)
     _print(
@@ -460,8 +456,8 @@ def audit_group(
     name: str,
     /,
     *,
-    since: FromFlag = "",
-    until: ToFlag = "",
+    since: BeginFlag = "",
+    until: EndFlag = "",
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -469,8 +465,6 @@ def audit_group(
 
     Args:
         name: NAMESPACE/NAME of a PodGroup, Job or other owner of pods, or of a pod that has none.
-        since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
-        until: end here, likewise.
     """
     namespace, slash, plain = name.partition("/")
     if not slash or not namespace or not plain or "/" in plain:
@@ -486,8 +480,8 @@ def audit_group(
 def audit_evictions(
     *,
     namespace: NamespaceFlag = None,
-    since: FromFlag = "",
-    until: ToFlag = "",
+    since: BeginFlag = "",
+    until: EndFlag = "",
     source: SourceFlags | None = None,
     output: OutputFlag = "table",
 ) -> int:
@@ -495,8 +489,6 @@ def audit_evictions(
 
     Args:
         namespace: only of pods in this one.
-        since: begin here: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-24h).
-        until: end here, likewise.
     """
     span = Span(since=since, until=until)
 

@@ -31,7 +31,9 @@ class _LoginToken(msgspec.Struct):
     path: str
 
 
-def request_api(url: str, token: str, *, method: str = "GET", body: bytes | None = None) -> bytes:
+def request_api(
+    url: str, token: str, *, method: str = "GET", body: bytes | None = None, answer_s: float = _ANSWER_S
+) -> bytes:
     """Send a request, and return the answer's body.
 
     Args:
@@ -52,7 +54,7 @@ def request_api(url: str, token: str, *, method: str = "GET", body: bytes | None
         if token:
             # Not sent on to where an answer redirects to.
             request.add_unredirected_header("Authorization", f"Bearer {token}")
-        with urllib.request.urlopen(request, timeout=_ANSWER_S) as response:  # noqa: S310  # checked above
+        with urllib.request.urlopen(request, timeout=answer_s) as response:  # noqa: S310  # checked above
             answer: bytes = response.read()
             return answer
     except urllib.error.HTTPError as error:

@@ -128,10 +128,14 @@ class AnswerSource(LogSource):
         return "" if running is None else running.api_key
 
 
+_MOMENT = "a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end"
 #: Moments of a log. `-5m` is no option.
-AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True)]
+AtFlag = Annotated[str, Parameter(name="--at", allow_leading_hyphen=True, help=f"as of a moment: {_MOMENT} (-5m).")]
 FromFlag = Annotated[str, Parameter(name="--from", allow_leading_hyphen=True)]
 ToFlag = Annotated[str, Parameter(name="--to", allow_leading_hyphen=True)]
+#: The ends of a range.
+BeginFlag = Annotated[FromFlag, Parameter(help=f"begin here: {_MOMENT} (-24h).")]
+EndFlag = Annotated[ToFlag, Parameter(help="end here, likewise.")]
 LogSourceFlags = Annotated[LogSource, Parameter(name="*")]
 HubFlags = Annotated[HubSource, Parameter(name="*")]
 SourceFlags = Annotated[AnswerSource, Parameter(name="*")]

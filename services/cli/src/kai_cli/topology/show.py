@@ -62,7 +62,6 @@ def show(  # long: one flag for each way to look
         pod: count the pods that fit like the one of this manifest: its selector, affinity and tolerations count.
         segments: count the disjoint segments of so many idle nodes: 4,18; by default of powers of two.
         limit: how many domains to draw at most where no level is named; 0 for all.
-        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         output: tree, json, yaml, or svg for a picture.
     """
     if at and files:

@@ -40,8 +40,6 @@ def submit_command(
 
     Args:
         files: YAML or JSON, folders of them, or - for standard input.
-        at: as if submitted at a moment of the past: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before
-            the log's end (-5m).
     """
     if not files:
         raise ConfigurationError("nothing to submit: name files or folders, or - for standard input")

@@ -1,4 +1,4 @@
-"""`kai policy check`: properties of a policy's answers, tried on generated clusters: they are what replays and cycles rest on.
+"""`kai policy check`: properties of a policy's answers on generated clusters; replays and cycles rest on them.
 
 | check | for |
 |---|---|
