@@ -1,6 +1,6 @@
 """Nodes, zones and pods for tests, in few words."""
 
-from typing import Any
+from typing import Any, Self
 
 from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT
 from kaicore.rules.deciding.decide import decide
@@ -124,6 +124,12 @@ class Cluster(Ledger):
         if zones:
             nrt = topology(name, *zones, policy=policy, **topology_kwargs)
             self.record(f"nrt/{name}", payloads.TopologyObserved(nrt))
+
+    def add_nodes(self, count: int, *zones: Amounts, **kwargs: Any) -> Self:
+        """Add nodes n0, n1, … that are alike."""
+        for number in range(count):
+            self.add_node(f"n{number}", *zones, **kwargs)
+        return self
 
     def add_pod(self, one: Pod) -> Pod:
         """The watcher sees a pod, or sees it changed."""

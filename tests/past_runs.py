@@ -47,8 +47,7 @@ def busy_cluster(*, nodes: int, jobs: int, mean_s: float, load: float, seed: int
     """Jobs of one whole node come at random and run for exponential times."""
     chance = random.Random(seed)
     cluster = PastRuns()
-    for number in range(nodes):
-        cluster.add_node(f"n{number}", amounts(cpu=16, memory=64, gpu=4))
+    cluster.add_nodes(nodes, amounts(cpu=16, memory=64, gpu=4))
     begin = cluster.now
     #: When what happens, microseconds: ends before arrivals.
     happening: list[tuple[int, int, str]] = []

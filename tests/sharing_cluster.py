@@ -19,8 +19,7 @@ class SharingCluster(Workloads):
 
     def __init__(self, cluster: str = "c", *, nodes: int = 1) -> None:
         super().__init__(cluster)
-        for number in range(nodes):
-            self.add_node(f"n{number}", ZONE, ZONE)
+        self.add_nodes(nodes, ZONE, ZONE)
 
     def share(self, name: str, milli: int, **fields: Any) -> Pod:
         """A pod that asks for a part of a GPU."""

@@ -47,9 +47,7 @@ class ClusterLife:
         gangs: in a wave, and as many times eight pods of their own.
         step_us: between two events, microseconds.
         """
-        made = Workloads(cluster)
-        for number in range(nodes):
-            made.add_node(f"n{number}", _ZONE, _ZONE)
+        made = Workloads(cluster).add_nodes(nodes, _ZONE, _ZONE)
         made.add_pod(pod("never", cpu=1, memory=1, gpu=5))
         made.cycle()
         self.cluster = cluster

@@ -53,8 +53,7 @@ def history(size: int) -> Workloads:
     """At least so many events; a pod called `never` waits at their end."""
     made = Workloads(f"c{size}")
     zone = amounts(cpu=32, memory=256, gpu=4)
-    for number in range(min(_NODES, size // 10)):
-        made.add_node(f"n{number}", zone, zone)
+    made.add_nodes(min(_NODES, size // 10), zone, zone)
     made.add_pod(pod("never", cpu=1, memory=1, gpu=5))
     wave = 0
     while len(made.events) < size:

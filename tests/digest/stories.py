@@ -346,8 +346,7 @@ def moving(recorder: Recorder, random: Random) -> None:
 def fair(recorder: Recorder, random: Random) -> None:
     """A hierarchy of queues with teams that ask for more or less than they are due, one after the other."""
     story = Story(recorder, random, EngineConfig(fair_share=FairShareConfig(k_milli=random.choice((0, 1000)))))
-    for number in range(2):
-        recorder.add_node(f"n{number}", cpu=64, gpu=8)
+    recorder.add_nodes(2, cpu=64, gpu=8)
     leaves = {"d1": "d", "d2": "d", "e1": "e", "f": ""}
     for name in ("d", "e", *leaves):
         share = {

@@ -27,8 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples/policies/spot_last.py"
 def history(cluster: str) -> tuple[Workloads, int]:
     """Two cycles, and where the first one's events end."""
     made, ends = Workloads(cluster), []
-    for number in range(2):
-        made.add_node(f"n{number}", cpu=8, memory=32)
+    made.add_nodes(2, cpu=8, memory=32)
     for number in range(2):
         made.full([made.add_pod(pod(f"p{number}", cpu=2, memory=4, owner=OWNER))])
         ends.append(len(made.events))

@@ -37,9 +37,7 @@ def hierarchies(draw: st.DrawFn) -> dict[str, dict[str, Any]]:
 def test_cycles_end_with_every_queue_within_a_unit_of_the_share(
     shares: dict[str, dict[str, Any]], demands: dict[str, int], order: list[str]
 ) -> None:
-    cluster = Workloads()
-    for node in range(2):
-        cluster.add_node(f"n{node}", cpu=64, gpu=8)
+    cluster = Workloads().add_nodes(2, cpu=64, gpu=8)
     for name, share in shares.items():
         above = LEAVES.get(name, "")
         cluster.record(f"queue/{name}", payloads.QueueObserved(queue(name, above, **share)))

@@ -53,8 +53,7 @@ class Story:
 
     def __init__(self, nodes: int, *, limits: bool, config: EngineConfig = _CONFIG) -> None:
         self.cluster, self._limits, self._config = Workloads(), limits, config
-        for number in range(nodes):
-            self.cluster.add_node(f"n{number}", cpu=64, memory=256, gpu=8)
+        self.cluster.add_nodes(nodes, cpu=64, memory=256, gpu=8)
         self._ends: dict[str, tuple[int, list[Pod]]] = {}
         self._open: dict[str, tuple[Job, list[Pod]]] = {}
         #: By group, until when it was promised a start first.
@@ -220,9 +219,7 @@ def _fits_after(promise: RoomPromised, running: list[tuple[int, Aged]], gang: tu
 def test_held_room_is_enough_whichever_pods_end_and_whenever_it_was_looked_for(
     pods: list[Aged], gang: tuple[int, int], ended: set[int], seconds: int
 ) -> None:
-    cluster = Workloads()
-    for number in range(4):
-        cluster.add_node(f"n{number}", cpu=64, memory=256, gpu=8)
+    cluster = Workloads().add_nodes(4, cpu=64, memory=256, gpu=8)
     free, began = [8] * 4, cluster.now // 1_000_000
     running: dict[int, tuple[Aged, Pod]] = {}
     for number, one in enumerate(pods):

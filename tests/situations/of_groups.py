@@ -13,10 +13,7 @@ from tests.workloads import Workloads
 
 
 def nodes(count: int = 2) -> Workloads:
-    cluster = Workloads()
-    for number in range(count):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8)
-    return cluster
+    return Workloads().add_nodes(count, cpu=64, gpu=8)
 
 
 def asking(**spec: object) -> tuple[Cluster, Pod]:

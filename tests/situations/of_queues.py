@@ -17,8 +17,7 @@ def of_queue(*queues: Queue, nodes: int = 1) -> Workloads:
     cluster = Workloads()
     for one in queues:
         cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
-    for number in range(nodes):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8)
+    cluster.add_nodes(nodes, cpu=64, gpu=8)
     return cluster
 
 

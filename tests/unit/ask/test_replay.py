@@ -24,9 +24,7 @@ C = "test"
 
 def history() -> Workloads:
     """Twelve cycles: pods come, run and go; some wait, and one of each cycle's batches is stale."""
-    made = Workloads(C, hashes=True)
-    for number in range(3):
-        made.add_node(f"n{number}", cpu=8, memory=32)
+    made = Workloads(C, hashes=True).add_nodes(3, cpu=8, memory=32)
     for wave in range(12):
         pods = [made.add_pod(pod(f"p{wave}-{number}", cpu=2, memory=4, owner=OWNER)) for number in range(3)]
         made.add_pod(pod(f"large-{wave}", cpu=64, memory=4))

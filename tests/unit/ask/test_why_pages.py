@@ -27,8 +27,7 @@ def fleet(nodes: int = 3, *, quota_of_b: int = 8) -> Workloads:
     made = Workloads("c")
     for name, quota in (("a", 8), ("b", quota_of_b)):
         made.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota)))
-    for number in range(nodes):
-        made.add_node(f"n{number}", ZONE, ZONE)
+    made.add_nodes(nodes, ZONE, ZONE)
     return made
 
 
@@ -253,8 +252,7 @@ async def test_of_the_past_only_what_was_recorded_then_is_told() -> None:
 async def test_the_decisive_reason_of_several_pods_comes_first_and_says_that_it_is() -> None:
     made = fleet(0)
     made.record("queue/a", payloads.QueueObserved(queue("a", quota=8, limit=64)))
-    for number in range(3):
-        made.add_node(f"n{number}", cpu=64, gpu=8)
+    made.add_nodes(3, cpu=64, gpu=8)
     made.full(*[comes(made, f"theirs-{number}", 8, of="b") for number in range(3)])
     made.gang("large", 16, cpu=1, gpu=8, labels={"kai.scheduler/queue": "a"})
     comes(made, "like-it", 8, cpu=1)
@@ -267,8 +265,7 @@ async def test_the_decisive_reason_of_several_pods_comes_first_and_says_that_it_
 
 async def test_a_node_without_any_of_what_is_asked_for_is_not_close_and_a_group_is_not_in_its_own_way() -> None:
     made = fleet(0)
-    for number in range(2):
-        made.add_node(f"n{number}", cpu=64, gpu=8)
+    made.add_nodes(2, cpu=64, gpu=8)
     made.add_node("without", cpu=64)
     made.full(made.gang("one", 2, cpu=8, gpu=8, labels={"kai.scheduler/queue": "b"}))
     made.members("one", [2], cpu=8, gpu=8, labels={"kai.scheduler/queue": "b"})

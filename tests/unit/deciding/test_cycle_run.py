@@ -20,9 +20,7 @@ ZONE = amounts(cpu=8, memory=64, gpu=1)
 
 
 def cluster(*pods: str, nodes: int = 3) -> Cluster:
-    made = Cluster()
-    for number in range(nodes):
-        made.add_node(f"n{number}", ZONE)
+    made = Cluster().add_nodes(nodes, ZONE)
     for name in pods:
         made.add_pod(pod(name, cpu=1, gpu=1))
     made.may_raise = True

@@ -19,10 +19,7 @@ SECOND = 1_000_000
 
 def nodes(count: int) -> Workloads:
     """Nodes of 8 GPUs."""
-    cluster = Workloads()
-    for number in range(count):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8)
-    return cluster
+    return Workloads().add_nodes(count, cpu=64, gpu=8)
 
 
 def running(name: str, node: str, gpu: int, **kwargs: Any) -> Pod:

@@ -19,10 +19,7 @@ OTHER = "default-scheduler"
 
 def nodes(count: int) -> Workloads:
     """Nodes of 8 GPUs."""
-    cluster = Workloads()
-    for number in range(count):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8)
-    return cluster
+    return Workloads().add_nodes(count, cpu=64, gpu=8)
 
 
 def runs(cluster: Workloads, name: str, node: str, gpu: int = 8, **kwargs: Any) -> Pod:

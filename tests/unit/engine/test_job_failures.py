@@ -26,10 +26,7 @@ FIRST_RULE = {
 
 def nodes(count: int) -> Workloads:
     """Nodes of 8 GPUs."""
-    cluster = Workloads()
-    for number in range(count):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8)
-    return cluster
+    return Workloads().add_nodes(count, cpu=64, gpu=8)
 
 
 def runs(name: str, node: str, gpu: int, owner: Owner, **kwargs: Any) -> Pod:

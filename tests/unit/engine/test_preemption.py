@@ -16,10 +16,7 @@ ZONE = amounts(cpu=8, memory=64, gpu=4)
 
 def gpus(count: int, **kwargs: object) -> Workloads:
     """Nodes of 8 GPUs."""
-    cluster = Workloads()
-    for number in range(count):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8, **kwargs)
-    return cluster
+    return Workloads().add_nodes(count, cpu=64, gpu=8, **kwargs)
 
 
 def test_lower_priority_makes_way_and_the_room_is_kept_until_it_is_gone() -> None:

@@ -20,9 +20,7 @@ QUEUE_LABEL = "kai.scheduler/queue"
 
 def cluster_of(*queues: Any, nodes: int = 2) -> Workloads:
     """Nodes of 8 GPUs and some queues."""
-    cluster = Workloads()
-    for number in range(nodes):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8)
+    cluster = Workloads().add_nodes(nodes, cpu=64, gpu=8)
     for one in queues:
         cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
     return cluster
@@ -396,8 +394,7 @@ def test_reason_names_the_group_that_room_is_kept_for() -> None:
 def test_room_of_another_queue_is_taken_only_by_who_is_owed_it(quota: int, waits: bool) -> None:
     """One victim of two is gone when work of higher priority comes, of the queue that the room was taken back from."""
     cluster = cluster_of(queue("a"), queue("b", quota=8), nodes=0)
-    for number in range(2):
-        cluster.add_node(f"n{number}", cpu=64, gpu=4)
+    cluster.add_nodes(2, cpu=64, gpu=4)
     cluster.full([cluster.add_pod(of(f"a{number}", "a", 4, priority=3)) for number in range(2)])
     cluster.gang("b", 2, cpu=1, gpu=4, labels={QUEUE_LABEL: "b"}, created_at=9)
     result = cluster.cycle()

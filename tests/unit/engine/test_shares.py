@@ -29,8 +29,7 @@ class Sharing(Workloads):
 
     def nodes(self, count: int, *, gpu: int = 2, memory: int = 0, **kwargs: Any) -> None:
         labels = {"nvidia.com/gpu.memory": str(memory)} if memory else {}
-        for number in range(count):
-            self.add_node(f"n{number}", cpu=64, gpu=gpu, labels=labels, **kwargs)
+        self.add_nodes(count, cpu=64, gpu=gpu, labels=labels, **kwargs)
 
     def share(self, name: str, milli: int = 0, *, mib: int = 0, devices: int = 1, **kwargs: Any) -> Pod:
         given = GpuShare(milli=milli, mib=mib, devices=devices)

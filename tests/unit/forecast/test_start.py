@@ -24,8 +24,7 @@ def full_cluster(
     cluster = PastRuns()
     cluster.have_run("other", [7200.0] * of_others, **_WHOLE)
     cluster.have_run("train", lengths, **_WHOLE)
-    for number in range(count):
-        cluster.add_node(f"n{number}", amounts(cpu=16, memory=64, gpu=4))
+    cluster.add_nodes(count, amounts(cpu=16, memory=64, gpu=4))
     now = cluster.now // SECOND
     for number in range(count):
         name = f"train-{1000 + number}"

@@ -117,8 +117,7 @@ def test_business_hours_hold_large_groups_and_say_until_when(hour: int, weekday:
 
 def test_not_beside_keeps_two_tenants_off_each_others_nodes_and_no_others() -> None:
     cluster = Ruled("not_beside", apart=[["red", "blue"]])
-    for number in range(2):
-        cluster.add_node(f"n{number}", cpu=64, gpu=8)
+    cluster.add_nodes(2, cpu=64, gpu=8)
     cluster.waits("a", gpu=1, namespace="red")
     cluster.waits("b", gpu=1, namespace="blue")
     starts = cluster.starts()

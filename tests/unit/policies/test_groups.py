@@ -40,8 +40,7 @@ class KeepLabelled(Policy):
 
 def cluster(kind: type[Policy], nodes: int = 1) -> WithPolicies:
     made = WithPolicies(kind)
-    for number in range(nodes):
-        made.add_node(f"n{number}", cpu=64, gpu=8)
+    made.add_nodes(nodes, cpu=64, gpu=8)
     return made
 
 

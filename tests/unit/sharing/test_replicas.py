@@ -153,9 +153,7 @@ def test_room_that_becomes_free_is_first_for_whose_node_it_is() -> None:
 
 
 def test_replicas_seldom_meet_where_more_waits_than_there_is_room_for() -> None:
-    cluster = Workloads()
-    for number in range(40):
-        cluster.add_node(f"n{number}", cpu=8)
+    cluster = Workloads().add_nodes(40, cpu=8)
     for number in range(600):
         cluster.add_pod(pod(f"p{number}", cpu=1))
     replicas = Replicas(cluster)

@@ -40,8 +40,7 @@ class Fleet(Cluster):
 
     def __init__(self, nodes: int = 2) -> None:
         super().__init__()
-        for index in range(nodes):
-            self.add_node(f"n{index}", ZONE, ZONE, policy="best-effort")
+        self.add_nodes(nodes, ZONE, ZONE, policy="best-effort")
 
     def run(self, name: str, *gpu_zones: int, **kwargs: Any) -> str:
         """Place a pod and have it run with its GPUs on zones; its node."""

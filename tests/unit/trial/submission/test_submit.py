@@ -67,8 +67,7 @@ def only(answer: SubmitAnswer) -> SubmittedGroup:
 def cluster_of(nodes: int, *, history: int = 0) -> PastRuns:
     cluster = PastRuns()
     cluster.have_run("train", [300.0] * history)
-    for number in range(nodes):
-        cluster.add_node(f"n{number}", _ZONE)
+    cluster.add_nodes(nodes, _ZONE)
     return cluster
 
 
