@@ -110,7 +110,7 @@ class Cluster(Ledger):
     may_raise = False
     policies = NO_POLICIES
 
-    def add_node(self, name: str, *zones: Amounts, policy: str = "single-numa-node", **kwargs: Any) -> None:
+    def add_node(self, name: str, *zones: Amounts, policy: str = "single-numa-node", **kwargs: Any) -> Self:
         """Add a node with the sums of its zones as totals, or `kwargs` where there are none."""
         topology_kwargs = {key: kwargs.pop(key) for key in ("scope", "capacity", "available", "costs") if key in kwargs}
         totals: Amounts = {}
@@ -124,6 +124,7 @@ class Cluster(Ledger):
         if zones:
             nrt = topology(name, *zones, policy=policy, **topology_kwargs)
             self.record(f"nrt/{name}", payloads.TopologyObserved(nrt))
+        return self
 
     def add_nodes(self, count: int, *zones: Amounts, **kwargs: Any) -> Self:
         """Add nodes n0, n1, … that are alike."""

@@ -18,9 +18,7 @@ MANAGERS = EngineConfig(kubelets=(KubeletOverride(feature_gates={"PodLevelResour
 
 
 def cluster_of(version: str, policy: str = "single-numa-node", zones: int = 2, **kwargs: Any) -> Cluster:
-    cluster = Cluster()
-    cluster.add_node("n1", *[ZONE] * zones, policy=policy, kubelet_version=version, **kwargs)
-    return cluster
+    return Cluster().add_node("n1", *[ZONE] * zones, policy=policy, kubelet_version=version, **kwargs)
 
 
 def outcome(cluster: Cluster, one: Pod, config: EngineConfig | None = None) -> PodPlaced | Reason:
@@ -298,8 +296,7 @@ def test_a_device_that_a_pod_holds_is_promised_to_no_other(version: str) -> None
 
     That depends on the instant of a List of podresources (decision 0450), so the model is the same in both.
     """
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, memory=32, gpu=1), kubelet_version=version)
+    cluster = Cluster().add_node("n1", amounts(cpu=8, memory=32, gpu=1), kubelet_version=version)
     assert isinstance(outcome(cluster, pod("first", cpu=1, memory=1, gpu=1)), PodPlaced)
     assert isinstance(outcome(cluster, pod("second", cpu=1, memory=1, gpu=1)), Reason)
     assert isinstance(outcome(cluster, pod("third", cpu=1, memory=1)), PodPlaced)

@@ -41,8 +41,7 @@ class Node:
     """A node's zones, filled and emptied."""
 
     def __init__(self, layout: Any, policy: str, scope: str) -> None:
-        cluster = Cluster()
-        cluster.add_node(NODE, *layout, policy=policy, scope=scope)
+        cluster = Cluster().add_node(NODE, *layout, policy=policy, scope=scope)
         self.columns = cluster.state.columns
         self.names = [f"node-{zone}" for zone in range(len(layout))]
 

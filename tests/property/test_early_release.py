@@ -28,8 +28,7 @@ def _pod(name: str, request: Any, *, init: bool) -> Pod:
 
 
 def _cluster(layout: Any, policy: str, before: list[Pod]) -> Cluster:
-    cluster = Cluster()
-    cluster.add_node("n1", *layout, policy=policy)
+    cluster = Cluster().add_node("n1", *layout, policy=policy)
     for one in before:
         cluster.add_pod(one)
         cluster.cycle()

@@ -19,8 +19,7 @@ def stories(specs: Any) -> dict[str, list[tuple[str, payloads.Payload]]]:
     """The events of two nodes, each by itself: pods placed, running and gone, as predicted there."""
     by_node = {}
     for node in ("n0", "n1"):
-        cluster = Cluster()
-        cluster.add_node(node, ZONE, ZONE, policy="restricted")
+        cluster = Cluster().add_node(node, ZONE, ZONE, policy="restricted")
         story: list[tuple[str, payloads.Payload]] = []
         ended: list[Pod] = []
         for index, spec in enumerate(specs[node == "n1" :: 2]):

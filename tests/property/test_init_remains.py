@@ -59,8 +59,7 @@ def _play(
     layout: Any, before: Any, asked: Any, policy: str, scope: str
 ) -> tuple[Kept, tuple[ContainerPlacement, ...]] | None:
     """Have a pod come to a node with others; return what its init containers keep, and what is worked out."""
-    cluster = Cluster()
-    cluster.add_node("n1", *layout, policy=policy, scope=scope)
+    cluster = Cluster().add_node("n1", *layout, policy=policy, scope=scope)
     for index, requests in enumerate(before):
         cluster.add_pod(_pod(f"p{index}", requests, 1))
         cluster.cycle()
@@ -116,8 +115,7 @@ def test_remains_under_a_loose_policy_are_within_what_counts_as_possible(
 
 
 def test_what_an_init_container_lent_is_most_likely_what_the_container_after_it_was_seen_with() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2), policy="none")
+    cluster = Cluster().add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2), policy="none")
     columns = cluster.state.columns
     request = aligned_request(_pod("asked", [{"cpu": 2, "gpu": 1}, {"cpu": 2, "gpu": 1}], 1))
     shown = ContainerPlacement("c1", zones=(ZoneAmount("node-1", amounts(cpu=2, gpu=1)),))

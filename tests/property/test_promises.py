@@ -257,8 +257,7 @@ _RELAY = [Small(15, 1, 30)] * 40
 
 def _wait_behind(stream: list[Small], *, limits: bool, config: EngineConfig) -> int | None:
     """Return for how many minutes a pod of a whole node waits behind a stream of small ones; None if to its end."""
-    cluster = Workloads()
-    cluster.add_node("n0", cpu=64, memory=256, gpu=8)
+    cluster = Workloads().add_node("n0", cpu=64, memory=256, gpu=8)
     began, at = cluster.now, 0
     ends: list[tuple[int, Pod]] = []
     for number, small in enumerate([Small(0, 1, _LONGEST), *stream]):

@@ -67,8 +67,7 @@ def taint() -> tuple[Cluster, Pod]:
 
 @shows(reasons.RejectedByKubelet, "n1", "TopologyAffinityError", "1 nvidia.com/gpu")
 def rejected() -> tuple[Cluster, Pod]:
-    cluster = Workloads()
-    cluster.add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2))
+    cluster = Workloads().add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2))
     other = cluster.add_pod(pod("other", cpu=1))
     first = cluster.add_pod(pod("first", cpu=1, gpu=1))
     cluster.full(other, first)
@@ -80,8 +79,7 @@ def rejected() -> tuple[Cluster, Pod]:
 
 @shows(reasons.HistoryIncomplete, "n1", "4 cpu", "1 pod", config=WAITS)
 def unobserved() -> tuple[Cluster, Pod]:
-    cluster = Workloads()
-    cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    cluster = Workloads().add_node("n1", amounts(cpu=8), amounts(cpu=8))
     cluster.add_pod(pod("theirs", cpu=6, scheduler_name="default-scheduler", node_name="n1", phase="Running"))
     return cluster, cluster.add_pod(pod("one", cpu=4))
 

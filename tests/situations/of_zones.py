@@ -68,8 +68,7 @@ def whole_cores() -> tuple[Cluster, Pod]:
 
 @shows(reasons.NumaPolicyUntold, "n1", "single-numa-node", "1 nvidia.com/gpu")
 def untold() -> tuple[Cluster, Pod]:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=8, gpu=2)
+    cluster = Workloads().add_node("n1", cpu=8, gpu=2)
     return cluster, cluster.add_pod(pod("one", cpu=1, gpu=1, annotations={POLICY: "single-numa-node"}))
 
 

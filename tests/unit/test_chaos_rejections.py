@@ -13,8 +13,7 @@ SECOND = 1_000_000
 
 @pytest.fixture
 def node() -> Cluster:
-    node = Cluster()
-    node.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    node = Cluster().add_node("n1", amounts(cpu=8), amounts(cpu=8))
     node.add_pod(pod("earlier", cpu=1, node_name="n2"))
     node.record("pod/uid-earlier", payloads.PlacementObserved("uid-earlier", "default", "earlier", "n2", SEEN))
     return node
@@ -83,8 +82,7 @@ def test_one_beside_a_pod_whose_end_was_told_soon_after_could_not_if_that_had_ru
 
 
 def test_one_that_was_decided_on_before_any_exporter_reported_could_not() -> None:
-    node = Cluster()
-    node.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    node = Cluster().add_node("n1", amounts(cpu=8), amounts(cpu=8))
     placed(node, "gone")
     runs(node, "gone", seconds=1)
     placed(node, "heir")

@@ -82,8 +82,7 @@ def test_queues_are_listed_below_their_parents_with_what_they_hold_and_deserve(f
 
 
 def test_without_queues_all_work_is_in_one() -> None:
-    made = Workloads()
-    made.add_node("n0", amounts(cpu=8, memory=32, gpu=2))
+    made = Workloads().add_node("n0", amounts(cpu=8, memory=32, gpu=2))
     made.full(made.gang("train", 1, cpu=1, memory=1, gpu=1))
     (line,) = queue_lines(made.state, "gpu")
     assert (line.name, line.allocated, line.deserved, line.running) == ("default", "1", "2", 1)
@@ -137,8 +136,7 @@ def test_a_nodes_zones_say_who_holds_what(fleet: Fleet) -> None:
 
 
 def test_a_node_without_zones_is_shown_as_a_whole() -> None:
-    made = Workloads()
-    made.add_node("n0", cpu=8, memory=32)
+    made = Workloads().add_node("n0", cpu=8, memory=32)
     table = zones_table(made.state, 0)
     assert (table.rows, [cell.text for cell in table.whole.cells]) == ((), ["0 of 8", "0 of 32Gi"])
 

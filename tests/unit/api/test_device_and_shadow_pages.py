@@ -36,8 +36,7 @@ def test_a_node_names_its_devices_with_zones_and_who_has_them(devices: ClusterSt
 
 
 def test_a_node_without_devices_has_no_table_and_a_pool_that_lacks_slices_says_so() -> None:
-    made = Workloads()
-    made.add_node("n0", cpu=8, memory=32)
+    made = Workloads().add_node("n0", cpu=8, memory=32)
     assert node_devices(made.state, 0) is None
     add_slice(made, slice_document("n0", gpu("gpu-0"), pool={"resourceSliceCount": 2}))
     table = node_devices(made.state, 0)

@@ -104,8 +104,7 @@ def test_a_constraint_that_stands_on_the_pod_itself_is_taken_off_it() -> None:
 
 
 def test_of_a_node_that_several_pods_fill_all_of_them_are_named() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=64, gpu=8)
+    cluster = Workloads().add_node("n1", cpu=64, gpu=8)
     cluster.full(*[cluster.add_pod(pod(f"half-{number}", cpu=1, gpu=4)) for number in range(2)])
     one = cluster.add_pod(pod("one", cpu=1, gpu=8))
     cluster.cycle()
@@ -118,8 +117,7 @@ def test_of_a_node_that_several_pods_fill_all_of_them_are_named() -> None:
 
 def test_where_no_single_change_helps_none_is_said_to() -> None:
     """The pod is gated, and its queue does not exist."""
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=64, gpu=8)
+    cluster = Workloads().add_node("n1", cpu=64, gpu=8)
     cluster.record("queue/a", payloads.QueueObserved(queue("a")))
     labels = {KAI_QUEUE_LABEL: "gone"}
     one = cluster.add_pod(pod("one", cpu=1, gpu=8, labels=labels, scheduling_gates=("example.com/held",)))

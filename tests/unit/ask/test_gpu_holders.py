@@ -20,8 +20,7 @@ _HOUR_US = 3_600_000_000
 @pytest.fixture
 def made() -> Workloads:
     """Eight GPUs: team b, which is owed four, took six while nobody asked, c two by right; now a waits."""
-    made = Workloads("c1")
-    made.add_node("n", cpu=64, memory=256, gpu=8)
+    made = Workloads("c1").add_node("n", cpu=64, memory=256, gpu=8)
     for name, quota in (("a", 2), ("b", 2), ("c", 2)):
         made.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=quota, weight=1)))
     for team, count in (("b", 3), ("c", 1)):

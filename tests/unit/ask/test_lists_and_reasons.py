@@ -25,8 +25,7 @@ ZONE = amounts(cpu=16, memory=64, gpu=4)
 @pytest.fixture
 def cluster() -> Workloads:
     """Two nodes; team-a's job runs on one of them, its other pod waits, as does a gang; a pod was rejected."""
-    made = Workloads()
-    made.add_node("n1", ZONE, ZONE)
+    made = Workloads().add_node("n1", ZONE, ZONE)
     made.add_node("n2", ZONE, ready=False)
     for name, parent in (("company", ""), ("team-a", "company"), ("default", "")):
         shares = {"nvidia.com/gpu": QueueShare(quota=4)}
@@ -260,8 +259,7 @@ def _keys(value: Any) -> list[str]:
 
 
 def test_queue_of_work_that_names_none_is_listed_and_explained_with_how_to_name_another() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=64, gpu=8)
+    cluster = Workloads().add_node("n1", cpu=64, gpu=8)
     cluster.record("queue/a", payloads.QueueObserved(queue("a", quota=4)))
     assert names(cluster, "queues") == ["a"], "no work names none"
     cluster.full(cluster.add_pod(pod("one", cpu=1, gpu=4)))

@@ -24,8 +24,7 @@ def notices_of(made: Workloads, *waits_s: int) -> list[tuple[Notice, str]]:
 
 
 def test_a_gang_has_one_notice_when_its_minimum_runs_and_one_when_it_is_evicted() -> None:
-    made = Workloads("c1")
-    made.add_node("n", cpu=16, memory=64, gpu=4)
+    made = Workloads("c1").add_node("n", cpu=16, memory=64, gpu=4)
     made.record("queue/org", payloads.QueueObserved(queue("org")))
     made.record("queue/team", payloads.QueueObserved(queue("team", parent="org")))
     labels = {KAI_QUEUE_LABEL: "team", "user": "ada"}

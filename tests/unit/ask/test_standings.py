@@ -37,8 +37,7 @@ class _Order:
 
 def _crowded() -> Cluster:
     """Pods of three queues that wait for the one GPU, which a pod of `busy` has."""
-    made = Cluster("test", hashes=True)
-    made.add_node("n", amounts(cpu=64, memory=256, gpu=1))
+    made = Cluster("test", hashes=True).add_node("n", amounts(cpu=64, memory=256, gpu=1))
     for one in (queue("dept"), queue("busy", "dept", quota=1), queue("calm", "dept", quota=1), queue("other")):
         made.record(f"queue/{one.name}", payloads.QueueObserved(one))
 

@@ -20,8 +20,7 @@ def reasons_of(cluster: Cluster, config: EngineConfig | None = None) -> dict[str
 
 def test_one_cycle_never_over_commits_a_zone() -> None:
     """3 + 3 + 2 cores on 2 zones of 4 fit the node, but exactly two are placed."""
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=4))
     for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
         cluster.add_pod(pod(name, cpu=cpu))
     result = cluster.cycle()
@@ -42,8 +41,7 @@ def test_one_cycle_never_over_commits_a_zone() -> None:
 
 
 def test_of_nodes_that_are_short_the_one_that_comes_closest_is_named() -> None:
-    cluster = Cluster()
-    cluster.add_node("cpu-0", amounts(cpu=64))
+    cluster = Cluster().add_node("cpu-0", amounts(cpu=64))
     cluster.add_node("gpu-0", amounts(cpu=64, gpu=4))
     cluster.add_node("gpu-1", amounts(cpu=64, gpu=8))
     cluster.add_node("gpu-2", amounts(cpu=64, gpu=8))
@@ -58,16 +56,14 @@ def test_of_nodes_that_are_short_the_one_that_comes_closest_is_named() -> None:
 
 
 def test_all_three_pods_are_placed_without_numa() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=4))
     for name, cpu in (("a", 3), ("b", 3), ("c", 2)):
         cluster.add_pod(pod(name, cpu=cpu))
     assert len(cluster.cycle(EngineConfig(numa=False)).placements) == 3
 
 
 def test_order_is_priority_then_age_then_name() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", cpu=4)
+    cluster = Cluster().add_node("n1", cpu=4)
     cluster.add_pod(pod("young", cpu=1, created_at=2))
     cluster.add_pod(pod("b", cpu=1, created_at=1))
     cluster.add_pod(pod("a", cpu=1, created_at=1))
@@ -76,8 +72,7 @@ def test_order_is_priority_then_age_then_name() -> None:
 
 
 def test_gpu_pods_fill_nodes_and_others_stay_off_them() -> None:
-    cluster = Cluster()
-    cluster.add_node("gpu-1", cpu=64, gpu=8)
+    cluster = Cluster().add_node("gpu-1", cpu=64, gpu=8)
     cluster.add_node("gpu-2", cpu=64, gpu=8)
     cluster.add_node("cpu-1", cpu=64)
     cluster.add_pod(pod("first", cpu=1, gpu=2))
@@ -147,8 +142,7 @@ def test_cordoned_node_takes_pods_that_tolerate_it() -> None:
 
 
 def test_pod_slots_and_unknown_resources_are_resources() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", cpu=8, pods=1)
+    cluster = Cluster().add_node("n1", cpu=8, pods=1)
     cluster.add_pod(pod("a", cpu=1))
     cluster.add_pod(pod("b", cpu=1))
     result = cluster.cycle()
@@ -160,8 +154,7 @@ def test_pod_slots_and_unknown_resources_are_resources() -> None:
 
 
 def test_pods_of_others_count_as_usage() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", cpu=8)
+    cluster = Cluster().add_node("n1", cpu=8)
     cluster.add_pod(pod("foreign", cpu=6, scheduler_name="default-scheduler", node_name="n1", phase="Running"))
     cluster.add_pod(pod("theirs", cpu=1, scheduler_name="default-scheduler"))
     cluster.add_pod(pod("p", cpu=4))
@@ -169,8 +162,7 @@ def test_pods_of_others_count_as_usage() -> None:
 
 
 def test_a_terminating_pod_holds_what_it_holds() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=4))
     going = pod("going", cpu=3)
     cluster.add_pod(going)
     cluster.cycle()
@@ -185,8 +177,7 @@ def test_a_terminating_pod_holds_what_it_holds() -> None:
 
 
 def test_pods_that_are_held_back_have_their_reason() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", cpu=8)
+    cluster = Cluster().add_node("n1", cpu=8)
     cluster.add_pod(pod("gated", cpu=1, scheduling_gates=("team/quota",)))
     assert reasons_of(cluster)["SchedulingGated"].gates == "team/quota"
     cluster.add_pod(pod("gated", cpu=1))
@@ -202,8 +193,7 @@ def test_reason_without_nodes_is_no_nodes() -> None:
 
 
 def test_ignored_resources_are_not_aligned() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, memory=10), amounts(cpu=4, memory=10))
+    cluster = Cluster().add_node("n1", amounts(cpu=4, memory=10), amounts(cpu=4, memory=10))
     cluster.add_pod(pod("p", cpu=2, memory=15))
     assert "NumaNeverFits" in reasons_of(cluster)
     result = cluster.cycle(EngineConfig(ignore_list=("memory",)))
@@ -213,8 +203,7 @@ def test_ignored_resources_are_not_aligned() -> None:
 def test_stale_available_is_ignored_unless_trusted() -> None:
     """The exporter's free amounts are late in both directions."""
     full, empty = amounts(cpu=4), amounts(cpu=0)
-    cluster = Cluster()
-    cluster.add_node("n1", full, full, available=(empty, full))
+    cluster = Cluster().add_node("n1", full, full, available=(empty, full))
     cluster.add_pod(pod("p", cpu=3))
     trusting = EngineConfig(reconstruct_available=False)
     placement = cluster.cycle(trusting).placements[0].placement
@@ -228,8 +217,7 @@ def test_stale_available_is_ignored_unless_trusted() -> None:
 
 
 def test_a_pod_that_can_never_fit_names_resource_and_zone() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=32, gpu=4), amounts(cpu=32, gpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=32, gpu=4), amounts(cpu=32, gpu=4))
     cluster.add_pod(pod("p", qos=QosClass.BURSTABLE, cpu=1, gpu=5))
     reason = reasons_of(cluster)["NumaNeverFits"]
     assert (reason.resource, reason.zone, reason.requested, reason.installed) == (GPU, "node-0", 5, 4)
@@ -237,16 +225,14 @@ def test_a_pod_that_can_never_fit_names_resource_and_zone() -> None:
 
 
 def test_restricted_names_the_widths_that_differ() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4), policy="restricted")
+    cluster = Cluster().add_node("n1", amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4), policy="restricted")
     cluster.add_pod(pod("p", cpu=10, gpu=6))
     reason = reasons_of(cluster)["NumaWidthsDiffer"]
     assert f"restricted wants {GPU} on 2 zones but cpu on 1 zone" in str(reason)
 
 
 def test_amounts_free_on_different_zones_are_reported_as_such() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, gpu=2), amounts(cpu=4, gpu=2))
+    cluster = Cluster().add_node("n1", amounts(cpu=4, gpu=2), amounts(cpu=4, gpu=2))
     first = cluster.add_pod(pod("cpus-of-zone-0", cpu=4))
     cluster.cycle()
     cluster.add_pod(pod("cpus-of-zone-1", cpu=4))
@@ -259,8 +245,7 @@ def test_amounts_free_on_different_zones_are_reported_as_such() -> None:
 
 
 def test_request_that_no_empty_node_has_together_never_fits() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, gpu=0), amounts(cpu=1, gpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=4, gpu=0), amounts(cpu=1, gpu=4))
     cluster.add_pod(pod("busy", cpu=1, gpu=4))
     cluster.cycle()
     cluster.add_pod(pod("p", cpu=4, gpu=1))

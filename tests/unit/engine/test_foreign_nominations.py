@@ -61,8 +61,7 @@ def test_room_is_kept_while_its_victims_are_leaving(scheduler: str, restarted: b
 
 def test_zones_count_where_none_will_have_enough_no_room_is_kept() -> None:
     """Two GPUs of each zone are free when who leaves is gone, and it needs four of one."""
-    cluster = Workloads()
-    cluster.add_node("n0", ZONE, ZONE, policy="single-numa-node")
+    cluster = Workloads().add_node("n0", ZONE, ZONE, policy="single-numa-node")
     small = [cluster.add_pod(pod(f"small-{number}", cpu=1, gpu=2)) for number in range(4)]
     cluster.full(small)
     by_zone = sorted(small, key=lambda one: str(cluster.state.pods[one.uid].zone_charge.split))

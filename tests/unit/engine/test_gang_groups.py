@@ -119,8 +119,7 @@ def test_the_other_gang_is_gone(policy: MatchPolicy, ended: bool, again: bool, g
 
 def test_gang_that_never_ran_with_the_other_is_not_kept_running_alone() -> None:
     """Another scheduler put it there, or it has none: it has never been satisfied."""
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=2)
+    cluster = Workloads().add_node("n1", cpu=2)
     for name in ("a", "b"):
         cluster.gang(name, 0, least=1, group={"together": BOTH, "match_policy": MatchPolicy.ONCE_SATISFIED})
     cluster.members("a", [0], cpu=2, node_name="n1", phase="Running")

@@ -28,8 +28,7 @@ def test_a_gang_starts_as_a_whole_in_one_unit_or_leaves_no_trace() -> None:
 
 
 def test_a_gang_waits_for_all_its_pods_and_for_gates() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=64)
+    cluster = Workloads().add_node("n1", cpu=64)
     cluster.gang("g", 2, least=3, cpu=1)
     (group,) = cluster.cycle().groups
     assert group.reasons == (GangIncomplete(min_pods=3, ready_pods=2),)
@@ -41,8 +40,7 @@ def test_a_gang_waits_for_all_its_pods_and_for_gates() -> None:
 
 
 def test_above_its_minimum_a_group_grows_pod_by_pod_after_others_have_started() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=4)
+    cluster = Workloads().add_node("n1", cpu=4)
     cluster.gang("elastic", 4, least=2, cpu=1)
     cluster.gang("late", 1, cpu=1, created_at=9)
     units = decide(cluster.state, EngineConfig(), shard="s", now=cluster.now, actor="test").units[1:]
@@ -55,8 +53,7 @@ def test_above_its_minimum_a_group_grows_pod_by_pod_after_others_have_started() 
 
 
 def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=5)
+    cluster = Workloads().add_node("n1", cpu=5)
     cluster.gang("g", 0, sets=(PodSet(min_sets=1), PodSet("a", "", 2), PodSet("b", "", 2)))
     cluster.subgroup("a", "g", 2, cpu=1)
     cluster.subgroup("b", "g", 1, cpu=1)
@@ -70,8 +67,7 @@ def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() ->
 
 def test_gangs_of_a_gang_group_start_at_once_or_none_does() -> None:
     together = ("default/leader", "default/worker")
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=3)
+    cluster = Workloads().add_node("n1", cpu=3)
     cluster.gang("leader", 1, group={"together": together}, cpu=1)
     (group,) = cluster.cycle().groups
     assert group.reasons[0].code == "GangGroupWaits"
@@ -87,8 +83,7 @@ def test_gangs_of_a_gang_group_start_at_once_or_none_does() -> None:
 
 def test_no_zone_is_promised_twice_by_a_gang_that_is_undone() -> None:
     zone = amounts(cpu=8, memory=64, gpu=4)
-    cluster = Workloads()
-    cluster.add_node("n1", zone, zone, policy="restricted")
+    cluster = Workloads().add_node("n1", zone, zone, policy="restricted")
     cluster.gang("no", 3, cpu=2, memory=8, gpu=3)
     cluster.gang("yes", 2, cpu=2, memory=8, gpu=4, created_at=1)
     result = cluster.cycle()
@@ -97,8 +92,7 @@ def test_no_zone_is_promised_twice_by_a_gang_that_is_undone() -> None:
 
 
 def test_a_gang_below_its_minimum_is_evicted_after_its_grace() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=3)
+    cluster = Workloads().add_node("n1", cpu=3)
     pods = cluster.gang("g", 3, cpu=1, group={"staleness_grace_us": 5_000_000})
     cluster.full(pods)
     cluster.delete_pod(pods[0])
@@ -125,8 +119,7 @@ def test_a_gang_below_its_minimum_is_evicted_after_its_grace() -> None:
 )
 def test_members_that_ended_well_count_towards_the_minimum(ended: int, lost: int, waits: int, placed: int) -> None:
     """Of a gang of three pods some end well and some are lost; others of them come again and wait."""
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=3)
+    cluster = Workloads().add_node("n1", cpu=3)
     pods = cluster.gang("g", 3, cpu=1)
     cluster.full(pods)
     for one in pods[:ended]:
@@ -162,8 +155,7 @@ def test_gang_counts_pods_that_ended_well_as_its_match_policy_says(
     policy: MatchPolicy, lost: int, come: int, placed: int, stale: int
 ) -> None:
     """A gang of three pods runs and loses some; others come, and later its grace is over."""
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=9)
+    cluster = Workloads().add_node("n1", cpu=9)
     pods = cluster.gang("g", 3, cpu=1, group={"match_policy": policy, "staleness_grace_us": 5_000_000})
     assert len(cluster.cycle().placements) == 3
     cluster.run(pods)
@@ -177,8 +169,7 @@ def test_gang_counts_pods_that_ended_well_as_its_match_policy_says(
 
 @pytest.mark.parametrize("policy", list(MatchPolicy))
 def test_before_it_was_whole_once_every_policy_waits_for_all(policy: MatchPolicy) -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=9)
+    cluster = Workloads().add_node("n1", cpu=9)
     cluster.gang("g", 2, least=3, cpu=1, group={"match_policy": policy})
     assert not cluster.cycle().placements
     cluster.members("g", [7], cpu=1)
@@ -186,8 +177,7 @@ def test_before_it_was_whole_once_every_policy_waits_for_all(policy: MatchPolicy
 
 
 def test_members_that_ended_well_and_are_gone_count_no_more() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=3)
+    cluster = Workloads().add_node("n1", cpu=3)
     pods = cluster.gang("g", 2, cpu=1)
     cluster.full(pods)
     for one in pods:
@@ -198,16 +188,14 @@ def test_members_that_ended_well_and_are_gone_count_no_more() -> None:
 
 
 def test_a_gang_of_which_members_ended_well_is_evicted_whole() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=2)
+    cluster = Workloads().add_node("n1", cpu=2)
     pods = cluster.gang("g", 3, cpu=1, group={"match_policy": MatchPolicy.WAITING_AND_RUNNING}, least=2)
     cluster.run(*[one for one in pods if one.name in cluster.placed(cluster.cycle())])
     cluster.see(pods[0], phase="Succeeded")
     cluster.full(pods[2])
     cluster.add_pod(pod("high", cpu=1, priority=9))
     assert len(cluster.evicted(cluster.cycle())) == 1, "with the one that ended well, one is enough"
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=3)
+    cluster = Workloads().add_node("n1", cpu=3)
     pods = cluster.gang("g", 3, cpu=1)
     cluster.full(pods)
     cluster.see(pods[0], phase="Succeeded")
@@ -218,8 +206,7 @@ def test_a_gang_of_which_members_ended_well_is_evicted_whole() -> None:
 
 
 def test_running_group_whose_tree_changes_follows_the_new_one() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=3)
+    cluster = Workloads().add_node("n1", cpu=3)
     cluster.gang("g", 0, sets=(PodSet(min_pods=2),))
     pods = cluster.subgroup("a", "g", 2, cpu=1)
     cluster.full(pods)
@@ -235,8 +222,7 @@ def test_running_group_whose_tree_changes_follows_the_new_one() -> None:
 
 
 def test_a_lost_member_is_replaced_alone() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=3)
+    cluster = Workloads().add_node("n1", cpu=3)
     pods = cluster.gang("g", 3, cpu=1)
     cluster.full(pods)
     cluster.delete_pod(pods[0])

@@ -52,8 +52,7 @@ def test_devices_of_no_zone_are_hinted_by_older_kubelets_only() -> None:
 
 
 def test_whole_cores_only_is_configured_by_label_and_named_as_reason() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8), labels=SMT)
+    cluster = Cluster().add_node("n1", amounts(cpu=8), amounts(cpu=8), labels=SMT)
     cluster.add_pod(pod("odd", cpu=3))
     config = EngineConfig(kubelets=(KubeletOverride(match_labels={"pool": "hpc"}, cpu_options=("full-pcpus-only",)),))
     reason = reason_of(cluster, config)
@@ -64,8 +63,7 @@ def test_whole_cores_only_is_configured_by_label_and_named_as_reason() -> None:
 
 
 def test_an_override_beats_what_is_published() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, memory=4), amounts(cpu=4, memory=4), policy="none")
+    cluster = Cluster().add_node("n1", amounts(cpu=4, memory=4), amounts(cpu=4, memory=4), policy="none")
     cluster.add_pod(pod("p", cpu=6, memory=6))
     strict = EngineConfig(kubelets=(KubeletOverride(topology_policy=TopologyPolicy.SINGLE_NUMA_NODE),))
     assert reason_of(cluster, strict).rejection == "TopologyAffinityError"
@@ -75,8 +73,7 @@ def test_an_override_beats_what_is_published() -> None:
 
 def test_the_seeds_rule_can_be_chosen() -> None:
     """It never looks at pods that are not Guaranteed."""
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2))
+    cluster = Cluster().add_node("n1", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2))
     cluster.add_pod(pod("p", qos=QosClass.BURSTABLE, cpu=1, gpu=3))
     assert cluster.cycle().placements == ()
     assert cluster.cycle(EngineConfig(evaluator=Evaluator.COUNTING)).placements
@@ -138,8 +135,7 @@ def test_an_unknown_history_is_said_and_the_exporter_believed_meanwhile() -> Non
 def test_what_init_containers_left_before_is_unknown_only_where_the_policy_leaves_it_open(
     policy: str, *, open_to_the_kubelet: bool
 ) -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4), policy=policy)
+    cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=4), policy=policy)
     setup = container("setup", ContainerKind.INIT, cpu=2)
     cluster.add_pod(foreign("before", containers=(setup, container(cpu=1))))
     observe(cluster, "before", amounts(cpu=1))
@@ -151,8 +147,7 @@ def test_what_init_containers_left_before_is_unknown_only_where_the_policy_leave
 
 
 def test_sensitive_pod_waits_for_the_observation_if_configured() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, gpu=1), amounts(cpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=4, gpu=1), amounts(cpu=4))
     cluster.add_pod(foreign("before", cpu=1, gpu=1))
     cluster.add_pod(pod("p", cpu=1))
     waiting = EngineConfig(wait_for_observation=True)
@@ -165,8 +160,7 @@ def test_sensitive_pod_waits_for_the_observation_if_configured() -> None:
 
 
 def test_memory_of_init_containers_is_free_once_the_pod_runs() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, memory=10), amounts(cpu=8, memory=10))
+    cluster = Cluster().add_node("n1", amounts(cpu=8, memory=10), amounts(cpu=8, memory=10))
     setup = container("setup", ContainerKind.INIT, cpu=1, memory=8)
     one = cluster.add_pod(pod("p", setup, container(cpu=1, memory=2)))
     assert cluster.cycle().placements

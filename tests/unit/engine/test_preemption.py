@@ -60,8 +60,7 @@ def test_nothing_is_evicted_for_a_gang_that_would_not_fit_even_then() -> None:
 
 def test_zones_count_a_pod_that_would_free_the_wrong_zone_stays() -> None:
     """Two GPUs are free on each zone; only who holds three of one zone can make room for three."""
-    cluster = Workloads()
-    cluster.add_node("n0", ZONE, ZONE, policy="single-numa-node")
+    cluster = Workloads().add_node("n0", ZONE, ZONE, policy="single-numa-node")
     small = [cluster.add_pod(pod(f"small-{n}", cpu=1, memory=1, gpu=1, priority=1)) for n in range(2)]
     large = cluster.add_pod(pod("large", cpu=1, memory=1, gpu=4, priority=1, created_at=1))
     cluster.full(small, large)

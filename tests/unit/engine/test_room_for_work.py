@@ -35,8 +35,7 @@ def _node_for(cluster: Cluster, config: EngineConfig | None = None, **asked: Any
 
 def _models() -> Cluster:
     """Scarce GPUs on a node in use, and two idle nodes with others: by fullness the scarce ones would go first."""
-    cluster = Cluster()
-    cluster.add_node("a-scarce", cpu=16, memory=64, gpu=4, labels={MODEL: "scarce"})
+    cluster = Cluster().add_node("a-scarce", cpu=16, memory=64, gpu=4, labels={MODEL: "scarce"})
     for name in ("b-plain", "c-plain"):
         cluster.add_node(name, cpu=16, memory=64, gpu=4, labels={MODEL: "plain"})
     cluster.add_pod(_one("runs", cpu=1, gpu=1, node_name="a-scarce", phase="Running"))
@@ -51,8 +50,7 @@ def test_pod_for_any_gpu_leaves_those_alone_that_recent_work_needs() -> None:
 
 @pytest.mark.parametrize(("cpu", "node"), [(8, "b-rich"), (1, "a-lean")])
 def test_pod_goes_where_the_mix_of_work_needs_its_cpus_least(cpu: int, node: str) -> None:
-    cluster = Cluster()
-    cluster.add_node("a-lean", cpu=16, memory=64, gpu=4)
+    cluster = Cluster().add_node("a-lean", cpu=16, memory=64, gpu=4)
     cluster.add_node("b-rich", cpu=64, memory=64, gpu=4)
     _saw(cluster, LEAST_PODS, cpu=8)
     _saw(cluster, LEAST_PODS, cpu=1)
@@ -78,8 +76,7 @@ def test_recent_work_may_have_asked_for_devices_that_no_node_has() -> None:
 
 
 def test_pod_goes_where_it_leaves_no_gpu_without_the_cpus_that_recent_work_asks_for() -> None:
-    cluster = Cluster()
-    cluster.add_node("a", cpu=16, memory=64, gpu=4)
+    cluster = Cluster().add_node("a", cpu=16, memory=64, gpu=4)
     cluster.add_node("b", cpu=40, memory=64, gpu=8)
     cluster.add_pod(_one("on-a", cpu=6, gpu=2, node_name="a", phase="Running"))
     cluster.add_pod(_one("on-b", cpu=4, gpu=1, node_name="b", phase="Running"))
@@ -89,8 +86,7 @@ def test_pod_goes_where_it_leaves_no_gpu_without_the_cpus_that_recent_work_asks_
 
 
 def test_pod_of_few_cpus_goes_where_they_do_not_suffice_for_all_gpus() -> None:
-    cluster = Cluster()
-    cluster.add_node("a-many", cpu=64, memory=64, gpu=8)
+    cluster = Cluster().add_node("a-many", cpu=64, memory=64, gpu=8)
     cluster.add_node("b-few", cpu=32, memory=64, gpu=8)
     _saw(cluster, LEAST_PODS, cpu=8)
     # Every other GPU of b is without CPUs for such work, whatever comes there; on a each has its eight.

@@ -1,6 +1,6 @@
 """Shares of a GPU in cycles: which GPU a pod gets, when another is opened, who makes way, and why one waits."""
 
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 import pytest
@@ -27,9 +27,9 @@ class Sharing(Workloads):
     def cycle(self, config: EngineConfig | None = None) -> CycleResult:
         return super().cycle(config or ON)
 
-    def nodes(self, count: int, *, gpu: int = 2, memory: int = 0, **kwargs: Any) -> None:
+    def nodes(self, count: int, *, gpu: int = 2, memory: int = 0, **kwargs: Any) -> Self:
         labels = {"nvidia.com/gpu.memory": str(memory)} if memory else {}
-        self.add_nodes(count, cpu=64, gpu=gpu, labels=labels, **kwargs)
+        return self.add_nodes(count, cpu=64, gpu=gpu, labels=labels, **kwargs)
 
     def share(self, name: str, milli: int = 0, *, mib: int = 0, devices: int = 1, **kwargs: Any) -> Pod:
         given = GpuShare(milli=milli, mib=mib, devices=devices)
@@ -48,8 +48,7 @@ class Sharing(Workloads):
 
 
 def test_pods_with_a_share_wait_as_unsupported_while_sharing_is_off() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     made.share("a", 500)
     result = made.cycle(EngineConfig())
     assert not result.placements
@@ -59,8 +58,7 @@ def test_pods_with_a_share_wait_as_unsupported_while_sharing_is_off() -> None:
 
 
 def test_shares_fill_an_open_gpu_before_another_is_opened() -> None:
-    made = Sharing()
-    made.nodes(2)
+    made = Sharing().nodes(2)
     for number, milli in enumerate((500, 300, 200, 600)):
         made.share(f"p{number}", milli, created_at=number)
     result = made.cycle()
@@ -75,8 +73,7 @@ def test_shares_fill_an_open_gpu_before_another_is_opened() -> None:
 
 
 def test_share_goes_to_the_open_gpu_where_least_is_left_whatever_node_that_is_on() -> None:
-    made = Sharing()
-    made.nodes(2, gpu=1)
+    made = Sharing().nodes(2, gpu=1)
     made.share("a", 500)
     made.share("b", 600, created_at=1)
     assert made.parts(made.cycle()) == {"a": [("n0/0", 500)], "b": [("n1/1", 600)]}
@@ -85,8 +82,7 @@ def test_share_goes_to_the_open_gpu_where_least_is_left_whatever_node_that_is_on
 
 
 def test_parts_of_one_pod_are_on_different_gpus() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     made.share("a", 300)
     made.share("b", 300, devices=2, created_at=1)
     made.share("c", 100, devices=3, created_at=2)
@@ -96,8 +92,7 @@ def test_parts_of_one_pod_are_on_different_gpus() -> None:
 
 
 def test_memory_is_a_part_of_the_nodes_gpu_and_no_part_where_the_node_does_not_say() -> None:
-    made = Sharing()
-    made.nodes(1, memory=40960)
+    made = Sharing().nodes(1, memory=40960)
     made.add_node("silent", cpu=64, gpu=8)
     made.share("a", mib=20450)
     made.share("b", mib=20451, created_at=1)
@@ -108,8 +103,7 @@ def test_memory_is_a_part_of_the_nodes_gpu_and_no_part_where_the_node_does_not_s
 
 
 def test_no_gpu_is_opened_where_a_device_plugin_offers_each_several_times() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     node = made.state.columns.facts[0]
     assert node is not None
     made.record("node/n0", payloads.NodeObserved(msgspec.structs.replace(node, gpus_repeated=True)))
@@ -122,8 +116,7 @@ def test_no_gpu_is_opened_where_a_device_plugin_offers_each_several_times() -> N
 
 
 def test_reason_names_the_largest_free_part() -> None:
-    made = Sharing()
-    made.nodes(2, gpu=1)
+    made = Sharing().nodes(2, gpu=1)
     made.share("a", 800)
     made.share("b", 900, created_at=1)
     made.cycle()
@@ -133,8 +126,7 @@ def test_reason_names_the_largest_free_part() -> None:
 
 
 def test_whole_gpu_and_share_never_have_the_same_gpu() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     made.share("a", 100)
     made.add_pod(pod("two", cpu=1, gpu=2))
     assert made.placed(made.cycle()) == {"a": "n0"}
@@ -144,8 +136,7 @@ def test_whole_gpu_and_share_never_have_the_same_gpu() -> None:
 
 
 def test_gang_of_shares_starts_as_a_whole_or_not_at_all() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     made.gang("g", 5, cpu=1, gpu_share=GpuShare(milli=500))
     result = made.cycle()
     assert not list(result.decisions)
@@ -159,8 +150,7 @@ def test_gang_of_shares_starts_as_a_whole_or_not_at_all() -> None:
 def test_cycle_with_shares_replays_and_groups_are_named_alike() -> None:
     names = []
     for _ in range(2):
-        made = Sharing()
-        made.nodes(3)
+        made = Sharing().nodes(3)
         for number in range(6):
             made.share(f"p{number}", 400, created_at=number)
         names.append(list(made.cycle().decisions))
@@ -181,8 +171,7 @@ def test_zone_of_the_gpu_is_predicted_and_charged_before_it_is_seen() -> None:
 
 
 def test_lower_priority_makes_way_for_a_share_on_its_gpu() -> None:
-    made = Sharing()
-    made.nodes(1, gpu=1)
+    made = Sharing().nodes(1, gpu=1)
     low = [made.share(f"low-{number}", 500, priority=1) for number in range(2)]
     made.full(low)
     made.share("high", 300, priority=2)
@@ -199,8 +188,7 @@ def test_lower_priority_makes_way_for_a_share_on_its_gpu() -> None:
 
 
 def test_all_parts_of_a_gpu_make_way_for_a_whole_one() -> None:
-    made = Sharing()
-    made.nodes(1, gpu=1)
+    made = Sharing().nodes(1, gpu=1)
     low = [made.share(f"low-{number}", 300, priority=1) for number in range(3)]
     made.full(low)
     made.add_pod(pod("whole", cpu=1, gpu=1, priority=2))
@@ -214,8 +202,7 @@ def test_all_parts_of_a_gpu_make_way_for_a_whole_one() -> None:
 
 
 def test_victims_that_are_not_needed_stay_on_their_parts() -> None:
-    made = Sharing()
-    made.nodes(2, gpu=1)
+    made = Sharing().nodes(2, gpu=1)
     low = [made.share(f"low-{number}", 500, priority=number % 2) for number in range(4)]
     made.full(low)
     made.gang("high", 2, cpu=1, gpu_share=GpuShare(milli=500), priority=5)
@@ -232,8 +219,7 @@ def test_victims_that_are_not_needed_stay_on_their_parts() -> None:
     ],
 )
 def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: dict[str, Any], moves: int) -> None:
-    made = Sharing()
-    made.nodes(2, gpu=1)
+    made = Sharing().nodes(2, gpu=1)
     made.full(
         [
             made.share(name, milli, owner=Owner("ReplicaSet", name, f"uid-{name}"))
@@ -247,8 +233,7 @@ def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: 
 
 
 def test_gpu_is_not_opened_where_only_the_slot_for_the_pod_itself_is_left() -> None:
-    made = Sharing()
-    made.nodes(1, pods=1)
+    made = Sharing().nodes(1, pods=1)
     made.share("a", 500)
     result = made.cycle()
     assert not result.placements
@@ -266,8 +251,7 @@ def test_shares_are_not_kept_off_nodes_with_gpus(strategy: PlacementStrategy) ->
 
 
 def test_queues_count_parts_exactly() -> None:
-    made = Sharing()
-    made.nodes(4)
+    made = Sharing().nodes(4)
     made.record("queue/a", payloads.QueueObserved(queue("a", limit=1)))
     for number, milli in enumerate((300, 300, 300, 100, 200)):
         made.share(f"p{number}", milli, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
@@ -292,8 +276,7 @@ def test_parts_of_a_quota_count_only_where_parts_of_gpus_do(sharing: bool) -> No
 
 
 def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     for name in ("a", "b"):
         made.record(f"queue/{name}", payloads.QueueObserved(queue(name, quota=1)))
     for number in range(8):
@@ -308,8 +291,7 @@ def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
 
 
 def test_memory_counts_as_the_part_that_it_is_where_the_pod_is() -> None:
-    made = Sharing()
-    made.nodes(1, memory=40000)
+    made = Sharing().nodes(1, memory=40000)
     made.record("queue/a", payloads.QueueObserved(queue("a", limit=1)))
     for number in range(3):
         made.share(f"p{number}", mib=16000, created_at=number, labels={KAI_QUEUE_LABEL: "a"})

@@ -42,8 +42,7 @@ def reserve(made: Sharing, gpu: str = "0", *, uid: str = "reservation") -> Pod:
 
 
 def test_elastic_gang_of_shares_starts_with_its_minimum_and_grows_by_the_parts_that_come_free() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     alone = made.share("alone", 700)
     made.full([alone])
     gang = made.gang("g", 5, least=2, cpu=1, gpu_share=HALF, created_at=1)
@@ -58,8 +57,7 @@ def test_elastic_gang_of_shares_starts_with_its_minimum_and_grows_by_the_parts_t
 
 
 def test_surplus_of_an_elastic_gang_of_shares_makes_way_and_its_minimum_stays() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     gang = made.gang("g", 4, least=2, cpu=1, gpu_share=HALF, priority=1)
     made.full(gang)
     made.add_pod(pod("whole", cpu=1, gpu=1, priority=2, created_at=1))
@@ -70,8 +68,7 @@ def test_surplus_of_an_elastic_gang_of_shares_makes_way_and_its_minimum_stays() 
 
 
 def test_sub_groups_of_shares_start_together_or_not_at_all_and_count_their_parts() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     sets = (PodSet(), PodSet(name="leader", min_pods=1), PodSet(name="workers", min_pods=3))
     made.gang("g", 0, sets=sets)
     made.subgroup("leader", "g", 1, cpu=1, gpu_share=GpuShare(milli=700))
@@ -86,8 +83,7 @@ def test_sub_groups_of_shares_start_together_or_not_at_all_and_count_their_parts
 
 
 def test_whole_gpu_is_made_of_the_parts_that_cost_least() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     many = [made.share(f"many-{number}", 300, priority=1, created_at=number) for number in range(3)]
     one = made.share("one", 800, priority=1, created_at=5)
     made.full([*many, one])
@@ -102,8 +98,7 @@ def proposals(made: Sharing) -> list[Proposal]:
 
 
 def test_gpu_is_opened_once_when_two_schedulers_decide_at_once() -> None:
-    made = Sharing()
-    made.nodes(1, gpu=1)
+    made = Sharing().nodes(1, gpu=1)
     made.share("a", 500)
     first, second = (proposal.units[1] for proposal in proposals(made))
     kinds = [[type(event.payload).__name__ for event in unit.events] for unit in (first, second)]
@@ -117,8 +112,7 @@ def test_gpu_is_opened_once_when_two_schedulers_decide_at_once() -> None:
 
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "another GPU"])
 def test_node_of_a_gpu_that_nothing_holds_gives_no_whole_gpu_and_opens_none_until_it_is_held_again(again: bool) -> None:
-    made = Sharing()
-    made.nodes(1, gpu=4)
+    made = Sharing().nodes(1, gpu=4)
     sharer = made.share("a", 500)
     made.full([sharer])
     made.delete_pod(reserve(made))
@@ -138,8 +132,7 @@ def test_node_of_a_gpu_that_nothing_holds_gives_no_whole_gpu_and_opens_none_unti
 
 @pytest.mark.parametrize("repair", [False, True])
 def test_pod_on_a_gpu_that_nothing_holds_is_placed_anew_where_it_asks_for_repair(repair: bool) -> None:
-    made = Sharing()
-    made.nodes(2, gpu=1)
+    made = Sharing().nodes(2, gpu=1)
     asks = {"kai.scheduler/numa-repair": "true"} if repair else {}
     gang = made.gang("g", 1, cpu=1, gpu_share=HALF, annotations=asks)
     made.full(gang)
@@ -150,8 +143,7 @@ def test_pod_on_a_gpu_that_nothing_holds_is_placed_anew_where_it_asks_for_repair
 
 
 def test_start_is_promised_for_the_end_of_the_last_pod_that_shares_a_gpu() -> None:
-    made = Sharing()
-    made.nodes(1)
+    made = Sharing().nodes(1)
     config = EngineConfig(gpu_sharing=True, actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
     deadlines = {f"p{hours}": hours * 3600 for hours in (2, 4)}
     for name, seconds in deadlines.items():

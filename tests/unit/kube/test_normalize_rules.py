@@ -201,8 +201,7 @@ def test_a_pod_whose_constraints_are_impossible_is_told_of_and_waits(spec: dict[
     assert problem in str(caught.value)
     pod = normalize_pod(wire_pod)
     assert problem in pod.malformed
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8))
+    cluster = Cluster().add_node("n1", amounts(cpu=8))
     cluster.add_pod(msgspec.structs.replace(pod, scheduler_name="kai-ledger"))
     (pending,) = cluster.cycle().pending
     (reason,) = pending.reasons

@@ -85,8 +85,7 @@ def test_policy_of_a_pod_is_kept_on_the_expected_nodes(
 def test_containers_may_be_on_different_zones_unless_the_node_looks_at_pods() -> None:
     containers = (container("a", cpu=3, gpu=1), container("b", cpu=3, gpu=1))
     for scope, taken in (("container", True), ("pod", False)):
-        cluster = Cluster()
-        cluster.add_node("n1", *[amounts(cpu=4, gpu=1)] * 2, policy=BEST, scope=scope)
+        cluster = Cluster().add_node("n1", *[amounts(cpu=4, gpu=1)] * 2, policy=BEST, scope=scope)
         cluster.add_pod(asking(SINGLE, containers=containers))
         assert bool(cluster.cycle().placements) == taken, scope
 
@@ -100,8 +99,7 @@ def reason_of(cluster: Cluster, one: Pod, config: EngineConfig | None = None) ->
 
 
 def test_reasons_tell_never_from_not_now() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", *[amounts(cpu=8, gpu=2)] * 2, policy=BEST)
+    cluster = Cluster().add_node("n1", *[amounts(cpu=8, gpu=2)] * 2, policy=BEST)
     never = reason_of(cluster, asking(SINGLE, GPU, name="never", cpu=1, gpu=3))
     assert never.code == "NumaPolicyNeverKept"
     assert str(never) == (
@@ -117,8 +115,7 @@ def test_reasons_tell_never_from_not_now() -> None:
 
 
 def test_nodes_that_do_not_tell_their_zones_keep_no_policy() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", cpu=8, gpu=2)
+    cluster = Cluster().add_node("n1", cpu=8, gpu=2)
     reason = reason_of(cluster, asking(SINGLE, cpu=1, gpu=1))
     assert reason.code == "NumaPolicyUntold"
     assert "that do not report what is asked for by zone" in str(reason)
@@ -165,8 +162,7 @@ def test_pod_with_a_malformed_policy_waits(annotations: dict[str, str], message:
     (problem,) = malformed_annotations(one)
     assert str(problem).startswith("Pod default/p: metadata.annotations[kai.scheduler/")
     assert message in str(problem)
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, gpu=2))
+    cluster = Cluster().add_node("n1", amounts(cpu=8, gpu=2))
     reason = reason_of(cluster, one)
     assert reason.code == "Malformed"
     assert message in str(reason)

@@ -51,8 +51,7 @@ def scored(strategy: str, weights: dict[str, int] | None = None) -> EngineConfig
 
 def test_best_effort_is_steered_to_where_it_is_aligned() -> None:
     """The fuller node would be preferred, but there GPU and CPUs are free on different zones only."""
-    cluster = Cluster()
-    cluster.add_node("apart", amounts(cpu=2, gpu=2), amounts(cpu=8, gpu=0), policy="best-effort")
+    cluster = Cluster().add_node("apart", amounts(cpu=2, gpu=2), amounts(cpu=8, gpu=0), policy="best-effort")
     cluster.add_node("together", amounts(cpu=8, gpu=2), amounts(cpu=8, gpu=2), policy="best-effort")
     cluster.add_node("unknown", cpu=8, gpu=2)
     assert node_for(cluster, scored("Off"), cpu=4, gpu=1) == "apart"
@@ -61,8 +60,7 @@ def test_best_effort_is_steered_to_where_it_is_aligned() -> None:
 
 def test_zones_of_containers_count_together() -> None:
     """Two containers that are aligned each by itself need two zones of small ones, and one of a large one."""
-    cluster = Cluster()
-    cluster.add_node("large", amounts(cpu=8, gpu=8))
+    cluster = Cluster().add_node("large", amounts(cpu=8, gpu=8))
     cluster.add_node("a-small", *[amounts(cpu=4, gpu=4)] * 2)
     cluster.add_pod(pod("two", container("a", cpu=3, gpu=3), container("b", cpu=3, gpu=3)))
     assert [decision.node for decision in cluster.cycle().placements] == ["large"]
@@ -130,8 +128,7 @@ def test_used_zones_are_packed_or_spread_as_configured(
 
 
 def test_node_with_the_best_score_is_chosen() -> None:
-    cluster = Cluster()
-    cluster.add_node("a", amounts(cpu=10, gpu=10))
+    cluster = Cluster().add_node("a", amounts(cpu=10, gpu=10))
     cluster.add_node("b", amounts(cpu=10, gpu=10))
     assert node_for(cluster, EngineConfig(), cpu=6, gpu=1) == "a"
     assert node_for(cluster, scored("MostAllocated"), cpu=1, gpu=1) == "a"
@@ -139,8 +136,7 @@ def test_node_with_the_best_score_is_chosen() -> None:
 
 
 def test_pods_without_devices_keep_off_devices_whatever_their_zones() -> None:
-    cluster = Cluster()
-    cluster.add_node("cpus", cpu=16)
+    cluster = Cluster().add_node("cpus", cpu=16)
     cluster.add_node("gpus", amounts(cpu=16, gpu=4))
     assert node_for(cluster, EngineConfig(), cpu=4) == "cpus"
     assert node_for(cluster, EngineConfig(), cpu=4, gpu=1) == "gpus"

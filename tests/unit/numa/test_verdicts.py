@@ -51,8 +51,7 @@ RESTRICTED_TABLE = [
 def test_restricted_rejects_what_more_zones_than_needed_would_hold(
     zones: list[Any], request_: dict[str, int], expected: Any
 ) -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", *zones, policy="restricted")
+    cluster = Cluster().add_node("n1", *zones, policy="restricted")
     assert placed(cluster, pod("p", **request_)) == expected
 
 
@@ -66,29 +65,25 @@ def test_width_counts_reserved_cpus() -> None:
 
 
 def test_single_numa_node_wants_one_zone_for_everything() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=16, gpu=0), amounts(cpu=4, gpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=16, gpu=0), amounts(cpu=4, gpu=4))
     assert placed(cluster, pod("too-much", cpu=8, gpu=1)) is None
     assert placed(cluster, pod("fits", cpu=4, gpu=1)) == {"node-1": {"cpu": 4000, GPU: 1}}
 
 
 @pytest.mark.parametrize("qos", [QosClass.BURSTABLE, QosClass.BEST_EFFORT])
 def test_devices_are_aligned_for_every_qos_class(qos: QosClass) -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=16, gpu=2), amounts(cpu=16, gpu=2))
+    cluster = Cluster().add_node("n1", amounts(cpu=16, gpu=2), amounts(cpu=16, gpu=2))
     assert placed(cluster, pod("p", qos=qos, gpu=3, cpu=20)) is None
     assert placed(cluster, pod("q", qos=qos, gpu=2, cpu=20)) == {"node-0": {GPU: 2}}
 
 
 def test_cpus_of_a_container_are_aligned_only_when_whole() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, memory=8), amounts(cpu=4, memory=8))
+    cluster = Cluster().add_node("n1", amounts(cpu=4, memory=8), amounts(cpu=4, memory=8))
     assert placed(cluster, pod("p", cpu=6.5, memory=4)) == {"node-0": {"memory": 4 * 2**30}}
 
 
 def test_pod_level_resources_are_not_aligned() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=4))
     assert placed(cluster, pod("p", cpu=6, pod_resources=amounts(cpu=6))) == {}
 
 
@@ -100,23 +95,20 @@ def test_resources_that_no_zone_reports_are_not_aligned() -> None:
 
 
 def test_containers_are_allocated_one_after_another() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=4))
     one = pod("p", container("a", cpu=3), container("b", cpu=3))
     assert placed(cluster, one) == {"node-0": {"cpu": 3000}, "node-1": {"cpu": 3000}}
     assert placed(cluster, pod("q", cpu=2)) is None
 
 
 def test_pod_scope_wants_one_zone_for_all_containers() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), amounts(cpu=4), scope="pod")
+    cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=4), scope="pod")
     assert placed(cluster, pod("p", container("a", cpu=3), container("b", cpu=3))) is None
     assert placed(cluster, pod("q", container("a", cpu=2), container("b", cpu=2))) == {"node-0": {"cpu": 4000}}
 
 
 def test_an_init_container_fixes_the_zone_and_lends_what_it_holds() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, gpu=0), amounts(cpu=8, gpu=2))
+    cluster = Cluster().add_node("n1", amounts(cpu=8, gpu=0), amounts(cpu=8, gpu=2))
     init = container("setup", INIT, cpu=2)
     assert placed(cluster, pod("p", init, container("main", cpu=4, gpu=1))) is None, "init sits on zone 0, GPUs on 1"
     one = pod("q", container("setup", INIT, cpu=6), container("main", cpu=4))
@@ -124,8 +116,7 @@ def test_an_init_container_fixes_the_zone_and_lends_what_it_holds() -> None:
 
 
 def test_a_sidecar_keeps_what_it_holds() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    cluster = Cluster().add_node("n1", amounts(cpu=8), amounts(cpu=8))
     one = pod("p", container("proxy", SIDECAR, cpu=6), container("main", cpu=6))
     assert placed(cluster, one) == {"node-0": {"cpu": 6000}, "node-1": {"cpu": 6000}}
 
@@ -133,8 +124,7 @@ def test_a_sidecar_keeps_what_it_holds() -> None:
 def test_memory_groups_block_zones() -> None:
     """A pod on two zones' memory bars single-zone memory there, and the other way round."""
     zone = amounts(cpu=32, memory=100)
-    cluster = Cluster()
-    cluster.add_node("n1", zone, zone, policy="restricted")
+    cluster = Cluster().add_node("n1", zone, zone, policy="restricted")
     wide = pod("wide", cpu=40, memory=110)
     assert placed(cluster, wide) is not None
     assert placed(cluster, pod("small", cpu=1, memory=1)) is None
@@ -146,8 +136,7 @@ def test_memory_groups_block_zones() -> None:
 def test_equally_wide_masks_smallest_number_first() -> None:
     """{1,2} is 0b0110 and beats {0,3}, 0b1001."""
     full, empty = amounts(cpu=4, gpu=2), amounts(cpu=4, gpu=1)
-    cluster = Cluster()
-    cluster.add_node("n1", full, empty, full, full, policy="restricted")
+    cluster = Cluster().add_node("n1", full, empty, full, full, policy="restricted")
     cluster.add_pod(pod("first", gpu=2))
     assert cluster.cycle().placements[0].placement is not None
     assert placed(cluster, pod("p", gpu=3)) == {"node-1": {GPU: 1}, "node-2": {GPU: 2}}
@@ -156,8 +145,7 @@ def test_equally_wide_masks_smallest_number_first() -> None:
 @pytest.mark.parametrize("policy", ["none", "best-effort"])
 def test_a_static_memory_manager_rejects_under_every_policy(policy: str) -> None:
     zone = amounts(cpu=32, memory=100)
-    cluster = Cluster()
-    cluster.add_node("n1", zone, zone, policy=policy)
+    cluster = Cluster().add_node("n1", zone, zone, policy=policy)
     assert placed(cluster, pod("small", cpu=1, memory=10)) is not None
     assert placed(cluster, pod("wide", cpu=1, memory=150)) is None, "zone 0 serves single zones only"
     other = placed(cluster, pod("other", cpu=1, memory=95))
@@ -166,6 +154,5 @@ def test_a_static_memory_manager_rejects_under_every_policy(policy: str) -> None
 
 
 def test_node_without_a_topology_lets_every_pod_pass() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", cpu=64, gpu=8)
+    cluster = Cluster().add_node("n1", cpu=64, gpu=8)
     assert placed(cluster, pod("p", cpu=3, gpu=7)) == {}

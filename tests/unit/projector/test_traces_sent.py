@@ -28,8 +28,7 @@ from tests.workloads import Workloads
 @pytest.fixture
 def shown() -> Workloads:
     """A gang of two pods and a pod of its own come to run."""
-    made = Workloads("c1")
-    made.add_node("n", amounts(cpu=16, memory=64, gpu=4))
+    made = Workloads("c1").add_node("n", amounts(cpu=16, memory=64, gpu=4))
     gang, alone = made.gang("train", 2, cpu=2, memory=4), made.add_pod(pod("alone", cpu=1, memory=1))
     made.full(gang, alone)
     made.see(alone, phase="Succeeded")

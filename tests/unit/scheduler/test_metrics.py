@@ -10,8 +10,7 @@ from tests.sharing_cluster import ON, SharingCluster
 
 
 def test_missed_predictions_by_node_policy_and_cause_and_incomplete_histories() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4), policy="restricted")
+    cluster = Cluster().add_node("n1", amounts(cpu=4), policy="restricted")
     registry = CollectorRegistry()
     SchedulerMetrics(registry).watch(cluster.state, EngineConfig(), lambda: 0)
     for name, cause in (("a", "zones"), ("b", "zones"), ("c", "TopologyAffinityError")):

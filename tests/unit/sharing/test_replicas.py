@@ -58,8 +58,7 @@ def test_no_two_replicas_have_the_same_turn_at_a_node() -> None:
 
 def test_what_a_replica_decided_by_an_older_list_is_refused_as_a_whole() -> None:
     """Else both would start a group each in a queue that may have one."""
-    cluster = Workloads()
-    cluster.add_node("n0", cpu=8, memory=8, gpu=4)
+    cluster = Workloads().add_node("n0", cpu=8, memory=8, gpu=4)
     cluster.record("queue/q", _queue_observed(limit=1))
     replicas = Replicas(cluster)
     for name in ("p", "q"):

@@ -63,8 +63,7 @@ def test_a_node_without_zones_has_no_account_of_them() -> None:
 
 @pytest.mark.parametrize("observed", [HERE, THERE, SPLIT])
 def test_next_retry_is_the_time_of_the_next_change_of_the_state(observed: Placement) -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, memory=32), amounts(cpu=8, memory=32))
+    cluster = Cluster().add_node("n1", amounts(cpu=8, memory=32), amounts(cpu=8, memory=32))
     cluster.add_pod(pod("p", cpu=4, memory=8))
     cluster.cycle()
     entry = cluster.state.pods["uid-p"]

@@ -77,8 +77,7 @@ def test_a_pod_waits_where_an_unobserved_one_may_have_taken_its_zone() -> None:
 
 def test_a_best_effort_kubelet_must_have_the_memory_wherever_unobserved_pods_are() -> None:
     """`next` was to go to the second zone. If `old` ended early it is on the first, which alone can hold `late`."""
-    node = Cluster()
-    node.add_node("n1", amounts(cpu=8, memory=11), amounts(cpu=8, memory=6), policy="best-effort")
+    node = Cluster().add_node("n1", amounts(cpu=8, memory=11), amounts(cpu=8, memory=6), policy="best-effort")
     old, unobserved, late = pod("old", cpu=6), pod("next", cpu=4, memory=5), pod("late", cpu=1, memory=7)
     for one in (old, unobserved):
         node.add_pod(one)
@@ -179,8 +178,7 @@ def test_a_pod_of_higher_priority_takes_the_reserved_room_that_its_kubelet_will_
 
 def test_a_pod_waits_beside_reserved_room_that_its_kubelet_would_give_it() -> None:
     """`kept` waits for `low` to leave the first zone; GPUs there are free, and the kubelet would take that first."""
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4))
+    cluster = Cluster().add_node("n1", amounts(cpu=16, gpu=4), amounts(cpu=16, gpu=4))
     low, beside = pod("low", cpu=1, gpu=2), pod("beside", cpu=1, gpu=2, priority=1)
     for one, zone in ((low, "node-0"), (beside, "node-1")):
         cluster.add_pod(one)
@@ -216,8 +214,7 @@ def _staged(cluster: Cluster, *names: str, **spec: Any) -> list[Pod]:
 
 def _with_an_empty_node() -> Workloads:
     """A node of one zone for two pods of four CPUs; an exporter has reported a pod that is gone."""
-    cluster = Workloads()
-    cluster.add_node("n1", amounts(cpu=8), scope="pod")
+    cluster = Workloads().add_node("n1", amounts(cpu=8), scope="pod")
     before = cluster.add_pod(pod("before", cpu=1))
     cluster.cycle()
     held = (ContainerPlacement("main", zones=(ZoneAmount("node-0", before.containers[0].requests),)),)
@@ -263,8 +260,7 @@ def _observed(held: tuple[ContainerPlacement, ...]) -> Placement:
 
 def test_a_pod_fits_with_one_cpu_per_core_and_with_two_where_that_is_not_reported() -> None:
     def admits(labels: dict[str, str]) -> bool:
-        cluster = Cluster()
-        cluster.add_node("n1", amounts(cpu=4), amounts(cpu=16), labels=labels)
+        cluster = Cluster().add_node("n1", amounts(cpu=4), amounts(cpu=16), labels=labels)
         one = pod(
             "one",
             container("init", ContainerKind.INIT, cpu=1),

@@ -54,9 +54,7 @@ def reject(cluster: Cluster, name: str, node: str = "n1", **spec: float) -> None
 
 @pytest.fixture
 def cluster() -> Cluster:
-    made = Cluster()
-    made.add_node("n1", amounts(cpu=8, memory=32, gpu=4), amounts(cpu=8, memory=32, gpu=4))
-    return made
+    return Cluster().add_node("n1", amounts(cpu=8, memory=32, gpu=4), amounts(cpu=8, memory=32, gpu=4))
 
 
 def test_pod_passes_through_the_expected_stages(cluster: Cluster) -> None:
@@ -118,8 +116,7 @@ def test_init_containers_that_were_observed_count_as_observed(cluster: Cluster) 
 
 
 def test_init_containers_as_predicted_are_exact_whatever_becomes_of_their_memory() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8, memory=8), amounts(cpu=8, memory=8))
+    cluster = Cluster().add_node("n1", amounts(cpu=8, memory=8), amounts(cpu=8, memory=8))
     one = pod("p", container("setup", ContainerKind.INIT, cpu=6, memory=4), container("main", cpu=2, memory=1))
     cluster.add_pod(one)
     cluster.cycle()
@@ -154,8 +151,7 @@ def test_memory_of_several_zones_fills_them_in_order() -> None:
 @pytest.mark.parametrize("annotation", ["predicted", "observed"])
 def test_our_own_annotation_read_back_keeps_the_group_of_zones(annotation: str) -> None:
     zone = amounts(cpu=8, memory=32)
-    cluster = Cluster()
-    cluster.add_node("n1", zone, zone, policy="restricted")
+    cluster = Cluster().add_node("n1", zone, zone, policy="restricted")
     cluster.add_pod(pod("p", memory=33, cpu=10))
     cluster.cycle()
     held = cluster.state.pods["uid-p"].predicted
@@ -165,8 +161,7 @@ def test_our_own_annotation_read_back_keeps_the_group_of_zones(annotation: str) 
         span = SpanAmount(("node-0", "node-1"), {"memory": 33 * GI})
         held = Placement(Provenance.OBSERVED, (ContainerPlacement("main", zones=cpus, spans=(span,)),))
     text = encode_annotation(held)
-    again = Cluster()
-    again.add_node("n1", zone, zone, policy="restricted")
+    again = Cluster().add_node("n1", zone, zone, policy="restricted")
     again.add_pod(pod("p", memory=33, cpu=10, node_name="n1", phase="Running", scheduler_name="other"))
     read = decode_annotation(text, subject="Pod default/p", annotation="a")
     again.record(

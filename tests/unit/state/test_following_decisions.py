@@ -10,8 +10,7 @@ from tests.factory import Cluster, amounts, container, pod
 
 
 def test_decisions_fall_with_a_stale_one_that_was_charged_to_their_node_before_them() -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, gpu=4), amounts(cpu=4, gpu=4), policy="single-numa-node")
+    cluster = Cluster().add_node("n1", amounts(cpu=4, gpu=4), amounts(cpu=4, gpu=4), policy="single-numa-node")
     cluster.add_node("n2", amounts(cpu=4), labels={"pool": "b"})
     first, second = pod("first", container(cpu=4, gpu=3), created_at=1), pod("second", container(gpu=2), created_at=2)
     elsewhere = pod("elsewhere", container(cpu=2), created_at=3, node_selector={"pool": "b"})

@@ -23,8 +23,7 @@ def observe(cluster: Cluster, one: Pod, amount: Amounts, zone: str) -> None:
 
 def with_exporter(*, available: tuple[Amounts, ...] = (ZONE, ZONE)) -> Cluster:
     """A node of two zones of four CPUs with an exporter that has reported, and without pods."""
-    cluster = Cluster()
-    cluster.add_node("n1", ZONE, ZONE, available=available)
+    cluster = Cluster().add_node("n1", ZONE, ZONE, available=available)
     first = cluster.add_pod(pod("first", cpu=1, scheduler_name="other", node_name="n1", phase="Running"))
     observe(cluster, first, amounts(cpu=1), "node-0")
     cluster.delete_pod(first)

@@ -37,9 +37,7 @@ def memory(cluster: Cluster) -> tuple[list[int], list[int], list[int]]:
 
 
 def node() -> Workloads:
-    cluster = Workloads()
-    cluster.add_node("n1", amounts(cpu=16, memory=59), amounts(cpu=16, memory=43), policy="none")
-    return cluster
+    return Workloads().add_node("n1", amounts(cpu=16, memory=59), amounts(cpu=16, memory=43), policy="none")
 
 
 @pytest.mark.parametrize("order", list(permutations(HELD)))

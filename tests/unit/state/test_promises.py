@@ -11,8 +11,7 @@ from tests.factory import Cluster, amounts, pod, topology
 
 def cluster_of(*names: str, cpu: int = 3) -> Cluster:
     """One node of two zones of four CPUs, and pods on it."""
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=4, memory=32), amounts(cpu=4, memory=32))
+    cluster = Cluster().add_node("n1", amounts(cpu=4, memory=32), amounts(cpu=4, memory=32))
     for name in names:
         cluster.add_pod(pod(name, cpu=cpu, memory=1))
         cluster.cycle()

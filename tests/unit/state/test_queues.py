@@ -49,9 +49,7 @@ def fair_shares(cluster: Cluster, config: EngineConfig = CONFIG) -> dict[str, in
 
 @pytest.fixture
 def cluster() -> Cluster:
-    made = Cluster()
-    made.add_node("n1", cpu=64, memory=256, gpu=8)
-    return made
+    return Cluster().add_node("n1", cpu=64, memory=256, gpu=8)
 
 
 def test_a_pod_is_counted_as_it_waits_runs_and_ends(cluster: Cluster) -> None:
@@ -164,8 +162,7 @@ _STEPS = st.tuples(
 @settings(deadline=None, max_examples=examples(60))
 @given(st.lists(_STEPS, max_size=25))
 def test_accounts_are_those_of_the_pods_that_are_there(steps: list[tuple[str, int, str, int, int]]) -> None:
-    cluster = Cluster()
-    cluster.add_node("n1", cpu=64, memory=256, gpu=8)
+    cluster = Cluster().add_node("n1", cpu=64, memory=256, gpu=8)
     for what, index, name, priority, wait in steps:
         cluster.now += wait
         spec: dict[str, Any] = {"gpu": 1 + index % 2, "priority": priority}

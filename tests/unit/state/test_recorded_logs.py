@@ -36,8 +36,7 @@ def test_replay_of_an_altered_decision_finds_it() -> None:
 
 
 def test_replay_of_decisions_in_another_order_finds_it() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=4)
+    cluster = Workloads().add_node("n1", cpu=4)
     cluster.gang("gang", 2, cpu=1)
     cluster.cycle()
     events = list(cluster.events)

@@ -14,8 +14,7 @@ def texts(cluster: Workloads) -> dict[str, list[str]]:
 
 
 def test_pods_of_a_kind_are_told_the_same() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=8)
+    cluster = Workloads().add_node("n1", cpu=8)
     cluster.full(cluster.add_pod(pod("runs", cpu=7)))
     for number in range(3):
         cluster.add_pod(pod(f"new-{number}", cpu=4))
@@ -26,8 +25,7 @@ def test_pods_of_a_kind_are_told_the_same() -> None:
 
 
 def test_pod_that_is_not_to_start_next_has_no_remedy() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=8)
+    cluster = Workloads().add_node("n1", cpu=8)
     cluster.gang("g", 1, least=1, cpu=9)
     cluster.members("g", [1], cpu=10)
     cluster.cycle()
@@ -35,8 +33,7 @@ def test_pod_that_is_not_to_start_next_has_no_remedy() -> None:
 
 
 def test_remedies_are_worked_out_for_a_limited_number_of_shapes() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=1, memory=1)
+    cluster = Workloads().add_node("n1", cpu=1, memory=1)
     for number in range(MOST_SHAPES + 5):
         cluster.add_pod(pod(f"p{number}", cpu=1, memory=2 + number))
     cluster.cycle()

@@ -17,8 +17,7 @@ def replayed(events: list[Event]) -> ReplayReport:
 
 
 def test_cycles_that_name_an_erased_pod_are_compared_decision_by_decision() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=4)
+    cluster = Workloads().add_node("n1", cpu=4)
     cluster.gang("gang", 2, cpu=1)
     cluster.cycle()
     cluster.gang("other", 2, cpu=1)

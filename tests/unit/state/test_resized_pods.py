@@ -29,9 +29,7 @@ def resized(cluster: Cluster, one: Pod, *, cpu: int, memory: int) -> Pod:
 
 @pytest.fixture
 def cluster() -> Cluster:
-    one = Cluster()
-    one.add_node("n1", ZONE, ZONE, kubelet_version="v1.38.0")
-    return one
+    return Cluster().add_node("n1", ZONE, ZONE, kubelet_version="v1.38.0")
 
 
 def used(cluster: Cluster) -> list[int]:

@@ -19,8 +19,7 @@ def _kept(state: ClusterState) -> tuple[object, ...]:
 
 
 def test_facts_that_are_taken_back_leave_a_restored_state_as_it_was() -> None:
-    cluster = Workloads()
-    cluster.add_node("n1", cpu=8)
+    cluster = Workloads().add_node("n1", cpu=8)
     cluster.record("node/n2", NodeObserved(node("n2", cpu=8, ready=False)))
     members = cluster.gang("gang", 3, cpu=1)
     cluster.full(members)

@@ -107,8 +107,7 @@ def test_run_times_are_the_same_after_a_snapshot() -> None:
 
 
 def test_evicted_pods_tell_nothing_of_run_times() -> None:
-    cluster = Workloads()
-    cluster.add_node("n0", cpu=64, gpu=8)
+    cluster = Workloads().add_node("n0", cpu=64, gpu=8)
     cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1)))
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=9))
     result = cluster.cycle()

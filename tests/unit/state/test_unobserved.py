@@ -15,8 +15,7 @@ WAITING = EngineConfig(wait_for_observation=True)
 
 def with_stranger() -> tuple[Cluster, Pod]:
     """A node on which another scheduler's pod holds CPUs of an unknown zone."""
-    cluster = Cluster()
-    cluster.add_node("n1", amounts(cpu=8), amounts(cpu=8))
+    cluster = Cluster().add_node("n1", amounts(cpu=8), amounts(cpu=8))
     theirs = pod("theirs", cpu=6, scheduler_name="default-scheduler", node_name="n1", phase="Running")
     return cluster, cluster.add_pod(theirs)
 

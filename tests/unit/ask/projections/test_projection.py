@@ -66,8 +66,7 @@ def test_rows_are_the_same_wherever_reading_was_broken_off(restarts: list[int]) 
 
 
 def test_a_pod_that_is_deleted_before_it_was_placed_waits_in_no_figure() -> None:
-    cluster = Cluster("c1")
-    cluster.add_node("n0", amounts(cpu=8, memory=8, gpu=2))
+    cluster = Cluster("c1").add_node("n0", amounts(cpu=8, memory=8, gpu=2))
     cluster.add_pod(pod("waits", cpu=1, gpu=1))
     cluster.add_pod(pod("leaves", cpu=1, gpu=1, deletion_at=cluster.now // 1_000_000))
     row, sampler = occupancy(cluster.state), Sampler(cluster.state, begin=0, end=cluster.now)

@@ -38,8 +38,7 @@ _NODE = {resource: 2 * amount for resource, amount in _ZONE.items()} | {"pods": 
 def test_a_free_gpu_is_stranded_where_too_little_is_left_beside_it(
     zones: Sequence[Amounts], running: Sequence[dict[str, int]], per_gpu: tuple[int, int], stranded: int
 ) -> None:
-    made = Workloads()
-    made.add_node("n0", *zones, **({} if zones else {"allocatable": _NODE}))
+    made = Workloads().add_node("n0", *zones, **({} if zones else {"allocatable": _NODE}))
     for number, one in enumerate(running):
         made.full(made.gang(f"g{number}", 1, **one))
     assert use_per_gpu(made.state) == {"cpu": per_gpu[0] * 1000, "memory": per_gpu[1] * GI}
@@ -61,8 +60,7 @@ def test_pods_that_share_a_gpu_use_for_each_gpu_what_their_parts_are_of_it() -> 
 
 
 def test_gpus_of_nodes_that_take_no_pods_are_out_of_service_and_not_stranded() -> None:
-    made = Workloads()
-    made.add_node("n0", *_TWO_ZONES)
+    made = Workloads().add_node("n0", *_TWO_ZONES)
     made.full(made.gang("cpus", 1, cpu=32, memory=8))
     made.add_node("n1", *_TWO_ZONES, unschedulable=True)
     assert gpu_columns(made.state).sum() == Gpus(total=16_000, free=4000, stranded=4000, out=8000)
