@@ -41,8 +41,7 @@ async def trace_receiver() -> AsyncIterator[TraceReceiver]:
     app.router.add_post("/v1/traces", receiver.take)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield receiver

@@ -77,8 +77,7 @@ class Workloads(Cluster):
 
     def full(self, *pods: Pod | list[Pod]) -> None:
         """Everything that waits is placed and runs."""
-        result = self.cycle()
-        assert not result.pending
+        assert not self.cycle().pending
         self.run(*pods)
 
     def placed(self, result: CycleResult) -> dict[str, str]:

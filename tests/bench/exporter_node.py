@@ -71,8 +71,7 @@ async def _ingest(certificate: tuple[Path, Path] | None) -> AsyncIterator[str]:
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(*certificate)
-    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
     try:
         yield f"http{'s' if context else ''}://127.0.0.1:{runner.addresses[0][1]}"
     finally:

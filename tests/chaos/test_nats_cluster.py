@@ -59,8 +59,7 @@ async def test_a_server_is_killed_and_another_is_cut_off_and_neither_messages_no
         await relayed(bus, cluster_name, writer.head)
         before = await stream_info(connection, cluster_name)
         assert before["config"]["num_replicas"] == SERVERS
-        lease = Lease(store, cluster_name, "watcher", owner="one", duration_s=600)
-        assert await lease.hold()
+        assert await Lease(store, cluster_name, "watcher", owner="one", duration_s=600).hold()
 
         killed = nats.of_name(before["cluster"]["leader"])
         await killed.kill()

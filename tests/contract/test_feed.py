@@ -111,8 +111,7 @@ async def test_a_deleted_stream_is_made_up_for_and_its_successor_used(log: Event
 
 async def test_a_large_event_is_fetched_and_the_bus_used_again(log: EventLog, bus: Bus, cluster: str) -> None:
     reader = await settled(log, bus, cluster, 1)
-    large = new_event(payload=NodeDeleted(uid="u1", name="x" * MAX_DATA))
-    await log.append(cluster, [unit(large)])
+    await log.append(cluster, [unit(new_event(payload=NodeDeleted(uid="u1", name="x" * MAX_DATA)))])
     await publish(log, bus, cluster)
     await reader.read_to(2)
     await reader.settle_on_bus()

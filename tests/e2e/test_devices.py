@@ -161,8 +161,7 @@ async def test_claims_get_devices_on_the_zones_of_their_pods_cpus_and_let_them_g
             assert zones == {result["device"].replace("gpu", "node")}
             given.add((result["pool"], result["device"]))
         assert len(given) == 4
-        reasons = str(stack.ask("why", f"{stack.namespace}/{waiting}")["reasons"])
-        assert driver in reasons
+        assert driver in str(stack.ask("why", f"{stack.namespace}/{waiting}")["reasons"])
         for pod in pods:
             if pod["metadata"]["name"] != waiting:
                 await client.delete(f"/api/v1/namespaces/{stack.namespace}/pods/{pod['metadata']['name']}", {})

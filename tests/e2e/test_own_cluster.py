@@ -87,8 +87,7 @@ async def test_the_commands_that_are_printed_work_as_printed_and_lists_status_an
 
     assert [row["name"] for row in stack.ask("get", "pods", "--pending")["items"]] == ["never"]
     assert stack.ask("get", "pods", "runs")["items"][0]["node"]
-    output = stack.ask("logs", "relay", "--tail", "1")
-    assert output["service"] == "relay"
+    assert stack.ask("logs", "relay", "--tail", "1")["service"] == "relay"
 
     manifests = stack.directory.root.parent / "asked.json"
     manifests.write_text(json.dumps(pod_manifest("asked", cpu="1", gpu="1")))

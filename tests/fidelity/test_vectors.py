@@ -39,8 +39,7 @@ def test_agreement_with_the_worked_examples() -> None:
     judge = judged(OURS)
     assert judge.disagreements == []
     assert shortfalls(judge, THRESHOLDS) == []
-    counting = judged(OURS, COUNTING).total()
-    assert counting.wrong_admits, "they are those that the counting rule gets wrong"
+    assert judged(OURS, COUNTING).total().wrong_admits, "they are those that the counting rule gets wrong"
 
 
 @pytest.mark.parametrize("file", ["worked_examples.jsonl.gz", "mini.jsonl.gz"], ids=["seed", "mini"])

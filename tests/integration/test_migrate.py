@@ -52,8 +52,7 @@ async def test_a_log_from_before_there_were_roles_of_services_goes_on(
         assert [outcome.positions for outcome in await log.append("c", [unit()])] == [(3,)]
         assert (await verify(log, "c")).ok
         with psycopg.connect(empty_database_url) as connection:
-            granted = connection.execute("SELECT FROM append_grant WHERE role = 'kai_append'")
-            assert granted.rowcount == 8
+            assert connection.execute("SELECT FROM append_grant WHERE role = 'kai_append'").rowcount == 8
 
 
 def test_missing_server_is_named() -> None:

@@ -60,8 +60,7 @@ async def check_replay(log: EventLog, cluster: str) -> ClusterState:
     replay = Replay(ClusterState(cluster), beforehand)
     for event in await log.read(cluster, limit=100_000):
         replay.take(event)
-    report = replay.finish()
-    assert report.differences == []
+    assert replay.finish().differences == []
     zones = replay.state.columns.zones
     assert (zones.used <= zones.allocatable).all()
     return replay.state

@@ -108,8 +108,7 @@ async def test_a_snapshot_that_claims_to_be_far_ahead_keeps_no_other_out(log: Po
 
 
 async def test_a_state_beyond_the_logs_end_or_of_another_place_is_thrown_away(log: PostgresLog) -> None:
-    facts = Facts(log, C)
-    await facts.add_nodes(2)
+    await Facts(log, C).add_nodes(2)
     ahead = discarded("state", "ahead")
     other = ClusterState(C).fold_all(await log.read(C))
     await log.save_snapshot(C, Snapshot("state", 3, SNAPSHOT_SCHEMA, encode_state(other)))
@@ -204,8 +203,7 @@ async def test_after_a_month_has_gone_every_reader_starts_and_a_replay_goes_on_f
 async def test_a_kept_snapshot_of_another_version_is_better_than_none(
     log: PostgresLog, url: str, clock: StoppedClock
 ) -> None:
-    facts = Facts(log, C)
-    await facts.add_nodes(1)
+    await Facts(log, C).add_nodes(1)
     state = await folded(log, C)
     await log.save_snapshot(C, Snapshot("state", state.position, SNAPSHOT_SCHEMA, encode_state(state)))
     clock.now = (NOVEMBER + 2).start
@@ -226,8 +224,7 @@ async def _refolded(log: PostgresLog) -> ClusterState:
 
 
 async def test_a_spoilt_place_of_the_trail_is_dropped_and_the_one_before_it_serves(log: PostgresLog, url: str) -> None:
-    facts = Facts(log, C)
-    await facts.add_nodes(2)
+    await Facts(log, C).add_nodes(2)
     events = await log.read(C)
     states = [ClusterState(C).fold_all(events[:position]) for position in range(5)]
     for state in states[1:4]:

@@ -123,8 +123,7 @@ def test_diff_tells_what_is_new_gone_or_changed_field_by_field(places: dict[str,
         "      zones: - → node-0",
     ]
     code, output = ask_log("diff", placed_at, "-o", "json")
-    answer = msgspec.json.decode(output)
-    assert answer["counts"]["pods"] == {"added": 1, "removed": 0, "changed": 0}
+    assert msgspec.json.decode(output)["counts"]["pods"] == {"added": 1, "removed": 0, "changed": 0}
     # The same the other way round.
     back = msgspec.json.decode(ask_log("diff", "end", placed_at, "-o", "json")[1])
     assert back["counts"]["pods"] == {"added": 0, "removed": 1, "changed": 0}

@@ -298,5 +298,4 @@ def test_pod_alone_does_not_starve_behind_a_stream_of_smaller_ones(stream: list[
 
 def test_pod_alone_starves_behind_a_stream_of_smaller_ones_where_nothing_is_promised() -> None:
     for config in (_CONFIG, replace(_CONFIG, backfill=Backfill.OFF)):
-        never = replace(config, promise_alone_after_us=0)
-        assert _wait_behind(_RELAY, limits=True, config=never) is None
+        assert _wait_behind(_RELAY, limits=True, config=replace(config, promise_alone_after_us=0)) is None

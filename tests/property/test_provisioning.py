@@ -123,6 +123,5 @@ def test_requests_stand_one_at_a_time_for_groups_that_wait_and_all_of_it_replays
         cluster.run_cycle()
         again = cluster.run_cycle()
         assert not [one for one in again.provisioning if isinstance(one, ProvisioningRequested)], "it is asked once"
-    restored = decode_state(encode_state(cluster.state))
-    assert encode_state(restored) == encode_state(cluster.state)
+    assert encode_state(decode_state(encode_state(cluster.state))) == encode_state(cluster.state)
     assert replayed(cluster.events)[3] == []

@@ -70,8 +70,7 @@ class _Full(Workloads):
         running = [entry for uid, entry in sorted(self.state.pods.items()) if entry.charged]
         match random.randrange(7):
             case 0 | 1 if running:
-                one = random.choice(running)
-                self.see(one.pod, phase="Succeeded")
+                self.see(random.choice(running).pod, phase="Succeeded")
             case 2 if running:
                 self.observe_elsewhere(random.choice(running))
             case 3:

@@ -46,8 +46,7 @@ def test_runs_that_all_ended_tell_their_own_share(lengths: list[int], age: int, 
         assert answer == -1
     else:
         ended = sum(length <= age + answer for length in longer)
-        before = sum(length < age + answer for length in longer)
-        assert before / len(longer) <= share + 1e-9
+        assert sum(length < age + answer for length in longer) / len(longer) <= share + 1e-9
         assert ended / len(longer) >= share - 1e-9
 
 

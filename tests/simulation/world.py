@@ -247,8 +247,7 @@ class World:
         else:
             role.process = process
         self.tell(f"start {process.name}")
-        task = process.start(role.begin(process))
-        task.add_done_callback(partial(self._ended, role, process))
+        process.start(role.begin(process)).add_done_callback(partial(self._ended, role, process))
         return process
 
     def _ended(self, role: Role, process: Process, task: "asyncio.Task[None]") -> None:

@@ -40,8 +40,7 @@ def counts(node: Cluster) -> tuple[bool, int]:
 
 
 def test_a_rejection_where_all_others_were_known_could_have_been_avoided(node: Cluster) -> None:
-    other = placed(node, "other")
-    node.record("pod/uid-other", payloads.PlacementObserved(*other, SEEN))
+    node.record("pod/uid-other", payloads.PlacementObserved(*placed(node, "other"), SEEN))
     placed(node, "late")
     rejected(node, "late")
     assert counts(node) == (True, 0)
@@ -71,8 +70,7 @@ def test_one_beside_a_pod_that_was_seen_elsewhere_only_afterwards_could_have_bee
 def test_one_beside_a_pod_whose_end_was_told_soon_after_could_not_if_that_had_run_for_long(
     node: Cluster, ran_s: int, later_s: int, *, could_be_avoided: bool
 ) -> None:
-    other = placed(node, "other")
-    node.record("pod/uid-other", payloads.PlacementObserved(*other, SEEN))
+    node.record("pod/uid-other", payloads.PlacementObserved(*placed(node, "other"), SEEN))
     runs(node, "other", seconds=ran_s)
     placed(node, "late")
     rejected(node, "late")

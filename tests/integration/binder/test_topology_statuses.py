@@ -103,6 +103,5 @@ async def test_a_status_that_another_controller_writes_is_left_to_it_unless_it_i
 
 async def test_nothing_is_written_where_it_is_not_wanted(topologies: Scene) -> None:
     await make(topologies, HYPER_NODES, "s0", by_pattern("^n"))
-    binder = topologies.start(topology_statuses="off")
-    await binder.stop()
+    await topologies.start(topology_statuses="off").stop()
     assert "status" not in await topologies.api.get(f"{HYPER_NODES}/s0")

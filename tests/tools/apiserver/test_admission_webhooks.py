@@ -39,8 +39,7 @@ async def webhook() -> AsyncIterator[Webhook]:
     application.router.add_post("/", made.judge)
     runner = web.AppRunner(application)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
     yield made
     await runner.cleanup()

@@ -211,8 +211,7 @@ async def test_get_with_watch_prints_changes(kubectl: Kubectl) -> None:
     process = await kubectl.start("get", "pods", "-w", "--no-headers")
     assert process.stdout is not None
     await kubectl.client.post(PODS, pod("a"))
-    first = (await process.stdout.readline()).decode().split()
-    assert first[:3] == ["a", "0/1", "Pending"]
+    assert (await process.stdout.readline()).decode().split()[:3] == ["a", "0/1", "Pending"]
     await kubectl.client.merge(f"{PODS}/a/status", {"status": {"phase": "Running"}})
     assert (await process.stdout.readline()).decode().split()[:3] == ["a", "0/1", "Running"]
     process.terminate()

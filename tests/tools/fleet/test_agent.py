@@ -135,8 +135,7 @@ def test_init_containers_run_first_one_after_the_other() -> None:
     first = node.due(NOW + 1)
     assert phases(first) == [("a", "Pending")]
     assert [next(iter(c["state"])) for c in status(first)["initContainerStatuses"]] == ["running", "waiting", "waiting"]
-    second = node.due(NOW + 3)
-    assert next(iter(status(second)["initContainerStatuses"][0]["state"])) == "terminated"
+    assert next(iter(status(node.due(NOW + 3))["initContainerStatuses"][0]["state"])) == "terminated"
     running = node.due(NOW + 5)
     assert phases(running) == [("a", "Running")]
     assert [next(iter(c["state"])) for c in status(running)["initContainerStatuses"]] == [

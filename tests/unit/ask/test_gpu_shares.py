@@ -56,8 +56,7 @@ def test_lists_name_the_part_of_each_pod_and_what_is_free_of_each_gpu(shared: Sh
         "0.2",
         {"default/a": "0.3", "default/b": "0.5"},
     )
-    text = rows_text("nodes", [node])
-    assert "4: 2 free, 1 held whole, GPU 2 0.2 free" in text
+    assert "4: 2 free, 1 held whole, GPU 2 0.2 free" in rows_text("nodes", [node])
 
 
 async def test_placed_share_is_explained_with_its_gpu_the_others_on_it_and_its_reservation_pod(
@@ -71,8 +70,7 @@ async def test_placed_share_is_explained_with_its_gpu_the_others_on_it_and_its_r
     assert line in why_text(answer)
     node = await why(shared, "n0", "Node")
     assert "GPU 2: held by default/a 0.3, default/b 0.5; 0.2 free" in why_text(node)
-    text = rows_text("pods", node.pods)
-    assert "reserves GPU 2" in text
+    assert "reserves GPU 2" in rows_text("pods", node.pods)
 
 
 async def test_waiting_share_is_explained_by_the_largest_free_part_and_no_reservation_pod_is_in_its_way(

@@ -30,8 +30,7 @@ def test_a_gang_has_one_notice_when_its_minimum_runs_and_one_when_it_is_evicted(
     labels = {KAI_QUEUE_LABEL: "team", "user": "ada"}
     gang = made.gang("train", 3, least=2, cpu=1, memory=1, labels=labels, group={"queue": "team"})
     made.full(gang)
-    alone = made.add_pod(pod("alone", cpu=1, memory=1))
-    made.full(alone)
+    made.full(made.add_pod(pod("alone", cpu=1, memory=1)))
     for one in gang[:2]:
         made.record(
             f"pod/{one.uid}",

@@ -204,8 +204,7 @@ def test_a_native_group_that_makes_way_is_a_target_of_disruption() -> None:
     native.world.cycle()
     native.conditions()
     native.world.add_pod(pod("high", cpu=8, priority=100))
-    result = native.world.cycle()
-    assert set(native.world.evicted(result)) == {"a", "b"}
+    assert set(native.world.evicted(native.world.cycle())) == {"a", "b"}
     assert native.conditions() == {
         "PodGroupScheduled": SCHEDULED,
         "DisruptionTarget": ("True", "PreemptionByScheduler"),

@@ -191,5 +191,4 @@ def test_more_decisions_than_the_cycle_made_and_those_of_no_cycle_are_refused() 
         assert story.tell(msgspec.structs.replace(forged, cause=cause)) is None
     assert len(story.projection.refused) == 4
     assert list(story.projection.tasks) == ["bind pod/uid-a"]
-    restored = BinderProjection.restored(story.projection.snapshot())
-    assert restored.cycle == story.projection.cycle
+    assert BinderProjection.restored(story.projection.snapshot()).cycle == story.projection.cycle

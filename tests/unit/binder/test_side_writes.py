@@ -67,8 +67,7 @@ def test_there_are_never_more_writes_in_a_second_than_the_rate() -> None:
 
 
 def test_while_bindings_wait_a_tenth_of_the_rate_is_left() -> None:
-    server = written_in(3.05, *(about(number) for number in range(100)), busy=lambda: True)
-    assert len(server.paths) == 4
+    assert len(written_in(3.05, *(about(number) for number in range(100)), busy=lambda: True).paths) == 4
 
 
 def test_kinds_take_turns_so_that_many_events_hold_up_no_condition() -> None:

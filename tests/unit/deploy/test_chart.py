@@ -326,8 +326,7 @@ def test_migration_runs_before_services_are_changed() -> None:
         # Helm does not delete hooks with a release.
         assert annotations["helm.sh/hook-delete-policy"] == "before-hook-creation,hook-succeeded"
     # A hook would wait for the Postgres that comes after it.
-    trial = by_name(chart.objects(EVERYTHING))
-    assert "annotations" not in trial["Job", "kai-migrate-1"]["metadata"]
+    assert "annotations" not in by_name(chart.objects(EVERYTHING))["Job", "kai-migrate-1"]["metadata"]
 
 
 @pytest.mark.parametrize(

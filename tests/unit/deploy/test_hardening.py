@@ -133,8 +133,7 @@ def test_every_image_can_be_given_by_digest_and_one_without_is_found() -> None:
     assert set(froms) == {"${PYTHON_IMAGE}"}
     digest = f"@sha256:{'0' * 64}"
     lines = [f"  image: a/b{digest}", "  - image: c:1", "    image: 'd'", "  PYTHON_IMAGE: e:2", "  image: c:1"]
-    rendered = "\n".join([*lines, "  image: kai-ledger"])
-    assert check.without_digest(rendered) == ["c:1", "d", "e:2"]
+    assert check.without_digest("\n".join([*lines, "  image: kai-ledger"])) == ["c:1", "d", "e:2"]
 
 
 @pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed here")

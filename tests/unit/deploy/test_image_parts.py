@@ -107,8 +107,7 @@ def test_layout_names_index_and_what_is_about_it(tmp_path: Path) -> None:
     layer = packed({"a": File(b"x")}, epoch=0)
     config = {"User": "65532:65532", "Labels": {"org.opencontainers.image.version": "1.0"}}
     images = [layout.image(one, [layer], config, "1970-01-01T00:00:00Z") for one in base.ARCHITECTURES]
-    index = layout.index(images, "1.0", {})
-    layout.attach(index, b"{}", bill.BILL_TYPE, "bill.json")
+    layout.attach(layout.index(images, "1.0", {}), b"{}", bill.BILL_TYPE, "bill.json")
     layout.finish()
 
     def read(reference: dict[str, str]) -> dict[str, object]:

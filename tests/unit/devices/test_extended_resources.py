@@ -106,8 +106,7 @@ def _fields(one: object) -> dict[str, object]:
 
 def test_pod_makes_way_for_another_ones_devices_before_and_after_its_claim_is_seen() -> None:
     cluster = scene(a1=1)
-    low = cluster.add_pod(pod("low", cpu=1, gpu=1, priority=1, owner=OWNER))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=1, priority=1, owner=OWNER)))
     cluster.add_pod(pod("high", cpu=1, gpu=1, priority=2, owner=OWNER))
     result = cluster.cycle()
     assert cluster.evicted(result) == {"low": EvictionReason.PREEMPTED}

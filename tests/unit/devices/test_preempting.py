@@ -36,8 +36,7 @@ def claims_go(cluster: Workloads, *names: str) -> None:
 
 def test_device_of_a_lower_priority_is_freed_and_kept_until_its_claim_is_gone() -> None:
     cluster = scene(a1=1)
-    low = from_template(cluster, name="low", priority=1, owner=OWNER)
-    running(cluster, low)
+    running(cluster, from_template(cluster, name="low", priority=1, owner=OWNER))
     from_template(cluster, name="high", priority=2, owner=OWNER)
     result = cluster.cycle()
     assert cluster.evicted(result) == {"low": EvictionReason.PREEMPTED}

@@ -22,8 +22,7 @@ page = cache(reference.page)
 
 @pytest.mark.parametrize("name", reference.PAGES)
 def test_reference_page_is_what_the_code_says(name: str) -> None:
-    checked_in = (reference.REFERENCE / f"{name}.md").read_text()
-    assert checked_in == page(name), "run: make reference"
+    assert (reference.REFERENCE / f"{name}.md").read_text() == page(name), "run: make reference"
 
 
 def test_reference_has_every_event_type_command_and_program() -> None:

@@ -112,8 +112,7 @@ def test_groups_beyond_consolidate_groups_are_not_moved(most: int, moved: int) -
         cluster.add_pod(running(f"n0-{number}", "n0", 2, owner=OWNER))
     cluster.add_pod(running("n1-0", "n1", 4))
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
-    result = cluster.cycle(EngineConfig(consolidate_groups=most))
-    assert len(result.evictions) == moved
+    assert len(cluster.cycle(EngineConfig(consolidate_groups=most)).evictions) == moved
 
 
 PACK, SPREAD = PlacementStrategy.BINPACK, PlacementStrategy.SPREAD

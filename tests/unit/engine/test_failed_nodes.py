@@ -108,8 +108,7 @@ def test_a_group_whose_nodes_have_all_failed_goes_to_another_rack_as_a_whole() -
 @pytest.mark.parametrize("fail_fast", [True, False])
 def test_a_group_without_another_node_in_its_block_ends_as_a_whole_only_where_it_fails_fast(fail_fast: bool) -> None:
     cluster = Cluster()
-    pods = cluster.running("g", 4, asks("block"))
-    cluster.fails(pods[1])
+    cluster.fails(cluster.running("g", 4, asks("block"))[1])
     result = cluster.cycle(EngineConfig(replace_fail_fast=fail_fast))
     expected = {f"g-{n}": "NoReplacement" for n in (0, 2, 3)} if fail_fast else {}
     assert cluster.evicted(result) == expected
@@ -130,16 +129,14 @@ def test_a_group_that_waits_for_a_place_gets_the_one_that_becomes_free() -> None
 
 def test_a_deleted_node_has_failed_at_once() -> None:
     cluster = Cluster()
-    pods = cluster.running("g", 3, asks("block"))
-    cluster.vanishes(cluster.state.pods[pods[2].uid].node)
+    cluster.vanishes(cluster.state.pods[cluster.running("g", 3, asks("block"))[2].uid].node)
     assert cluster.evicted(cluster.cycle()) == {"g-2": "NodeFailed"}
 
 
 def test_a_node_that_was_never_seen_has_not_failed() -> None:
     """A watcher that starts may see pods before their nodes."""
     cluster = Cluster()
-    pods = cluster.group("g", 3, asks("block"))
-    cluster.see(pods[0], node_name="unseen", phase="Running")
+    cluster.see(cluster.group("g", 3, asks("block"))[0], node_name="unseen", phase="Running")
     assert not cluster.cycle().evictions
 
 
@@ -158,8 +155,7 @@ def test_a_tainted_node_has_failed_once_all_pods_of_the_group_leave_it() -> None
 
 def test_a_broken_slice_moves_as_a_whole_where_its_rack_has_no_other_node() -> None:
     cluster = Cluster(8, per_rack=2, per_block=8)
-    pods = cluster.running("g", 4, asks("block", slices=(SliceLayer(2, "rack"),)), rank=INDEX)
-    cluster.fails(pods[1])
+    cluster.fails(cluster.running("g", 4, asks("block", slices=(SliceLayer(2, "rack"),)), rank=INDEX)[1])
     (eviction,) = cluster.cycle().evictions
     assert (eviction.name, eviction.reason) == ("g-0", "NodeFailed")
     assert eviction.fits_on in ("n4", "n5", "n6", "n7")
@@ -249,8 +245,7 @@ def test_the_taint_of_nodes_that_are_not_ready_is_no_failure_of_its_own() -> Non
 
 def test_a_group_without_a_constraint_is_left_to_its_controller() -> None:
     cluster = Cluster()
-    pods = cluster.running("g", 3)
-    cluster.becomes(cluster.state.pods[pods[0].uid].node, ready=False)
+    cluster.becomes(cluster.state.pods[cluster.running("g", 3)[0].uid].node, ready=False)
     cluster.now += 31 * SECOND
     assert not cluster.cycle(BY_TIME).evictions
 

@@ -49,12 +49,10 @@ def test_room_is_kept_while_its_victims_are_leaving(scheduler: str, restarted: b
     cluster.add_pod(pod("thief", cpu=1, gpu=4))
     if restarted:
         cluster.state = decode_state(encode_state(cluster.state))
-    result = cluster.cycle()
-    assert not result.batches
+    assert not cluster.cycle().batches
     if scheduler == OTHER:
         return
-    reasons = pending_reasons(cluster.state.pods["uid-first"], cluster.state)
-    assert reasons[0].code == "WaitsForVictims"
+    assert pending_reasons(cluster.state.pods["uid-first"], cluster.state)[0].code == "WaitsForVictims"
     cluster.delete_pod(victim)
     assert cluster.placed(cluster.cycle()) == {"first": "n0"}
 
@@ -127,8 +125,7 @@ def test_a_status_that_names_another_node_keeps_room_there() -> None:
     cluster = nodes(2)
     for node in ("n0", "n1"):
         leaves(cluster, runs(cluster, f"victim-{node}", node, gpu=4))
-    first = cluster.add_pod(nominated("first", scheduler_name=OTHER))
-    cluster.see(first, nominated_node="n1")
+    cluster.see(cluster.add_pod(nominated("first", scheduler_name=OTHER)), nominated_node="n1")
     cluster.add_pod(pod("thief", cpu=1, gpu=4))
     assert cluster.placed(cluster.cycle()) == {"thief": "n0"}
 
@@ -142,8 +139,7 @@ def test_status_that_repeats_our_nomination_is_not_foreign() -> None:
     (eviction,) = cluster.cycle().evictions
     failed = payloads.EvictionFailed(eviction.uid, "default", "low", "n0", 429, "TooManyRequests")
     cluster.record(f"pod/{eviction.uid}", failed)
-    config = EngineConfig(actions=())
-    assert cleared(cluster.cycle(config)) == [("high", ClearReason.NO_LONGER_FITS)]
+    assert cleared(cluster.cycle(EngineConfig(actions=()))) == [("high", ClearReason.NO_LONGER_FITS)]
     cluster.see(high, nominated_node="n0")
     assert cluster.state.pods[high.uid].nomination is None
     cluster.see(high, nominated_node="")
@@ -168,7 +164,6 @@ def test_our_own_nomination_stands_whatever_the_status_says() -> None:
 
 def test_story_tells_of_foreign_nominations() -> None:
     cluster = nodes(1)
-    high = cluster.add_pod(pod("high", cpu=1, gpu=8))
-    cluster.see(high, nominated_node="n0")
+    cluster.see(cluster.add_pod(pod("high", cpu=1, gpu=8)), nominated_node="n0")
     story = [line.text for line in story_of([event for event in cluster.events if event.stream == "pod/uid-high"])]
     assert story[-1] == "its status names n0 as kept for it, by another scheduler"

@@ -162,8 +162,7 @@ def kept_for_both() -> Workloads:
         cluster.add_pod(pod(f"low-{number}", cpu=2, node_name=f"n{number}", phase="Running"))
     for name in ("a", "b"):
         cluster.gang(name, 1, group={"together": BOTH}, cpu=2, priority=5)
-    result = cluster.cycle()
-    assert set(cluster.nominated(result)) == {"a-0", "b-0"}
+    assert set(cluster.nominated(cluster.cycle())) == {"a-0", "b-0"}
     return cluster
 
 
@@ -184,8 +183,7 @@ def test_no_room_is_kept_for_one_of_two_gangs_while_there_is_none_for_the_other(
     cluster.add_pod(pod("small", cpu=1, priority=5, created_at=1))
     for number in (1, 3):
         cluster.add_pod(pod(f"top-{number}", cpu=2, priority=9, node_selector={"host": f"n{number}"}))
-    result = cluster.cycle()
-    assert cluster.placed(result) == {"top-3": "n3"}
+    assert cluster.placed(cluster.cycle()) == {"top-3": "n3"}
     cluster.delete_pod(cluster.state.pods["uid-low-2"].pod)
     assert cluster.placed(cluster.cycle()) == {"small": "n2"}
 

@@ -59,8 +59,7 @@ def test_sub_groups_start_with_as_many_as_are_asked_for_and_grow_one_by_one() ->
     cluster.subgroup("b", "g", 1, cpu=1)
     assert set(cluster.placed(cluster.cycle())) == {"g-a-0", "g-a-1"}, "b is not complete"
     cluster.subgroup("b", "g", 2, cpu=2)
-    result = cluster.cycle()
-    assert not result.placements, "three CPUs are left, and b starts as a whole"
+    assert not cluster.cycle().placements, "three CPUs are left, and b starts as a whole"
     cluster.add_node("n2", cpu=2)
     assert set(cluster.placed(cluster.cycle())) == {"g-b-0", "g-b-1"}
 
@@ -86,8 +85,7 @@ def test_no_zone_is_promised_twice_by_a_gang_that_is_undone() -> None:
     cluster = Workloads().add_node("n1", zone, zone, policy="restricted")
     cluster.gang("no", 3, cpu=2, memory=8, gpu=3)
     cluster.gang("yes", 2, cpu=2, memory=8, gpu=4, created_at=1)
-    result = cluster.cycle()
-    assert set(cluster.placed(result)) == {"yes-0", "yes-1"}
+    assert set(cluster.placed(cluster.cycle())) == {"yes-0", "yes-1"}
     assert cluster.cycle().placements == ()
 
 

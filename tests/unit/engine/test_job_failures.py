@@ -134,8 +134,7 @@ def test_pod_whose_job_would_not_fail_goes_before_a_cheaper_one() -> None:
 def test_a_job_that_was_made_again_under_its_name_bears_nothing_for_the_pods_of_the_old_one() -> None:
     cluster = nodes(1)
     job(cluster, spec={"backoffLimit": 0})
-    old = Owner("Job", "train", "uid-of-another", "batch/v1")
-    cluster.add_pod(runs("train-0", "n0", 8, old))
+    cluster.add_pod(runs("train-0", "n0", 8, Owner("Job", "train", "uid-of-another", "batch/v1")))
     (eviction,) = preempted(cluster)
     assert eviction.failures_left is None
 

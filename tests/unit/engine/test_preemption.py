@@ -21,8 +21,7 @@ def gpus(count: int, **kwargs: object) -> Workloads:
 
 def test_lower_priority_makes_way_and_the_room_is_kept_until_it_is_gone() -> None:
     cluster = gpus(1)
-    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1)))
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=2))
     result = cluster.cycle()
     assert cluster.evicted(result) == {"low": EvictionReason.PREEMPTED}
@@ -40,8 +39,7 @@ def test_lower_priority_makes_way_and_the_room_is_kept_until_it_is_gone() -> Non
 @pytest.mark.parametrize("priority", [1, 0])
 def test_equal_or_lower_priority_evicts_no_pod(priority: int) -> None:
     cluster = gpus(1)
-    running = cluster.add_pod(pod("running", cpu=1, gpu=8, priority=1))
-    cluster.full(running)
+    cluster.full(cluster.add_pod(pod("running", cpu=1, gpu=8, priority=1)))
     cluster.add_pod(pod("other", cpu=1, gpu=8, priority=priority, created_at=1))
     assert not cluster.cycle().evictions
 
@@ -49,8 +47,7 @@ def test_equal_or_lower_priority_evicts_no_pod(priority: int) -> None:
 def test_nothing_is_evicted_for_a_gang_that_would_not_fit_even_then() -> None:
     cluster = gpus(3)
     low = [cluster.add_pod(pod(f"low-{n}", cpu=1, gpu=8, priority=1)) for n in range(2)]
-    firm = cluster.add_pod(pod("firm", cpu=1, gpu=8, priority=9))
-    cluster.full(low, firm)
+    cluster.full(low, cluster.add_pod(pod("firm", cpu=1, gpu=8, priority=9)))
     cluster.gang("high", 3, cpu=1, gpu=8, priority=5)
     result = cluster.cycle()
     assert not result.evictions
@@ -62,8 +59,7 @@ def test_zones_count_a_pod_that_would_free_the_wrong_zone_stays() -> None:
     """Two GPUs are free on each zone; only who holds three of one zone can make room for three."""
     cluster = Workloads().add_node("n0", ZONE, ZONE, policy="single-numa-node")
     small = [cluster.add_pod(pod(f"small-{n}", cpu=1, memory=1, gpu=1, priority=1)) for n in range(2)]
-    large = cluster.add_pod(pod("large", cpu=1, memory=1, gpu=4, priority=1, created_at=1))
-    cluster.full(small, large)
+    cluster.full(small, cluster.add_pod(pod("large", cpu=1, memory=1, gpu=4, priority=1, created_at=1)))
     cluster.add_pod(pod("high", cpu=1, memory=1, gpu=4, priority=2))
     result = cluster.cycle()
     assert cluster.evicted(result) == {"large": EvictionReason.PREEMPTED}, "one, where the other zone would take two"
@@ -82,8 +78,7 @@ def test_the_fewest_and_cheapest_go() -> None:
 def test_a_gang_goes_as_a_whole_and_what_it_can_spare_goes_first() -> None:
     cluster = gpus(2)
     gang = cluster.gang("gang", 2, cpu=1, gpu=4, priority=1)
-    elastic = cluster.gang("elastic", 2, least=1, cpu=1, gpu=4, priority=1)
-    cluster.full(gang, elastic)
+    cluster.full(gang, cluster.gang("elastic", 2, least=1, cpu=1, gpu=4, priority=1))
     cluster.add_pod(pod("high", cpu=1, gpu=4, priority=5))
     result = cluster.cycle()
     (eviction,) = result.evictions
@@ -104,8 +99,7 @@ NEAR_APP = PodRules(affinity=(NEAR_APP_TERM,))
 def test_pod_that_the_preemptor_must_not_be_near_is_evicted() -> None:
     cluster = gpus(1, labels={"row": "a"})
     for name, labels in (("app", APP), ("other", {})):
-        low = cluster.add_pod(pod(name, cpu=1, gpu=4, priority=1, labels=labels))
-        cluster.full(low)
+        cluster.full(cluster.add_pod(pod(name, cpu=1, gpu=4, priority=1, labels=labels)))
     cluster.add_pod(pod("high", cpu=1, gpu=1, priority=2, rules=AWAY_FROM_APP))
     assert cluster.evicted(cluster.cycle()) == {"app": EvictionReason.PREEMPTED}
 
@@ -132,8 +126,7 @@ def test_members_of_a_gang_are_all_nominated() -> None:
     low = [cluster.add_pod(pod(f"low-{n}", cpu=1, gpu=8, priority=1)) for n in range(2)]
     cluster.full(low)
     cluster.gang("high", 2, cpu=1, gpu=8, priority=5)
-    result = cluster.cycle()
-    assert cluster.nominated(result) == {"high-0": "n0", "high-1": "n1"}
+    assert cluster.nominated(cluster.cycle()) == {"high-0": "n0", "high-1": "n1"}
     cluster.delete_pod(low[0])
     waiting = cluster.cycle()
     assert not waiting.placements, "half of a gang is nothing"
@@ -168,11 +161,9 @@ def test_an_eviction_that_failed_has_the_room_given_up_and_another_victim_looked
 
 def test_higher_priority_takes_room_that_is_kept_for_lower() -> None:
     cluster = gpus(1)
-    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1)))
     cluster.add_pod(pod("middle", cpu=1, gpu=8, priority=3))
-    evicted = cluster.cycle()
-    cluster.go(evicted)
+    cluster.go(cluster.cycle())
     cluster.add_pod(pod("top", cpu=1, gpu=8, priority=9))
     result = cluster.cycle()
     assert cluster.placed(result) == {"top": "n0"}
@@ -182,17 +173,14 @@ def test_higher_priority_takes_room_that_is_kept_for_lower() -> None:
 
 def test_pod_with_policy_never_preempts_no_pod() -> None:
     cluster = gpus(1)
-    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1)))
     cluster.gang("high", 2, least=1, cpu=1, gpu=8, priority=5, preemption_policy="Never")
-    result = cluster.cycle()
-    assert not result.evictions
+    assert not cluster.cycle().evictions
 
 
 def test_group_does_not_preempt_before_its_delay_is_over() -> None:
     cluster = gpus(1)
-    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1)))
     born = cluster.now // 1_000_000
     delayed = {"created_at": born, "preemption_delay_us": 60_000_000}
     cluster.gang("high", 1, group=delayed, cpu=1, gpu=8, priority=5)
@@ -203,8 +191,7 @@ def test_group_does_not_preempt_before_its_delay_is_over() -> None:
 
 def test_lone_pod_does_not_preempt_before_its_delay_is_over() -> None:
     cluster = gpus(1)
-    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1)))
     annotations = {"kai.scheduler/preemption-delay": "1m"}
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5, created_at=cluster.now // 1_000_000, annotations=annotations))
     assert not cluster.cycle().evictions
@@ -263,8 +250,7 @@ def test_bare_pods_are_not_moved_and_actions_can_be_left_out() -> None:
 
 def test_room_is_not_kept_for_ever() -> None:
     cluster = gpus(1)
-    low = cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(pod("low", cpu=1, gpu=8, priority=1)))
     cluster.add_pod(pod("high", cpu=1, gpu=8, priority=5))
     assert cluster.cycle().evictions
     cluster.now += EngineConfig().nomination_us

@@ -88,8 +88,7 @@ def test_group_that_has_started_and_grows_gains_nothing() -> None:
     group = {"created_at": old["created_at"], "queue": "team"}
     cluster.gang("elastic", 2, least=1, group=group, cpu=1, gpu=8, priority=8, **old)
     assert len(cluster.first(*_AGING)) == 1
-    started = next(entry.pod for entry in cluster.state.pods.values() if entry.node)
-    cluster.run(started)
+    cluster.run(next(entry.pod for entry in cluster.state.pods.values() if entry.node))
     cluster.add_node("n1", cpu=64, gpu=8)
     cluster.waits("high", 0)
     assert cluster.first(*_AGING) == ["high"]

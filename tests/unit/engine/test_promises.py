@@ -319,8 +319,7 @@ def test_starts_are_promised_one_after_the_other_and_kept_when_the_first_group_h
     rooms.end([entry.pod for entry in rooms.state.pods.values() if entry.pod.name == "two-hours"])
     after = rooms.cycle(_CONSERVATIVE)
     assert len(after.placements) == 3
-    left = promised(after, "whole")
-    assert (left.starts_at - began) / _HOUR_S / 1e6 == pytest.approx(5, abs=0.01)
+    assert (promised(after, "whole").starts_at - began) / _HOUR_S / 1e6 == pytest.approx(5, abs=0.01)
 
 
 def test_more_starts_than_may_be_promised_are_given_up(rooms: Rooms) -> None:

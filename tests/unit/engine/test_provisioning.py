@@ -115,8 +115,7 @@ def test_a_gang_that_fits_nowhere_asks_for_nodes_waits_and_starts_on_them() -> N
     assert f"ProvisioningRequest default/{decision.name} of class {SCALE_UP} is requested" in first(result)
     assert [reason.code for reason in reasons(result)][:2] == ["WaitsForProvisioning", "GangDoesNotFit"]
 
-    again = cluster.cycle(ON)
-    assert again.provisioning == (), "one request stands for it"
+    assert cluster.cycle(ON).provisioning == (), "one request stands for it"
     cluster.fares(decision, met(ACCEPTED, "a scale-up was started"))
     assert "is accepted (since" in first(cluster.cycle(ON))
     assert first(cluster.cycle(ON)).endswith(": a scale-up was started")
@@ -302,8 +301,7 @@ def test_a_pod_that_goes_before_the_request_is_recorded_drops_it() -> None:
     late = Requests()
     late.state = decode_state(decide_on)
     late.now = cluster.now
-    proposal = decide(late.state, ON, shard="default", now=late.now, actor="scheduler")
-    cluster.append(proposal.units)
+    cluster.append(decide(late.state, ON, shard="default", now=late.now, actor="scheduler").units)
     assert cluster.state.provisioning.standing == {}, "its pod has changed since"
     assert cluster.requested(cluster.cycle(ON)).attempt == 1
     assert replayed(cluster.events)[2:] == (1, [])
@@ -324,8 +322,7 @@ def test_no_nodes_are_asked_for_where_a_queue_or_the_pods_themselves_are_in_the_
 def test_no_nodes_are_asked_for_where_pods_make_way_or_are_leaving_anyway() -> None:
     cluster = Requests()
     cluster.add_node("n1", cpu=4)
-    low = cluster.gang("low", 2, cpu=2, group={"priority": 1})
-    cluster.full(low)
+    cluster.full(cluster.gang("low", 2, cpu=2, group={"priority": 1}))
     cluster.gang("high", 2, cpu=2, group={"priority": 9})
     result = cluster.cycle(ON)
     assert cluster.evicted(result)
@@ -371,8 +368,7 @@ def test_requests_are_withdrawn_when_the_setting_goes_and_those_of_other_shards_
     decision = cluster.requested(cluster.cycle(ON))
     other = msgspec.structs.replace(decision, group="Pod/default/theirs", name="theirs", cycle="batch/7")
     cluster.record("provisioning/theirs", other)
-    result = cluster.cycle(EngineConfig())
-    assert withdrawn(result) == ["SwitchedOff"]
+    assert withdrawn(cluster.cycle(EngineConfig())) == ["SwitchedOff"]
     assert set(cluster.state.provisioning.standing) == {"Pod/default/theirs"}
     assert cluster.cycle(EngineConfig()).provisioning == ()
 

@@ -84,11 +84,9 @@ def test_what_is_beyond_the_share_is_taken_back_and_no_more() -> None:
 
 def test_lower_priority_within_the_queue_makes_way_for_a_limit_too() -> None:
     cluster = cluster_of(queue("a", quota=4, limit=4))
-    low = cluster.add_pod(of("low", "a", 4, priority=1))
-    cluster.full(low)
+    cluster.full(cluster.add_pod(of("low", "a", 4, priority=1)))
     cluster.add_pod(of("high", "a", 4, priority=5))
-    result = cluster.cycle()
-    assert cluster.evicted(result) == {"low": EvictionReason.PREEMPTED}
+    assert cluster.evicted(cluster.cycle()) == {"low": EvictionReason.PREEMPTED}
 
 
 def test_the_limit_of_a_department_is_lifted_by_its_own_work() -> None:
@@ -145,8 +143,7 @@ def test_other_pods_go_as_well_where_relieving_a_limit_makes_no_room() -> None:
             cluster.add_pod(of(f"{name}-{node}-{number}", name, 4, node_name=node, phase="Running"))
     cluster.add_pod(of("b0", "b", 8, created_at=9))
     result = cluster.cycle()
-    evicted = sorted(eviction.name[0] for eviction in result.evictions)
-    assert evicted == ["a", "a", "e"]
+    assert sorted(eviction.name[0] for eviction in result.evictions) == ["a", "a", "e"]
     assert cluster.nominated(result)["b0"] != "n1", "who goes for the limit is of use for the room"
 
 
@@ -426,8 +423,7 @@ def test_work_without_a_queue_goes_on_when_the_first_queue_is_created_and_gives_
     accounts = cluster.state.queue_accounts(EngineConfig(), now=cluster.now)
     assert accounts.used[accounts.tree.implied_default] == [16]
     cluster.add_pod(of("a0", "a", 8))
-    result = cluster.cycle()
-    assert list(cluster.evicted(result).values()) == [EvictionReason.RECLAIMED]
+    assert list(cluster.evicted(cluster.cycle()).values()) == [EvictionReason.RECLAIMED]
     cluster.record("queue/default", payloads.QueueObserved(queue("default", quota=16)))
     assert cluster.state.queue_registry.tree.implied_default == -1
 

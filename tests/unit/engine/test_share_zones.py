@@ -58,8 +58,7 @@ def open_both(config: EngineConfig = ON) -> Sharing:
     made.add_node("n0", NARROW, WIDE)
     made.share("first", 700)
     made.share("second", 500, created_at=1)
-    opened = made.cycle(config)
-    assert made.zones(opened) == {"first": "n0/0", "second": "n0/1"}
+    assert made.zones(made.cycle(config)) == {"first": "n0/0", "second": "n0/1"}
     return made
 
 

@@ -121,8 +121,7 @@ def test_reason_names_the_largest_free_part() -> None:
     made.share("b", 900, created_at=1)
     made.cycle()
     made.share("c", 300, created_at=2)
-    reasons = made.reasons(made.cycle())
-    assert reasons == ["0.3 of a GPU needed; largest free part 0.2 on n0 (2 nodes)"]
+    assert made.reasons(made.cycle()) == ["0.3 of a GPU needed; largest free part 0.2 on n0 (2 nodes)"]
 
 
 def test_whole_gpu_and_share_never_have_the_same_gpu() -> None:
@@ -206,8 +205,7 @@ def test_victims_that_are_not_needed_stay_on_their_parts() -> None:
     low = [made.share(f"low-{number}", 500, priority=number % 2) for number in range(4)]
     made.full(low)
     made.gang("high", 2, cpu=1, gpu_share=GpuShare(milli=500), priority=5)
-    result = made.cycle()
-    assert sorted(made.evicted(result)) == ["low-0", "low-2"]
+    assert sorted(made.evicted(made.cycle())) == ["low-0", "low-2"]
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,7 @@ def test_elastic_gang_of_shares_starts_with_its_minimum_and_grows_by_the_parts_t
 
 def test_surplus_of_an_elastic_gang_of_shares_makes_way_and_its_minimum_stays() -> None:
     made = Sharing().nodes(1)
-    gang = made.gang("g", 4, least=2, cpu=1, gpu_share=HALF, priority=1)
-    made.full(gang)
+    made.full(made.gang("g", 4, least=2, cpu=1, gpu_share=HALF, priority=1))
     made.add_pod(pod("whole", cpu=1, gpu=1, priority=2, created_at=1))
     result = made.cycle()
     assert len(made.evicted(result)) == 2
@@ -85,8 +84,7 @@ def test_sub_groups_of_shares_start_together_or_not_at_all_and_count_their_parts
 def test_whole_gpu_is_made_of_the_parts_that_cost_least() -> None:
     made = Sharing().nodes(1)
     many = [made.share(f"many-{number}", 300, priority=1, created_at=number) for number in range(3)]
-    one = made.share("one", 800, priority=1, created_at=5)
-    made.full([*many, one])
+    made.full([*many, made.share("one", 800, priority=1, created_at=5)])
     assert used(made) == [900, 800]
     made.add_pod(pod("whole", cpu=1, gpu=1, priority=2, created_at=9))
     assert sorted(made.evicted(made.cycle())) == ["one"]
@@ -113,8 +111,7 @@ def test_gpu_is_opened_once_when_two_schedulers_decide_at_once() -> None:
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "another GPU"])
 def test_node_of_a_gpu_that_nothing_holds_gives_no_whole_gpu_and_opens_none_until_it_is_held_again(again: bool) -> None:
     made = Sharing().nodes(1, gpu=4)
-    sharer = made.share("a", 500)
-    made.full([sharer])
+    made.full([made.share("a", 500)])
     made.delete_pod(reserve(made))
     if again:
         reserve(made, "1", uid="anew")

@@ -73,8 +73,7 @@ def test_of_a_group_that_fits_nowhere_as_many_pods_start_as_one_domain_takes() -
 
 def test_later_pods_go_to_the_domain_of_those_that_run() -> None:
     cluster = Racks()
-    first = cluster.group("g", 1, asks("rack"), least=1)
-    cluster.full(first)
+    cluster.full(cluster.group("g", 1, asks("rack"), least=1))
     cluster.pods_of("g", range(1, 3))
     result = cluster.cycle()
     assert cluster.placed(result) == {"g-1": "n1"}

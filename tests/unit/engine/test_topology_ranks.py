@@ -73,8 +73,7 @@ def test_of_indexes_that_are_only_an_order_the_place_among_all_pods_is_the_rank(
 
 def test_pods_that_name_no_rank_fill_the_slices_of_their_domains() -> None:
     places = {"a": [0, 0], "b": [1, 2], "c": [0, 1], "d": [1, 2], "e": [0, 0], "f": [1, 3]}
-    ranks = ranks_by_place(places, {"f": 5}, [4, 2])
-    assert ranks == {"a": 0, "e": 1, "c": 2, "b": 6, "d": 7}
+    assert ranks_by_place(places, {"f": 5}, [4, 2]) == {"a": 0, "e": 1, "c": 2, "b": 6, "d": 7}
 
 
 def test_pods_without_ranks_take_those_that_running_pods_leave() -> None:

@@ -76,8 +76,7 @@ def test_sub_groups_get_racks_of_their_own_from_one_block() -> None:
 def test_slices_share_racks_after_evictions_too() -> None:
     cluster = Racks()
     packed(cluster, [0, 9, 0, 0, 9, 0, 0, 0])
-    topology = asks(slices=(SliceLayer(2, "rack"),))
-    cluster.group("g", 4, topology, rank=INDEX, priority=5)
+    cluster.group("g", 4, asks(slices=(SliceLayer(2, "rack"),)), rank=INDEX, priority=5)
     result = cluster.cycle()
     assert set(cluster.evicted(result)) == {"low2-0", "low3-0", "low6-0", "low7-0"}
     assert started(cluster, result) == {"g-0": "n2", "g-1": "n3", "g-2": "n6", "g-3": "n7"}

@@ -146,8 +146,7 @@ def test_the_queues_order_is_looked_at_again_after_each_group_that_was_helped() 
     for name in "ab":
         for number in range(4):
             cluster.add_pod(pod(f"{name}{number}", cpu=1, gpu=1, created_at=number, labels={QUEUE_LABEL: name}))
-    result = cluster.cycle(RECLAIM)
-    assert sorted(cluster.nominated(result)) == ["a0", "a1", "b0", "b1"]
+    assert sorted(cluster.nominated(cluster.cycle(RECLAIM))) == ["a0", "a1", "b0", "b1"]
 
 
 def test_eviction_for_room_records_its_cost_and_the_node_that_came_next() -> None:

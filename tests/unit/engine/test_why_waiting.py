@@ -161,8 +161,7 @@ def test_reasons_of_many_groups_are_recorded_once() -> None:
         for name in "ab"
     ]
     odd = cluster.add_pod(pod("odd", cpu=1, gpu=8, labels={QUEUE_LABEL: "b"}, priority=1, preemption_policy="Never"))
-    result = cluster.cycle(NO_PROMISES)
-    assert not result.groups
+    assert not cluster.cycle(NO_PROMISES).groups
     assert {reason.code for reason in why(cluster, many[0])} >= {"OverLimit"}
     assert "OverLimit" not in {reason.code for reason in why(cluster, many[1])}
     assert "NeverPreempts" in {reason.code for reason in why(cluster, odd)}

@@ -150,8 +150,7 @@ def test_too_much_work_gives_fewer_scenarios_and_says_so_or_none() -> None:
     part = forecast(cluster, "all", work=200)
     assert isinstance(part, StartForecast)
     assert 7 <= part.scenarios < 31
-    none = forecast(cluster, "all", work=20)
-    assert isinstance(none, NoForecast)
+    assert isinstance(forecast(cluster, "all", work=20), NoForecast)
 
 
 def test_starts_of_a_cluster_with_known_lifetimes_come_true_as_often_as_is_said() -> None:

@@ -268,6 +268,5 @@ def test_volcanos_sub_groups_arise_from_labels(world: World) -> None:
     ):
         world.apply(pod(name, annotations="scheduling.k8s.io/group-name: g", labels=labels))
     world.apply(pod("c", annotations="scheduling.k8s.io/group-name: g"))
-    group = world.group_of("a")
-    assert shape(group.sets) == "(- part(part.0>=2 part.1>=2)/2)/all>=4"
+    assert shape(world.group_of("a").sets) == "(- part(part.0>=2 part.1>=2)/2)/all>=4"
     assert [world.state.pods[f"uid-{name}"].pod_set for name in "abc"] == ["part.0", "part.1", "-"]

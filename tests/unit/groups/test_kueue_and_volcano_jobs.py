@@ -35,8 +35,7 @@ MIN_PARALLELISM = "kueue.x-k8s.io/job-min-parallelism"
     ],
 )
 def test_a_job_with_a_queue_of_kueue_starts_as_a_whole(text: str, tree: str) -> None:
-    parsed = source(text)
-    assert shape(parsed.templates[0].sets) == tree
+    assert shape(source(text).templates[0].sets) == tree
 
 
 def test_a_jobs_queue_is_the_local_queue_of_its_namespace() -> None:

@@ -125,8 +125,7 @@ def test_segments_that_make_no_sense_are_a_problem_of_the_workers(annotations: d
     assert found.startswith("spec.pytorchReplicaSpecs.Worker.template.metadata.annotations[")
     assert problem in found
     assert len(found) < 250
-    of_owner = problem_of(pytorch({}, annotations))
-    assert of_owner.startswith("metadata.annotations[")
+    assert problem_of(pytorch({}, annotations)).startswith("metadata.annotations[")
 
 
 def test_segments_of_an_owner_without_workers_are_a_problem() -> None:

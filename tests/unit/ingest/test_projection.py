@@ -107,8 +107,7 @@ def test_a_failure_to_bind_what_is_bound_means_nothing(story: Story) -> None:
 
 
 def test_kubernetes_knows_better_than_a_decision(story: Story) -> None:
-    waiting = story.add_pod(pod("a", cpu=1))
-    story.place(waiting, "n1")
+    story.place(story.add_pod(pod("a", cpu=1)), "n1")
     story.add_pod(on_node("a", "n2"))
     assert story.meant("a", node="n1") == Miss.ELSEWHERE
     assert story.meant("a", node="n2") == "uid-a"
@@ -168,8 +167,7 @@ def test_a_successor_on_another_node_is_no_ambiguity(story: Story) -> None:
 
 
 def test_a_report_from_before_the_successor_is_not_about_it(story: Story) -> None:
-    old = story.add_pod(on_node("a", uid="u1"))
-    story.delete_pod(old)
+    story.delete_pod(story.add_pod(on_node("a", uid="u1")))
     new = story.add_pod(pod("a", cpu=1, uid="u2"))
     placed = story.place(new, "n1")
     assert story.meant("a", observed_at=placed.occurred_at - 1) == Miss.AMBIGUOUS

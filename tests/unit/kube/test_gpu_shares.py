@@ -74,8 +74,7 @@ def test_container_that_the_annotation_names_gets_the_share(container: str, suff
 
 
 def test_pod_that_was_admitted_stays_as_it_is() -> None:
-    made = admitted(pod())
-    assert sharing_patch(made, "another") == []
+    assert sharing_patch(admitted(pod()), "another") == []
 
 
 def test_container_that_the_pod_does_not_have_is_refused() -> None:

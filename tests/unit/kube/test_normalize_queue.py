@@ -102,8 +102,7 @@ def test_a_cluster_queue_has_the_sums_over_its_flavors() -> None:
     assert (queue.may_preempt, queue.may_reclaim, queue.reclaims_lower) == (False, True, False)
     lower = read(CLUSTER_QUEUE.replace("Any", "LowerPriority"))
     assert (lower.may_preempt, lower.may_reclaim, lower.reclaims_lower) == (False, True, True)
-    newer = read(CLUSTER_QUEUE.replace("v1beta1", "v1beta2").replace("cohort:", "cohortName:"))
-    assert newer == queue
+    assert read(CLUSTER_QUEUE.replace("v1beta1", "v1beta2").replace("cohort:", "cohortName:")) == queue
 
 
 def test_of_a_flavor_without_quota_and_anything_to_borrow_nothing_is_used() -> None:

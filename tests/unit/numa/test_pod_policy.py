@@ -110,8 +110,7 @@ def test_reasons_tell_never_from_not_now() -> None:
     for number in range(2):
         cluster.add_pod(pod(f"taker{number}", cpu=7, gpu=1))
     assert len(cluster.cycle().placements) == 2
-    now = reason_of(cluster, asking(SINGLE, GPU, name="now", cpu=1, gpu=2))
-    assert now.code == "NumaPolicyNotKept"
+    assert reason_of(cluster, asking(SINGLE, GPU, name="now", cpu=1, gpu=2)).code == "NumaPolicyNotKept"
 
 
 def test_nodes_that_do_not_tell_their_zones_keep_no_policy() -> None:

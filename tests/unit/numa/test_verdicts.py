@@ -51,8 +51,7 @@ RESTRICTED_TABLE = [
 def test_restricted_rejects_what_more_zones_than_needed_would_hold(
     zones: list[Any], request_: dict[str, int], expected: Any
 ) -> None:
-    cluster = Cluster().add_node("n1", *zones, policy="restricted")
-    assert placed(cluster, pod("p", **request_)) == expected
+    assert placed(Cluster().add_node("n1", *zones, policy="restricted"), pod("p", **request_)) == expected
 
 
 def test_width_counts_reserved_cpus() -> None:
@@ -154,5 +153,4 @@ def test_a_static_memory_manager_rejects_under_every_policy(policy: str) -> None
 
 
 def test_node_without_a_topology_lets_every_pod_pass() -> None:
-    cluster = Cluster().add_node("n1", cpu=64, gpu=8)
-    assert placed(cluster, pod("p", cpu=3, gpu=7)) == {}
+    assert placed(Cluster().add_node("n1", cpu=64, gpu=8), pod("p", cpu=3, gpu=7)) == {}

@@ -128,8 +128,7 @@ def test_snapshot_has_inputs_and_past_use_and_goes_on_as_the_log_does() -> None:
     made.now += HOUR_US
     made.delete_pod(first)
     recorded(made, "bound", "none")
-    second = made.add_pod(pod("b", cpu=1, gpu=2, owner=OWNER))
-    made.full(second)
+    made.full(made.add_pod(pod("b", cpu=1, gpu=2, owner=OWNER)))
     state = decode_state(encode_state(ClusterState(made.state.cluster).fold_all(made.events[:half])))
     assert encode_state(state.fold_all(made.events[half:])) == encode_state(made.state)
     assert [one.value for one in state.policy_inputs.record()] == ["none", 3]

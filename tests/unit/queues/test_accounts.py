@@ -301,8 +301,7 @@ def test_min_runtimes_are_those_of_the_side_where_queues_part(victim: str, recla
         queue("e"),
         queue("e1", "e", reclaim_min_runtime_us=1),
     )
-    least_us = of.reclaim_min_runtime_us(number(of, victim), number(of, reclaimer), default=5)
-    assert least_us == expected
+    assert of.reclaim_min_runtime_us(number(of, victim), number(of, reclaimer), default=5) == expected
     assert of.preempt_min_runtime_us(number(of, "d1"), default=5) == 7
     assert of.preempt_min_runtime_us(number(of, "d2"), default=5) == 5
 

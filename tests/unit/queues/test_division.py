@@ -90,8 +90,7 @@ CASES: dict[str, Case] = {
 def test_fair_shares_are_the_expected_ones(name: str) -> None:
     total, described, asked, expected = CASES[name]
     of = tree(*(queue(one, **given) for one, given in described.items()))
-    shares = divide(of, totals=[total], requested=table(of, asked))
-    assert fair(of, shares) == expected
+    assert fair(of, divide(of, totals=[total], requested=table(of, asked))) == expected
 
 
 @pytest.mark.parametrize(

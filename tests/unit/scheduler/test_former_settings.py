@@ -17,8 +17,7 @@ def test_former_names_of_settings_mean_the_same_in_a_file_a_patch_and_a_shard(tm
     file.write_text("heal: false\nheal_after_us: 5\n")
     assert read_shard_settings(file) == OFF
     assert applied(EngineConfig(), {"heal": False, "repair_after_us": 5}, where="--set") == OFF
-    shard = read_shard({"metadata": {"name": "red"}, "spec": {"settings": {"heal": False}}})
-    assert not shard.faults
+    assert not read_shard({"metadata": {"name": "red"}, "spec": {"settings": {"heal": False}}}).faults
 
 
 def test_a_setting_under_both_of_its_names_is_refused(tmp_path: Path) -> None:

@@ -44,8 +44,7 @@ def observe(
 
 
 def reject(cluster: Cluster, name: str, node: str = "n1", **spec: float) -> None:
-    failed = pod(name, node_name=node, phase="Failed", reason="TopologyAffinityError", **spec)
-    cluster.add_pod(failed)
+    cluster.add_pod(pod(name, node_name=node, phase="Failed", reason="TopologyAffinityError", **spec))
     cluster.record(
         f"pod/uid-{name}",
         payloads.PodRejected(f"uid-{name}", "default", name, node, "TopologyAffinityError", "no locality"),
@@ -92,8 +91,7 @@ def test_an_observation_with_an_unknown_zone_is_of_no_use(cluster: Cluster) -> N
 
 
 def test_what_init_containers_leave_stays_with_an_observed_pod(cluster: Cluster) -> None:
-    one = pod("p", container("setup", ContainerKind.INIT, cpu=6), container("main", cpu=2))
-    cluster.add_pod(one)
+    cluster.add_pod(pod("p", container("setup", ContainerKind.INIT, cpu=6), container("main", cpu=2)))
     cluster.cycle()
     assert used(cluster) == [6000, 0]
     observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)))

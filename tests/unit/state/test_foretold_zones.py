@@ -154,8 +154,7 @@ def test_zones_are_never_over_committed_by_what_is_foretold(seed: int) -> None:
     there: list[Pod] = []
     for number in range(16):
         if there and random.random() < 0.4:
-            gone = there.pop(random.randrange(len(there)))
-            cluster.delete_pod(gone)
+            cluster.delete_pod(there.pop(random.randrange(len(there))))
         elif random.random() < 0.6:
             there.append(bind(cluster, f"theirs-{number}", random.randint(1, 4)))
             entry = cluster.state.pods[there[-1].uid]

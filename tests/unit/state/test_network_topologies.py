@@ -74,8 +74,7 @@ def test_columns_are_made_anew_only_when_a_path_changes_or_a_row_comes() -> None
     book.node_seen("n0", {"rack": "a", "other": "label"})
     assert book.columns(RACKS, ["n0"]) is first
     book.node_seen("n1", {"rack": "b"})
-    second = book.columns(RACKS, ["n0", "n1"])
-    assert second.of_rows[0].tolist() == [0, 1]
+    assert book.columns(RACKS, ["n0", "n1"]).of_rows[0].tolist() == [0, 1]
     book.node_seen("n1", {"rack": "a"})
     assert book.columns(RACKS, ["n0", "n1"]).of_rows[0].tolist() == [0, 0]
     book.node_gone("n1")

@@ -118,8 +118,7 @@ def test_pods_of_others_and_nodes_that_shrink_are_told_apart() -> None:
 def test_what_was_decided_without_looking_at_zones_is_not_held_to_them() -> None:
     cluster = cluster_of("a")
     cluster.add_pod(pod("late", cpu=3, memory=1))
-    config = msgspec.structs.replace(cluster.state.config(), reconstruct_available=False)
-    cluster.cycle(config)
+    cluster.cycle(msgspec.structs.replace(cluster.state.config(), reconstruct_available=False))
     cluster.add_pod(pod("later", cpu=2, memory=1))
     place(cluster, "later", "node-0", 2)
     assert report(cluster).ok

@@ -57,8 +57,7 @@ def test_a_pod_is_counted_as_it_waits_runs_and_ends(cluster: Cluster) -> None:
     assert gpus(cluster, "a") == (0, 0, 2)
     cluster.cycle()
     assert gpus(cluster, "a") == (2, 0, 0)
-    terminating = of_queue("p", "a", cpu=1, gpu=2, node_name="n1", phase="Running", deletion_at=5)
-    cluster.add_pod(terminating)
+    cluster.add_pod(of_queue("p", "a", cpu=1, gpu=2, node_name="n1", phase="Running", deletion_at=5))
     assert gpus(cluster, "a") == (0, 0, 0), "a pod that is being deleted is no longer held against the queue"
     cluster.delete_pod(one)
     assert gpus(cluster, "a") == (0, 0, 0)
@@ -95,8 +94,7 @@ def test_without_queues_all_work_is_in_one(cluster: Cluster) -> None:
     cluster.add_pod(of_queue("p", "whatever", gpu=2))
     accounts = cluster.state.queue_accounts(CONFIG, now=cluster.now)
     assert [one.name for one in accounts.tree.queues] == ["default"]
-    demand = accounts.tree.demand({GPU: 10**9})
-    assert accounts.refusals(0, demand, preemptible=False) == ()
+    assert accounts.refusals(0, accounts.tree.demand({GPU: 10**9}), preemptible=False) == ()
 
 
 def test_past_use_counts_against_a_queue(cluster: Cluster) -> None:

@@ -164,8 +164,7 @@ def test_waiting_pods_come_first() -> None:
 def test_repair_that_is_switched_off_evicts_no_pod() -> None:
     fleet = Fleet()
     fleet.run("a", 0, 1)
-    off = EngineConfig(repair=False)
-    assert fleet.repaired(fleet.after(60, off)) == []
+    assert fleet.repaired(fleet.after(60, EngineConfig(repair=False))) == []
     assert "repair is switched off (setting repair)" in fleet.notes("a")
 
 
@@ -174,8 +173,7 @@ def test_alike_pods_of_one_owner_are_evicted_one_after_another() -> None:
     names = ["a", "b", "c"]
     for name in names:
         fleet.run(name, 0, 1)
-    first = fleet.repaired(fleet.after(10))
-    assert first == ["a"]
+    assert fleet.repaired(fleet.after(10)) == ["a"]
     assert fleet.repaired(fleet.after(59)) == []
     assert fleet.repaired(fleet.after(1)) == ["b"]
     assert fleet.repaired(fleet.after(119)) == []
@@ -202,8 +200,7 @@ def test_a_mark_survives_a_successor_that_is_rejected() -> None:
     fleet.end("a")
     fleet.add_pod(asking("b"))
     assert fleet.state.pods["uid-b"].replaces_on == "n0"
-    failed = asking("b", node_name="n1", phase="Failed", reason="TopologyAffinityError")
-    fleet.add_pod(failed)
+    fleet.add_pod(asking("b", node_name="n1", phase="Failed", reason="TopologyAffinityError"))
     fleet.record(entry_stream("b"), payloads.PodRejected("uid-b", "default", "b", "n1", "TopologyAffinityError"))
     fleet.add_pod(asking("c"))
     assert fleet.state.pods["uid-c"].replaces_on == "n0"

@@ -95,8 +95,7 @@ def test_topology_that_does_not_exist_is_an_error_that_names_those_of_its_kind()
     reason = look_up(book(KAI, SPINES), kind=KAI_TOPOLOGY, topology="gpus", required="rack")
     assert isinstance(reason, TopologyNotFound)
     assert str(reason).endswith("there is no Topology gpus; there is Topology gpu; did you mean 'gpu'?")
-    none = look_up(book(), kind=HYPER_NODE, required="1")
-    assert str(none).endswith("there is no HyperNode")
+    assert str(look_up(book(), kind=HYPER_NODE, required="1")).endswith("there is no HyperNode")
 
 
 def test_single_nodes_are_a_level_of_every_topology() -> None:

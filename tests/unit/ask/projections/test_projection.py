@@ -61,8 +61,7 @@ def test_decisions_are_counted_by_the_hour() -> None:
 @settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.integers(0, len(EVENTS)), max_size=4))
 def test_rows_are_the_same_wherever_reading_was_broken_off(restarts: list[int]) -> None:
-    again = projected(EVENTS, restarts)
-    assert vars(again) == vars(WHOLE)
+    assert vars(projected(EVENTS, restarts)) == vars(WHOLE)
 
 
 def test_a_pod_that_is_deleted_before_it_was_placed_waits_in_no_figure() -> None:

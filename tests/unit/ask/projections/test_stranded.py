@@ -68,8 +68,7 @@ def test_gpus_of_nodes_that_take_no_pods_are_out_of_service_and_not_stranded() -
 
 def test_of_gpus_that_are_shared_pods_hold_their_parts_and_the_rest_is_free() -> None:
     fleet = SharingFleet()
-    gpus = gpu_columns(fleet.state).sum()
-    assert gpus == Gpus(total=6000, held=4250, releasing=200, free=1550)
+    assert gpu_columns(fleet.state).sum() == Gpus(total=6000, held=4250, releasing=200, free=1550)
     sampler = Sampler(fleet.state, begin=0, end=1)
     sampler.take(at=0)
     assert (sampler.samples[0].gpus, sampler.samples[0].held) == (6, 4.45)

@@ -214,8 +214,7 @@ def test_nodes_that_take_fewer_pods_than_they_count_are_worked_around() -> None:
 )
 def test_preferences_come_before_packing_below_what_is_asked_for(wide: LevelConstraint, rows: list[int]) -> None:
     room = room_of([2, 0, 2, 1, 0, 0], 3, preferences={0: [9, 0, 5, 0, 0, 0]})
-    found = search(SetRequest("set", (0, 1, 2), constraint=wide), tree_of(BLOCKS), room)
-    assert rows_of(found) == rows
+    assert rows_of(search(SetRequest("set", (0, 1, 2), constraint=wide), tree_of(BLOCKS), room)) == rows
 
 
 def test_an_exact_fit_of_pods_of_two_classes_comes_before_a_larger_domain() -> None:
