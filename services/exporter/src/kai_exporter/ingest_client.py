@@ -127,7 +127,6 @@ class Tokens(Protocol):
         Raises:
             ConfigurationError: there is none.
         """
-        ...
 
 
 class FixedToken:

@@ -70,7 +70,6 @@ class Authenticator(Protocol):
             TooManyReviews: it is unknown, and the client or all together have had too many reviewed.
             AuthenticationUnavailable: it cannot be checked now.
         """
-        ...
 
 
 class SharedSecret:
@@ -109,7 +108,6 @@ class TokenReviewer(Protocol):
         Raises:
             ClusterError: the API server does not answer, or does not let us ask.
         """
-        ...
 
 
 class KubernetesTokens:

@@ -105,25 +105,20 @@ class Live(Protocol):
     @property
     def live(self) -> tuple[str, ...]:
         """The members that count as live, this one among them."""
-        ...
 
     @property
     def settled(self) -> bool:
         """True if the others are known."""
-        ...
 
     @property
     def fresh(self) -> bool:
         """True if that was learned lately."""
-        ...
 
     def start(self) -> None:
         """Begin to announce this replica: it is ready to decide."""
-        ...
 
     def pulse(self) -> None:
         """Tell that this replica goes on."""
-        ...
 
 
 class ReplicaList:

@@ -84,7 +84,6 @@ class WhenAbsent(Protocol):
 
     async def __call__(self, *, sure: bool) -> None:
         """See the class."""
-        ...
 
 
 async def follow_optional(

@@ -64,11 +64,9 @@ class FeedObserver(Protocol):
 
     def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
         """Events are about to be handed to the reader."""
-        ...
 
     def fell_back(self, reason: Fallback) -> None:
         """The feed reads from the log again."""
-        ...
 
 
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 60)

@@ -38,19 +38,15 @@ class ReflectorObserver(Protocol):
 
     def listed(self, kind: str, why: Relist, objects: int) -> None:
         """A list was taken to its end; that many objects are there."""
-        ...
 
     def watching(self, kind: str) -> None:
         """A watch is begun."""
-        ...
 
     def answered(self, kind: str) -> None:
         """The API server did what it was asked."""
-        ...
 
     def failed(self, kind: str, error: ClusterError) -> None:
         """A request failed or a watch broke; it will be tried again."""
-        ...
 
 
 class Reflector(Generic[ObjectT]):

@@ -142,7 +142,6 @@ class LeaseStore(Protocol):
 
     async def read(self, cluster: str, prefix: str) -> list[Entry]:
         """Return the entries with names that begin with `prefix`, by name; also deleted ones, until forgotten."""
-        ...
 
     async def write(self, cluster: str, name: str, value: bytes, *, expect: int) -> int | None:
         """Write an entry if it is still as it was read.
@@ -154,15 +153,12 @@ class LeaseStore(Protocol):
         Returns:
             The entry's new revision; None where another one was found, and nothing was written.
         """
-        ...
 
     async def delete(self, cluster: str, name: str, *, expect: int) -> bool:
         """Delete an entry if it is still as it was read; return whether it was."""
-        ...
 
     async def close(self) -> None:
         """Release connections. Never raises."""
-        ...
 
 
 def check_name(name: str) -> str:

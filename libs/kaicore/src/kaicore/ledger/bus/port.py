@@ -79,15 +79,12 @@ class Subscription(Protocol):
         Raises:
             BusUnavailable: the subscription has ended, and all that came before was taken.
         """
-        ...
 
     def take(self, limit: int) -> list[Message]:
         """Take what has arrived, at most `limit` messages; never waits."""
-        ...
 
     async def close(self) -> None:
         """End the subscription; waiters get `BusUnavailable`. Never raises."""
-        ...
 
 
 class Bus(Protocol):
@@ -100,20 +97,16 @@ class Bus(Protocol):
     @property
     def connected(self) -> bool:
         """True if there is a connection at this moment."""
-        ...
 
     @property
     def max_data(self) -> int:
         """Size in bytes of the largest message data that the bus carries."""
-        ...
 
     async def wait_connected(self, *, timeout_s: float) -> bool:
         """Wait for a connection, at most `timeout_s`; return whether there is one."""
-        ...
 
     async def stream(self, cluster: str) -> StreamState | None:
         """Return what the cluster's stream holds; None when there is no stream."""
-        ...
 
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
         """Create the stream with a first message at position `first`, unless there is a stream already.
@@ -121,19 +114,15 @@ class Bus(Protocol):
         Raises:
             NoRoom: the limit of bytes is more than the bus has left.
         """
-        ...
 
     async def set_limits(self, cluster: str, limits: Limits) -> None:
         """Give an existing stream these limits."""
-        ...
 
     async def delete_stream(self, cluster: str) -> None:
         """Delete the stream and all that is in it, if there is one; its subscriptions end."""
-        ...
 
     async def read(self, cluster: str, position: int) -> Message | None:
         """Return one message; None when it is not, or no longer, in the stream."""
-        ...
 
     async def publish(self, cluster: str, messages: Sequence[Message]) -> None:
         """Append messages of consecutive positions; returns when the bus has confirmed all of them.
@@ -144,7 +133,6 @@ class Bus(Protocol):
             Fenced: the stream is further than where the messages begin, or another publisher has got ahead meanwhile.
             BusUnavailable: also when there is no stream, or when it has lost what should come before the messages.
         """
-        ...
 
     async def subscribe(self, cluster: str, *, after: int) -> Subscription:
         """Subscribe to the messages after a position, those in the stream already first.
@@ -152,11 +140,9 @@ class Bus(Protocol):
         Raises:
             BusUnavailable: also when there is no stream.
         """
-        ...
 
     async def close(self) -> None:
         """Close the connection and end all subscriptions. Never raises."""
-        ...
 
 
 #: Of the room that a stream could have, the part that it gets, and the least and most bytes whatever there is.

@@ -20,15 +20,12 @@ class OutboxObserver(Protocol):
 
     def appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
         """The log has these units, by one append that took so long."""
-        ...
 
     def unavailable(self, error: errors.LogUnavailable) -> None:
         """The log does not answer; the append will be repeated."""
-        ...
 
     def dropped(self, unit: Unit, error: errors.KaiError) -> None:
         """A unit cannot be recorded: the log has one of its ids already for something else, or could never take it."""
-        ...
 
 
 class Outbox:

@@ -83,11 +83,9 @@ class EventLog(Protocol):
             InvalidObject: an event that no log can take (see `kaicore.ledger.log.appending.draft`).
             LogUnavailable: nothing is known of the outcome; append again with the same ids to learn it.
         """
-        ...
 
     async def head(self, cluster: str) -> Head:
         """Return the end of a cluster's log."""
-        ...
 
     async def read(
         self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
@@ -98,36 +96,27 @@ class EventLog(Protocol):
             EventsRetired: no filter is given, and the events right after `after` were detached with an old month.
             CorruptLog: no filter is given, and the log has a gap.
         """
-        ...
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until the log's head is beyond `position`, at most `timeout_s`; return the head's position."""
-        ...
 
     async def clusters(self) -> list[str]:
         """Return the clusters that have a log, sorted."""
-        ...
 
     async def stream_versions(self, cluster: str, streams: Sequence[str]) -> dict[str, int]:
         """Return the current versions of streams; 0 for a stream without events."""
-        ...
 
     async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
         """Keep a snapshot, replacing the one of the same name and schema unless that is newer."""
-        ...
 
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
         """Return the snapshot of that name and schema if it is at or before `upto`, and what was saved; else None."""
-        ...
 
     async def retired(self, cluster: str) -> int:
         """Return the last position that was detached with an old month; 0 where none was."""
-        ...
 
     async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
         """Return the snapshots of that name that were kept when months were detached, in order of position."""
-        ...
 
     async def close(self) -> None:
         """Release connections; further calls raise `LogUnavailable`."""
-        ...

@@ -210,15 +210,12 @@ class TrailStore(Protocol):
 
     async def places(self, cluster: str) -> list[TrailPlace]:
         """Return the places of a cluster's trail in order of position, those of all schemas."""
-        ...
 
     async def load(self, cluster: str, *, schema: str, upto: int) -> Snapshot | None:
         """Return the last snapshot of a schema at or before `upto` that is what was saved; None where there is none."""
-        ...
 
     async def save(self, cluster: str, snapshot: Snapshot, packed: bytes, *, drop: Sequence[TrailPlace] = ()) -> None:
         """Keep a snapshot with the compressed body `packed`, and drop others."""
-        ...
 
 
 @runtime_checkable
@@ -228,7 +225,6 @@ class HasTrail(Protocol):
     @property
     def trail(self) -> TrailStore:
         """The store of the snapshots."""
-        ...
 
 
 def trail_of(log: EventLog) -> TrailStore | None:

@@ -73,7 +73,6 @@ class UnboundClaims(Protocol):
             chosen: a volume's name for each that its class's demand wants, empty where none was chosen.
             also: what the same cycle has given to claims that other pods may use as well, by `namespace/name`.
         """
-        ...
 
 
 class GivenDevices(Protocol):
@@ -85,7 +84,6 @@ class GivenDevices(Protocol):
         Args:
             claims: what it gets for each claim that its class's demand wants.
         """
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,6 @@ class Paths(Protocol):
         Raises:
             OverlappingDomains: it is in several domains of which none is in another.
         """
-        ...
 
 
 #: The level of single nodes, below levels that are shown by labels.

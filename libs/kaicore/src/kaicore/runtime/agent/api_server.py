@@ -30,15 +30,12 @@ class ApiServer(Protocol):
             ApiStatus: the server refuses.
             ClusterUnavailable: the server does not answer, or cannot now.
         """
-        ...
 
     async def post(self, path: str, body: object) -> bytes:
         """Create something from a body that msgspec can encode; raises as `get` does."""
-        ...
 
     async def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> bytes:
         """Patch an object; raises as `get` does."""
-        ...
 
 
 class PodApiServer:

@@ -44,17 +44,14 @@ class Flag(Protocol):
     @property
     def flag(self) -> str:
         """As it is written."""
-        ...
 
     @property
     def kind(self) -> type:
         """Of its value."""
-        ...
 
     @property
     def description(self) -> str:
         """For people."""
-        ...
 
 
 def read_flags(settings: Mapping[str, Flag], program: str, arguments: list[str]) -> dict[str, str | bool]:

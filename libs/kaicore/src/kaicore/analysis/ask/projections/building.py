@@ -22,25 +22,20 @@ class GenerationStore(Protocol):
 
     async def generations(self, cluster: str) -> list[Generation]:
         """Return the generations that there are, the oldest first."""
-        ...
 
     async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
         """Begin a generation without rows."""
-        ...
 
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
         """Return the rows of pods that are not gone."""
-        ...
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
     ) -> None:
         """Write what events change, and how far they go, if the generation is where it was."""
-        ...
 
     async def go_live(self, cluster: str, generation: int) -> None:
         """Make a generation the one that is read, and delete the others."""
-        ...
 
 
 class EventWatcher(Protocol):
@@ -48,11 +43,9 @@ class EventWatcher(Protocol):
 
     def look(self, state: ClusterState, event: Event) -> None:
         """See an event; `state` is as of the one before, and changes afterwards."""
-        ...
 
     async def keep(self, position: int) -> None:
         """Keep what was made of the events up to a position; it may be asked for more than once."""
-        ...
 
 
 class Builder:

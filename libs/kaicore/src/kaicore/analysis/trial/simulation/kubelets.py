@@ -74,7 +74,6 @@ class Kubelets(Protocol):
 
     def add_node(self, node: Object, topology: Object | None) -> list[str]:
         """Take up a node, with its NodeResourceTopology if it has one."""
-        ...
 
     def add_running(self, pod: Object, zones: list[Object]) -> list[str]:
         """Take up a pod that runs already.
@@ -83,19 +82,15 @@ class Kubelets(Protocol):
             pod: with `spec.nodeName`.
             zones: `{"zone", "amount"}` of what is known of its placement; empty when nothing is.
         """
-        ...
 
     def held(self, pod: Object) -> Object:
         """Return what a pod holds that runs on `spec.nodeName`, as a `KubeletAnswer` in plain data."""
-        ...
 
     def admit(self, pod: Object) -> Object:
         """Decide on a pod that was bound to `spec.nodeName`, and return a `KubeletAnswer` as plain data."""
-        ...
 
     def remove(self, pod: Object) -> None:
         """Take note that a pod on `spec.nodeName` is gone."""
-        ...
 
 
 class FleetKubelets(Kubelets, Protocol):
@@ -103,7 +98,6 @@ class FleetKubelets(Kubelets, Protocol):
 
     def objects(self) -> list[Object]:
         """Return the fleet's Nodes and NodeResourceTopologies, and the namespaces of its cluster."""
-        ...
 
 
 def find_kubelets(profile: str | None) -> FleetKubelets:

@@ -31,7 +31,6 @@ class Sealed(EventLog, Protocol):
 
     async def seals(self, cluster: str) -> list[Seal]:
         """Return the seals of a cluster's detached months, in order."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,24 +124,19 @@ class AuditView(Protocol):
 
     async def head(self) -> Head:
         """Return the head as recorded."""
-        ...
 
     async def seals(self) -> list[Seal]:
         """Return the seals in order of position."""
-        ...
 
     async def erasures(self) -> dict[int, RecordedErasure]:
         """Return what was erased, by position of the event."""
-        ...
 
     @property
     def whole(self) -> bool:
         """True if it reaches the log's end, so that it records everything that was ever erased."""
-        ...
 
     def pages(self) -> AsyncIterator[list[Event]]:
         """Yield all events in order of position, some at a time."""
-        ...
 
     async def differences(self, *, after: int, versions: Mapping[str, tuple[int, int]]) -> list[Finding]:
         """Return where ids and stream versions disagree with the events.
@@ -150,7 +145,6 @@ class AuditView(Protocol):
             after: the last position that has been retired.
             versions: by stream, the version and position of its last event.
         """
-        ...
 
 
 @runtime_checkable
@@ -159,7 +153,6 @@ class Auditable(Protocol):
 
     def audit_view(self, cluster: str) -> AbstractAsyncContextManager[AuditView]:
         """Give a view that does not change while it is looked at."""
-        ...
 
 
 async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | None = None) -> AuditReport:

@@ -59,7 +59,6 @@ class Deposit(Protocol):
         Raises:
             DepositUnavailable: it does not answer.
         """
-        ...
 
     async def lines(self, *, after: int = 0) -> list[str]:
         """Return the lines after so many.
@@ -68,7 +67,6 @@ class Deposit(Protocol):
             DepositUnavailable: it does not answer.
             InvalidObject: what is there is no text.
         """
-        ...
 
     async def add(self, line: str, *, number: int) -> None:
         """Hand in a line as number so-and-so, one more than there are.
@@ -77,11 +75,9 @@ class Deposit(Protocol):
             DepositTaken: there is one under that number.
             DepositUnavailable: it does not answer, or does not take it.
         """
-        ...
 
     async def close(self) -> None:
         """Release connections."""
-        ...
 
 
 def open_deposit(address: str, *, token: str = "") -> Deposit:

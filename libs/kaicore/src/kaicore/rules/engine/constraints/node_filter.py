@@ -24,11 +24,9 @@ class NodeFilter(Protocol):
 
     def failing(self, rows: Ints) -> Flags:
         """Tell which of some rows fail the rule now; shape (rows,)."""
-        ...
 
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
         """Yield the reasons of rows that all fail the rule; their `nodes` add up to the rows."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

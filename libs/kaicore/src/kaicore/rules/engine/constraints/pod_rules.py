@@ -43,11 +43,9 @@ class PodRule(Protocol):
 
     def filters(self) -> list[MaskFilter]:
         """Return the rule as filters on the rows as they are now, in the order in which they are shown."""
-        ...
 
     def limits(self) -> Ints:
         """Return how many pods of the class the rule lets each row take at most, whatever pods of it others get."""
-        ...
 
 
 def pod_rules(pod_class: PodClass, columns: NodeColumns, *, fitting: Flags, tolerated: Flags) -> list[PodRule]:

@@ -169,11 +169,9 @@ class PlacingObserver(Protocol):
 
     def begins(self, action: str) -> None:
         """Take notice that an action begins."""
-        ...
 
     def takes_up(self, group: str) -> None:
         """Take notice that the action takes up a group, by its key."""
-        ...
 
     def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
         """Take notice that a pod is about to be charged to a row, for certain or on trial.
@@ -181,7 +179,6 @@ class PlacingObserver(Protocol):
         Args:
             feasible: what is known of its class on the rows as they are before it is charged.
         """
-        ...
 
 
 class Placer:

@@ -30,7 +30,6 @@ class PolicyGuard(Protocol):
 
     def begin(self) -> None:
         """Take notice that a cycle begins."""
-        ...
 
     def run(self, policy: str, call: Callable[[], _Answer]) -> _Answer:
         """Run a part of a policy, named by its name.
@@ -39,7 +38,6 @@ class PolicyGuard(Protocol):
             PolicyOverran: it took longer than its budget of the cycle.
             MemoryError: it asked for more memory than its bound.
         """
-        ...
 
 
 class Unguarded:

@@ -49,7 +49,6 @@ class NumaEvaluator(Protocol):
 
     def merge(self, node: NodeZones, hints: Sequence[Hints]) -> Merged | None:
         """Merge the providers' hints; None when the policy refuses (`TopologyAffinityError`)."""
-        ...
 
 
 class SingleNumaNodeEvaluator:

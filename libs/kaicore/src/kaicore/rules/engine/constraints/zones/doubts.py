@@ -31,11 +31,9 @@ class OpenMatters(Protocol):
 
     def arrivals(self, row: int) -> tuple[Arrival, ...]:
         """Return the pods of a row with zones that have not been observed yet, in the order of the decisions."""
-        ...
 
     def ending(self, row: int) -> EndingPods:
         """Return what may end on a row, besides those."""
-        ...
 
 
 class Doubts:
