@@ -16,7 +16,6 @@ from typing import Any
 import psycopg
 from kaicore.errors import ClusterError
 
-from tests.chaos.link import Link
 from tests.chaos.world import World
 
 LEADERS = ("relay-a", "watcher-a", "scheduler-a", "binder-a", "projector-a")
@@ -147,12 +146,8 @@ async def cut(world: World, step: Step) -> int:
     return int(chosen.cut() > 0)
 
 
-def _held(world: World, step: Step) -> list[Link]:
-    return [link for (client, _), link in world.links.items() if client == step.target]
-
-
 async def half_open(world: World, step: Step) -> int:
-    links = _held(world, step)
+    links = [link for (client, _), link in world.links.items() if client == step.target]
     for link in links:
         link.hold(only_answers=step.number > 1)
     try:

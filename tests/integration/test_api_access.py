@@ -108,7 +108,7 @@ async def two_namespaces(postgres_log: EventLog, cluster_name: str) -> None:
             one = pod("waits", namespace=namespace, uid=f"uid-{namespace}-waits", cpu=2, gpu=4)
             await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
         head = 0
-        while len(await postgres_log.read(cluster_name, where=_left_waiting())) < 1:
+        while len(await postgres_log.read(cluster_name, where=_type("PodsLeftWaiting"))) < 1:
             head = await postgres_log.wait_beyond(cluster_name, head, timeout_s=5)
 
 
@@ -123,10 +123,6 @@ def _type(name: str) -> Any:
     from kaicore.ledger.log.port import Filter
 
     return Filter(types=(name,))
-
-
-def _left_waiting() -> Any:
-    return _type("PodsLeftWaiting")
 
 
 def make_key(file: Path, name: str, *scopes: str, capsys: pytest.CaptureFixture[str]) -> str:

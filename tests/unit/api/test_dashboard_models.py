@@ -18,7 +18,6 @@ from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.model.gpu_share import WHOLE
-from kaicore.rules.model.node import Node
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.access.scopes import EVERYTHING, View
 
@@ -105,12 +104,8 @@ def test_the_map_shows_racks_and_falls_back_to_names(fleet: Fleet) -> None:
     assert len(rows_within(fleet.state, racks.topology, ("nowhere",))) == 0
     made = Workloads()
     for number in range(70):
-        made.record(f"node/n{number}", payloads.NodeObserved(_plain(number)))
+        made.record(f"node/n{number}", payloads.NodeObserved(node(f"n{number:02}", cpu=8, memory=32)))
     assert [cell.nodes for block in topology_map(made.state).blocks for cell in block.cells] == [32, 32, 6]
-
-
-def _plain(number: int) -> Node:
-    return node(f"n{number:02}", cpu=8, memory=32)
 
 
 @pytest.mark.parametrize(

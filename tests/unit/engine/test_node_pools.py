@@ -16,14 +16,10 @@ POOLS = {"red": EngineConfig(node_pool="red"), "default": EngineConfig(node_pool
 def pool_cluster() -> Cluster:
     cluster = Cluster()
     for name, labels in (("n1", {NODE_POOL_LABEL: "red"}), ("n2", {}), ("n3", {NODE_POOL_LABEL: "blue"})):
-        cluster.record(f"node/{name}", _node_observed(name, labels))
+        cluster.record(f"node/{name}", NodeObserved(node(name, cpu=8, memory=8, gpu=2, labels=labels)))
     for name, pool in (("p-red", "red"), ("p-default", ""), ("p-blue", "blue")):
         cluster.add_pod(pod(name, cpu=1, gpu=1, labels={NODE_POOL_LABEL: pool} if pool else {}))
     return cluster
-
-
-def _node_observed(name: str, labels: dict[str, str]) -> NodeObserved:
-    return NodeObserved(node(name, cpu=8, memory=8, gpu=2, labels=labels))
 
 
 def cycle(cluster: Cluster, shard: str) -> dict[str, str]:

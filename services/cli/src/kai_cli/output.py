@@ -172,16 +172,12 @@ def in_colour() -> bool:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table as kubectl draws it; the last column is cut to the terminal's width."""
-    cells = [[_one_line(cell) for cell in row] for row in rows]
+    cells = [[" ".join(cell.split()) for cell in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
     room = shutil.get_terminal_size((10_000, 50)).columns if sys.stdout.isatty() else 10_000
     lines = [_line(head, widths, room, colour=False)]
     lines += [_line(row, widths, room, colour=in_colour()) for row in cells]
     return "\n".join(lines)
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())
 
 
 def _line(row: Sequence[str], widths: Sequence[int], room: int, *, colour: bool) -> str:

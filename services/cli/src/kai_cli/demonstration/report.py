@@ -304,7 +304,7 @@ class ClusterReport:
             succeeded=phases["Succeeded"],
             running=phases["Running"],
             rejected=dict(sorted(state.counters.rejections.items())),
-            evicted=_evicted(state),
+            evicted=dict(sorted(state.counters.evictions_decided.items())),
             reselected=state.counters.reselections,
             pending=pending,
             agreement={kind: state.counters.agreement.get(kind, 0) for kind in Agreement},
@@ -333,10 +333,6 @@ def _misses(state: LogView) -> dict[str, int]:
         for key, count in by_policy_and_cause.items():
             total[key.rpartition("/")[2]] += count
     return {cause: total[cause] for cause in sorted(total) if cause not in state.counters.rejections}
-
-
-def _evicted(state: LogView) -> dict[str, int]:
-    return dict(sorted(state.counters.evictions_decided.items()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ import asyncio
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection, wait
@@ -306,7 +306,7 @@ def _in_full(difference: Difference) -> Iterator[str]:
         names = present.__struct_fields__
         rows = [(name, _value(recorded, name), _value(replayed, name)) for name in names]
     cells = [(" " if mine == theirs else "*", name, _cut(mine), _cut(theirs)) for name, mine, theirs in rows]
-    yield from _indented(table(("", "FIELD", "RECORDED", "REPLAYED"), cells).splitlines())
+    yield from (f"    {line}" for line in table(("", "FIELD", "RECORDED", "REPLAYED"), cells).splitlines())
 
 
 def _value(payload: msgspec.Struct | None, name: str) -> str:
@@ -318,7 +318,3 @@ def _value(payload: msgspec.Struct | None, name: str) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else text[: _WIDTH - 1] + "…"
-
-
-def _indented(lines: Iterable[str]) -> Iterator[str]:
-    return (f"    {line}" for line in lines)

@@ -124,7 +124,7 @@ def group_text(group: SubmittedGroup) -> str:
     lines = [f"{group.kind.partition('.')[0]} {group.namespace}/{group.name}{queue}: {group.message}"]
     placed = [pod for pod in group.pods if pod.node]
     if placed:
-        lines += _indented(_pods_table(placed[:_MOST_PODS]).split("\n"))
+        lines += [f"  {line}" for line in _pods_table(placed[:_MOST_PODS]).split("\n")]
         lines += [f"  and {len(placed) - _MOST_PODS} more"] if len(placed) > _MOST_PODS else []
     if group.evictions:
         lines.append("  evicted for it:")
@@ -151,7 +151,3 @@ def _pods_table(pods: Sequence[SubmittedPod]) -> str:
 
 def _gpus_text(pod: SubmittedPod) -> str:
     return "" if isinstance(pod.gpus, msgspec.UnsetType) else ", ".join(part.text for part in pod.gpus)
-
-
-def _indented(lines: Iterable[str]) -> list[str]:
-    return [f"  {line}" for line in lines]

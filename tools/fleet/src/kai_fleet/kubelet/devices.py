@@ -3,7 +3,6 @@
 `devicemanager/manager.go`, `devicemanager/topology_hints.go`.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 
@@ -75,7 +74,7 @@ class DeviceManager:
 
     def container_hints(self, pod: Pod, container: Container) -> list[Hints | None]:
         """One entry per device resource among the container's limits, one with an explicit 0 included."""
-        lent = self._lent_to(pod)
+        lent = self._reusable if self._reusable_uid == pod.uid else {}
         return [
             self._hints(resource, requested, reusable=lent.get(resource, 0))
             for resource, requested in sorted(container.limits.items())
@@ -90,9 +89,6 @@ class DeviceManager:
             for resource, requested in sorted(limits.items())
             if resource in self.pools
         ]
-
-    def _lent_to(self, pod: Pod) -> Mapping[str, int]:
-        return self._reusable if self._reusable_uid == pod.uid else {}
 
     def _free(self, resource: str) -> int:
         return self.pools[resource].healthy & ~self.in_use.get(resource, 0)

@@ -243,7 +243,7 @@ class _Node:
             came |= is_newcomer
             next_worlds: dict[_World, None] = {}
             for world in worlds:
-                after = self._after(world, guest, 0, _no_loan(world), surely=came)
+                after = self._after(world, guest, 0, tuple((0,) * len(zone) for zone in world), surely=came)
                 if after is None and came:
                     return False
                 # One that is not let in takes nothing.
@@ -396,10 +396,6 @@ def _held(arrival: Arrival, resource: str) -> list[tuple[int, int]]:
 def _of_several_zones(arrival: Arrival) -> bool:
     """True if memory of an arrival ties zones into a group, which the walk by single zones does not follow."""
     return any(block.mask & (block.mask - 1) for block in arrival.charge.blocks)
-
-
-def _no_loan(world: _World) -> _World:
-    return tuple((0,) * len(zone) for zone in world)
 
 
 def _with(world: _World, zone: int, amounts: tuple[int, ...]) -> _World:

@@ -189,7 +189,7 @@ class ZoneArrays:
                 if is_memory(resource):
                     self._memory[resource] = self.resources[resource]
         old_rows, old_zones, old_resources = self.capacity.shape
-        new_rows = _grown(old_rows, rows)
+        new_rows = old_rows if rows <= old_rows else max(rows, old_rows * 2, 16)
         new_zones = max(old_zones, zones)
         new_resources = max(old_resources, len(self.resources))
         if (new_rows, new_zones, new_resources) == (old_rows, old_zones, old_resources):
@@ -232,10 +232,6 @@ class ZoneArrays:
         self.kubelet, self.reported = self.kubelet.copy(), self.reported.copy()
         self.kubelets, self._kubelet_ids = list(self.kubelets), dict(self._kubelet_ids)
         self._met, self.remembered = {}, RowMemory()
-
-
-def _grown(old: int, needed: int) -> int:
-    return old if needed <= old else max(needed, old * 2, 16)
 
 
 def _resized(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:

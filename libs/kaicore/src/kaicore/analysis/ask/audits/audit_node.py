@@ -391,12 +391,8 @@ def _rejection(
         pod=f"{rejected.namespace}/{rejected.name}",
         reason=rejected.reason,
         message=rejected.message,
-        decided=_decided(decided, cycles),
+        decided=None if decided is None else cycles.of(decision(decided)),
     )
-
-
-def _decided(event: Event | None, cycles: CycleBook) -> audit_answers.DecisionAnswer | None:
-    return None if event is None else cycles.of(decision(event))
 
 
 def _gaps(story: _PodStory, holding: _Holding) -> Sequence[audit_answers.KnowledgeGap]:

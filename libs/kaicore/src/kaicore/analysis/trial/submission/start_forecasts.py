@@ -239,7 +239,7 @@ def _belongs(state: WorkView, entry: PodEntry, kind: str, namespace: str, name: 
     if kind == POD:
         return pod.name == name
     group = state.groups.get(entry.group)
-    named = group is not None and (_plain(group.origin), group.name) == (kind, name)
+    named = group is not None and (group.origin.partition(".")[0], group.name) == (kind, name)
     return named or (pod.owner is not None and (pod.owner.kind, pod.owner.name) == (kind, name))
 
 
@@ -253,10 +253,6 @@ def _group(state: WorkView, key: str, forecast: StartForecast | NoForecast, *, n
         start=start_answer(forecast, now=now) if isinstance(forecast, StartForecast) else None,
         no_start=forecast.why if isinstance(forecast, NoForecast) else "",
     )
-
-
-def _plain(kind: str) -> str:
-    return kind.partition(".")[0]
 
 
 _AnswerT = TypeVar("_AnswerT")

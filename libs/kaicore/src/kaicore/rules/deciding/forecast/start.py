@@ -27,11 +27,10 @@ from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import STAYING
-from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
-from kaicore.rules.state.indexes.past_runs import LEAST_RUNS, Basis, RunKeys, run_keys
+from kaicore.rules.state.indexes.past_runs import LEAST_RUNS, Basis, run_keys
 from kaicore.rules.state.views import CycleView
 
 #: Ends within this, or within this part of the time that has passed, are looked at together.
@@ -176,7 +175,7 @@ class Scenario:
                 self._plan_end(assignment, now)
             if pending_group.assignments and not count:
                 yield pending_group.key
-        self._open = [pending_group for pending_group in self._open if _may_go_on(pending_group)]
+        self._open = [pending_group for pending_group in self._open if pending_group.unplaced]
 
     def _plan_end(self, assignment: Assignment, now: int) -> None:
         after = self._lasting(assignment.member)
@@ -186,10 +185,6 @@ class Scenario:
             group = self._given.workloads[member.group].group
             end = PodEnd(assignment.pod_charge, group, self._session.pods.class_of(member).requests)
             heapq.heappush(self._later, (now + after, self._number, end))
-
-
-def _may_go_on(pending_group: PendingGroup) -> bool:
-    return bool(pending_group.unplaced)
 
 
 #: The number of scenarios, a prime number, and the least number for quantiles.
@@ -406,7 +401,7 @@ class _Outlook:
     def _pod_run(self, member: Member, age_us: int) -> PodRun:
         # Pods of a gang end together.
         gang = self._given.workloads[member.group].is_gang
-        return PodRun(_keys(member), age_us, member.group if gang else member.pod.uid)
+        return PodRun(run_keys(member.pod), age_us, member.group if gang else member.pod.uid)
 
     def _grace(self, member: Member) -> int:
         gone_at = member.pod.deletion_at
@@ -419,10 +414,6 @@ class _Outlook:
             deadline = limit_us(self._state, member)
             after.append(-1 if deadline < 0 else max(deadline - run.age_us, 1))
         return np.array(after, np.int64)
-
-
-def _keys(member: Member) -> RunKeys:
-    return run_keys(member.pod)
 
 
 def _stays(member: Member) -> bool:

@@ -70,14 +70,11 @@ class RelievedRows:
 
     def numbers(self, members: Sequence[Member]) -> tuple[int, ...]:
         """Return a number for what each pod holds of its node; equal for pods that hold the same of it."""
-        return tuple([self._number(member) for member in members])
+        return tuple([self._holding(member).number for member in members])
 
     def zones(self, members: Sequence[Member]) -> frozenset[int]:
         """Return the zones that pods hold anything of."""
         return frozenset().union(*[self._holding(member).zones for member in members])
-
-    def _number(self, member: Member) -> int:
-        return self._holding(member).number
 
     def _holding(self, member: Member) -> HeldOfRow:
         by_uid, charge = self._memory.by_uid, member.zone_charge

@@ -215,14 +215,11 @@ class _Spread:
             choice = self._choice(zones)
             if choice is None:
                 continue
-            same = self._in_one_socket(zones)
+            same = self._by.keeps_socket and len({zone // self._by.zones_per_socket for zone in zones}) == 1
             better = choice.unevenness < (inf if best is None else best.unevenness)
             if same if same != together else better:
                 best, together = choice, same
         return best
-
-    def _in_one_socket(self, zones: tuple[int, ...]) -> bool:
-        return self._by.keeps_socket and len({zone // self._by.zones_per_socket for zone in zones}) == 1
 
     def _choice(self, zones: tuple[int, ...]) -> _Choice | None:
         group, free = self._by.group, self._free

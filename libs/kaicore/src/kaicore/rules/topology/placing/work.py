@@ -7,7 +7,7 @@ from itertools import groupby
 import numpy as np
 
 from kaicore.rules.topology.placing.descent import Layer
-from kaicore.rules.topology.placing.request import LevelConstraint, PodsByRow, SetRequest, Slices
+from kaicore.rules.topology.placing.request import PodsByRow, SetRequest, Slices
 from kaicore.rules.topology.tree import Numbers, OrderedTree
 
 #: What sets have in common that are placed alike.
@@ -124,7 +124,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
         constrained=True,
         required=constraint.required + 1,
         preferred=constraint.preferred + 1 if constraint.preferred > constraint.required else 0,
-        gaps=_any_place(constraint),
+        gaps=constraint.unconstrained or (constraint.required < 0 and constraint.preferred < 0),
         exclusive=constraint.exclusive and constraint.required >= 0,
         held=held,
     )
@@ -133,10 +133,6 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
 def at_spots(by_row: PodsByRow, tree: OrderedTree) -> Numbers | None:
     """Return numbers of rows as numbers of spots; None if there are none."""
     return by_row[tree.rows].astype(np.int64) if by_row.any() else None
-
-
-def _any_place(constraint: LevelConstraint) -> bool:
-    return constraint.unconstrained or (constraint.required < 0 and constraint.preferred < 0)
 
 
 def _lots(pods: tuple[int, ...], classes: Sequence[int]) -> tuple[Lot, ...]:
