@@ -199,8 +199,7 @@ def server() -> Path:
     """
     if shared := os.environ.get(_SHARED):
         return Path(shared)
-    directory = Path(tempfile.mkdtemp(prefix="kai-commands-"))
-    address = directory / "socket"
+    address = Path(tempfile.mkdtemp(prefix="kai-commands-")) / "socket"
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     # It takes connections from now on, and answers when it has imported everything.
     with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:

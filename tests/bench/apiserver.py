@@ -170,8 +170,7 @@ async def fan_out(load: Load, numbers: Iterable[int]) -> float:
 
 
 def _resident_mb(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+    return int(Path(f"/proc/{pid}/status").read_text().partition("VmRSS:")[2].split()[0]) / 1024
 
 
 async def measure(nodes: int = NODES, pods: int = PODS) -> list[Figure]:

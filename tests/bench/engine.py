@@ -178,8 +178,7 @@ def _shares(count: int) -> Iterator[Figure]:
 
 
 def _resident_mib() -> float:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * resource.getpagesize() / 2**20
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / 2**20
 
 
 def _when_schedulable(cluster: Workloads) -> Figure:

@@ -145,8 +145,7 @@ def _first_asked(question: Sequence[str], url: str) -> tuple[float, float]:
     with psycopg.connect(url) as connection:
         connection.execute("DELETE FROM snapshot")
     began = time.perf_counter()
-    cpu = cpu_seconds(*question, "--database-url", url)
-    return cpu, time.perf_counter() - began
+    return cpu_seconds(*question, "--database-url", url), time.perf_counter() - began
 
 
 def _get(url: str) -> float:

@@ -98,8 +98,7 @@ class BusyCluster(Workloads):
         while self._running and (leaving > 0 or self._used > self._most):
             leaving -= 1
             # Most go in the order in which they came.
-            place = self._random.randrange(len(self._running) // 4 + 1)
-            one = self._running[place]
+            one = self._running[self._random.randrange(len(self._running) // 4 + 1)]
             self.see(one, phase="Succeeded")
             self._end(one)
 

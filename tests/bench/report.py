@@ -64,8 +64,7 @@ async def _with_server(directory: Path, size: int) -> list[Figure]:
 def _took(url: str, *question: str) -> tuple[float, float]:
     """CPU and wall seconds of a command."""
     began = time.perf_counter()
-    cpu = cpu_seconds(*question, "--database-url", url)
-    return cpu, time.perf_counter() - began
+    return cpu_seconds(*question, "--database-url", url), time.perf_counter() - began
 
 
 if __name__ == "__main__":

@@ -142,8 +142,7 @@ async def set_clock(world: World, step: Step) -> int:
 
 async def cut(world: World, step: Step) -> int:
     links = [link for (_, server), link in world.links.items() if server == step.target]
-    chosen = random.Random(step.at).choice(links)
-    return int(chosen.cut() > 0)
+    return int(random.Random(step.at).choice(links).cut() > 0)
 
 
 async def half_open(world: World, step: Step) -> int:

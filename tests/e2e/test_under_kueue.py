@@ -188,8 +188,7 @@ async def _in_a_rack(live: LiveStack) -> None:
         await live.create(halves)
         await workload(client, live, "halves", has("Admitted"))
         pods = await pods_of(client, live, "halves", 1)
-        name = pods[0]["metadata"]["name"]
-        shown = await told_why(live, name, "NumaZoneShort")
+        shown = await told_why(live, pods[0]["metadata"]["name"], "NumaZoneShort")
         assert "NodeSelectorMismatch" in shown, "the other nodes are not those of Kueue's assignment"
         await take_away(live, [placed_in(live, together), placed_in(live, halves)])
     await live.check()

@@ -120,8 +120,7 @@ def test_an_older_version_reads_and_appends_on_this_schema_and_does_not_migrate_
     empty_database_url: str, database_url: str, tmp_path: Path
 ) -> None:
     del database_url  # it has made the roles
-    root = Path(__file__).parents[2]
-    archive = ["git", "-C", str(root), "archive", OLDER, "libs", "migrations"]
+    archive = ["git", "-C", str(Path(__file__).parents[2]), "archive", OLDER, "libs", "migrations"]
     older = subprocess.run(archive, capture_output=True, check=False)
     if older.returncode:
         pytest.skip(f"no {OLDER} in this checkout's history: {older.stderr.decode().strip()}")

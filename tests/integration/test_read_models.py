@@ -101,8 +101,7 @@ async def test_two_builders_of_one_generation_count_nothing_twice(
     # Those that wrote the very same thing are both right.
     await first.step()
     await second.step()
-    history = ReadModels(postgres_log, store)
-    hours = (await history.decisions(shown)).items
+    hours = (await ReadModels(postgres_log, store).decisions(shown)).items
     assert sum(hour.placed for hour in hours) == 3
     behind = await Builder.resume(postgres_log, store, shown)
     await store.go_live(shown, (await Builder.anew(postgres_log, store, shown)).generation.number)

@@ -215,8 +215,7 @@ async def test_work_of_others_whose_queue_does_not_exist_would_wait_and_why_list
         await facts.append((f"pod/{lost.uid}", payloads.PodObserved(lost)))
         await recorded(log)
     state = await folded(log)
-    evidence = PodEvidence(story=[], uid="uid-a")
-    answer = why_pod(state, "default", "a", evidence)
+    answer = why_pod(state, "default", "a", PodEvidence(story=[], uid="uid-a"))
     assert answer is not None
     assert [one.code for one in answer.reasons] == ["QueueDoesNotExist"]
     assert any("shadow would let it wait: queue gone" in note for note in answer.notes)

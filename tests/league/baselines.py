@@ -31,8 +31,7 @@ class Cluster:
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
         self.cpu, self.memory = nodes.cpu.copy(), nodes.memory.copy()
-        devices = np.arange(nodes.gpus.max())
-        self.gpu: Ints = np.where(devices < nodes.gpus[:, None], MILLI, 0)
+        self.gpu: Ints = np.where(np.arange(nodes.gpus.max()) < nodes.gpus[:, None], MILLI, 0)
         self.held = 0
 
     def able(self, task: Task) -> Ints:

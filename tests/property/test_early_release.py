@@ -124,8 +124,7 @@ def test_zones_given_after_an_early_release_are_explained_and_were_counted(
     cluster.record(f"pod/{one.uid}", payloads.PlacementObserved(*ids, observed))
     missed = payloads.PredictionMissed(*ids, policy, cause, entry.predicted, observed)
     cluster.record(f"pod/{one.uid}", missed)
-    explained = cluster.state.misses.explained[one.uid]
-    assert explained.cause == MissCause.RELEASED_EARLIER
+    assert cluster.state.misses.explained[one.uid].cause == MissCause.RELEASED_EARLIER
 
 
 @settings(max_examples=examples(200), deadline=None)

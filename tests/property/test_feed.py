@@ -89,8 +89,7 @@ class FeedMachine(RuleBasedStateMachine):
     @precondition(lambda self: not self.log.away)
     def catch_up(self, short_of_head: int) -> None:
         async def catching_up() -> list[Event]:
-            head = (await self.log.head(CLUSTER)).position
-            return await self.feed.catch_up(head - short_of_head)
+            return await self.feed.catch_up((await self.log.head(CLUSTER)).position - short_of_head)
 
         self.read += self.run(catching_up())
 

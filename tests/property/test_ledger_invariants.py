@@ -299,8 +299,7 @@ class Story:
         name = f"n{step.pick % len(self.layout)}"
         held, policy, scope = self.layout[name]
         published = topology(name, *held, policy=policy, scope=scope)
-        row = self.state.columns.rows[name]
-        before = self.state.columns.topologies[row]
+        before = self.state.columns.topologies[self.state.columns.rows[name]]
         lasts = before is not None and before.lasting() == published.lasting()
         self.fact(f"nrt/{name}", payloads.TopologyObserved(published), charges="" if lasts else name)
 

@@ -178,8 +178,7 @@ def of(nodes: list[Node], all_pods: list[Pod], gone: list[int]) -> tuple[Cluster
 
 
 def verdicts(state: ClusterState, new: Pod) -> set[str]:
-    entry = state.pods[new.uid]
-    pod_class, columns = state.class_of(entry), state.columns.copy()
+    pod_class, columns = state.class_of(state.pods[new.uid]), state.columns.copy()
     fitting = selected(columns, pod_class.node_selector) & affine(columns, pod_class.node_affinity)
     tolerated = columns.taints_where(lambda taint: tolerates(pod_class.tolerations, taint))[0]
     rules = ConstraintEvaluator(pod_class, columns, fitting=fitting, tolerated=tolerated)

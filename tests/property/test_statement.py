@@ -149,8 +149,7 @@ def test_statement_takes_back_any_nesting_exactly(layout: Any, pods: Any, steps:
 
 
 def test_a_victim_whose_zone_is_taken_moves() -> None:
-    cluster = Cluster().add_node("n1", ZONE, ZONE)
-    simulation = Simulation(cluster.state.columns.copy())
+    simulation = Simulation(Cluster().add_node("n1", ZONE, ZONE).state.columns.copy())
     small = [("app", {"cpu": 2, "gpu": 1})]
     simulation.place(small, 0)
     (victim,) = simulation.there

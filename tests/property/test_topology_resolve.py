@@ -97,12 +97,10 @@ def test_names_are_looked_up_or_refused(
 
 
 def _check(resolved: Resolved, sets: tuple[PodSet, ...], book: TopologyBook) -> None:
-    columns = book.tree(resolved.topology).columns(["n"])
-    levels = range(NO_LEVEL, len(columns.levels))
+    levels = range(NO_LEVEL, len(book.tree(resolved.topology).columns(["n"]).levels))
     by_name = {one.name: one for one in sets}
     for name, constraint in resolved.constraints.items():
-        asked_for = by_name[name].topology
-        assert asked_for is not None
+        assert by_name[name].topology is not None
         assert constraint.required in levels
         assert constraint.preferred in levels
         assert constraint.preferred == NO_LEVEL or constraint.preferred > constraint.required

@@ -136,8 +136,7 @@ def admitted(kubelet: Kubelet, name: str, first: Any, apps: Any, qos: str) -> di
             held = {key: value for key, value in held.items() if "/" in key}
         containers.append({"name": f"c{place}", "kind": kind, "req": held})
     event: dict[str, Any] = {"op": "admit", "pod": name, "qos": qos, "containers": containers}
-    pod = pod_of(event)
-    rejection = kubelet.admit(pod)
+    rejection = kubelet.admit(pod_of(event))
     event["admit"] = rejection is None
     event["node_fit"] = rejection is None or not rejection.reason.startswith("OutOf")
     if rejection is not None:

@@ -52,8 +52,7 @@ def test_readers_that_are_killed_at_any_await_hold_every_invariant(role: str) ->
 
 
 def test_one_seed_gives_one_trace_whatever_the_hash_seed() -> None:
-    plan = plan_of(8, seconds=_SECONDS)
-    first = run(plan)
+    first = run(plan_of(8, seconds=_SECONDS))
     command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--seconds", str(_SECONDS)]
     other = subprocess.run(
         command, cwd=_ROOT, env={**os.environ, "PYTHONHASHSEED": "4711"}, capture_output=True, text=True, check=True

@@ -80,8 +80,7 @@ async def test_orphaned_dependents_stay(client: Client) -> None:
     async with client.watch(CONFIG_MAPS) as watch:
         await client.delete(f"{CONFIG_MAPS}/parent", {"propagationPolicy": "Orphan"})
         await watch.until("DELETED", "parent")
-    child = (await client.get(f"{CONFIG_MAPS}/child")).json
-    assert "ownerReferences" not in child["metadata"]
+    assert "ownerReferences" not in (await client.get(f"{CONFIG_MAPS}/child")).json["metadata"]
 
 
 async def test_a_namespace_goes_after_its_contents(client: Client) -> None:

@@ -12,8 +12,7 @@ async def running(client: Client, name: str) -> None:
 async def test_a_running_pod_gets_its_own_grace_period(client: Client) -> None:
     await client.post(PODS, pod("p", terminationGracePeriodSeconds=7))
     await client.post(f"{PODS}/p/binding", binding("p", "n1"))
-    marked = (await client.delete(f"{PODS}/p")).json["metadata"]
-    assert marked["deletionGracePeriodSeconds"] == 7
+    assert (await client.delete(f"{PODS}/p")).json["metadata"]["deletionGracePeriodSeconds"] == 7
 
 
 async def test_a_grace_period_is_shortened_but_never_lengthened(client: Client) -> None:

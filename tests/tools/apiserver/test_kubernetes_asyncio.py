@@ -33,8 +33,7 @@ async def api(server: ApiServer, tmp_path: Path) -> AsyncIterator[Any]:
 
 
 async def test_typed_objects_go_there_and_back(api: Any) -> None:
-    client = kubernetes_client()
-    core = client.CoreV1Api(api)
+    core = kubernetes_client().CoreV1Api(api)
     await core.create_node(node("n1"))
     made = await core.create_namespaced_pod("default", pod("p"))
     assert (made.status.phase, made.status.qos_class, made.metadata.generation) == ("Pending", "BestEffort", 1)

@@ -133,8 +133,7 @@ class Replay:
 
     async def _one(self, exchange: dict[str, Any], client: Client) -> None:
         if "events" in exchange["response"]:
-            path = self.pairs.translate(exchange["request"]["path"])
-            answer = await client.get(path)
+            answer = await client.get(self.pairs.translate(exchange["request"]["path"]))
             events = [json.loads(line) for line in answer.text.splitlines()]
             different = [] if answer.status == 200 else [f"status {answer.status}"]
             self._note(exchange, different + _event_differences(exchange, events, self.pairs))

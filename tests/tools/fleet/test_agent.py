@@ -272,8 +272,7 @@ def test_pods_deleted_while_the_kubelet_was_away_are_released() -> None:
 def test_a_pod_whose_status_was_never_written_is_reported_after_the_restart() -> None:
     node = agent()
     node.pod_seen(pod_object("a"), NOW)
-    again = restarted(node)
-    done = again.synced([pod_object("a")], NOW + 5)
+    done = restarted(node).synced([pod_object("a")], NOW + 5)
     assert phases(done) == [("a", "Running")]
     assert status(done)["startTime"] == "2027-01-15T08:00:00Z"
     assert status(done)["containerStatuses"][0]["image"] == "pause"

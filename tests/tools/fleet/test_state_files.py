@@ -114,8 +114,7 @@ def test_files_list_every_container_by_pod_uid_init_containers_and_sidecars_too(
     assert set(assigned) == {"init", "side", "main"}
     assert assigned["init"] == assigned["side"], "the sidecar takes what the init container lends"
     assert {entry.container for entry in node.devices().entries or ()} == {"init", "main"}
-    held = node.memory().entries["uid-1"]
-    assert held["main"] == [MemoryEntry([0], "memory", GI)]
+    assert node.memory().entries["uid-1"]["main"] == [MemoryEntry([0], "memory", GI)]
     machine = node.memory().machine[0]
     assert (machine.memory_map["memory"].free, machine.cells) == (13 * GI, [0])
 

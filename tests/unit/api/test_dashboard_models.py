@@ -33,8 +33,7 @@ def fleet() -> Fleet:
 
 
 def test_gpus_of_a_cluster_add_up_to_all_there_are(fleet: Fleet) -> None:
-    columns = gpu_columns(fleet.state)
-    every = columns.sum()
+    every = gpu_columns(fleet.state).sum()
     assert every.total == 16 * 8 * WHOLE == every.held + every.releasing + every.free + every.stranded + every.out
     assert every.used == WHOLE * sum(
         entry.requests.get("nvidia.com/gpu", 0) for entry in fleet.state.pods.values() if entry.charged
@@ -131,8 +130,7 @@ def test_a_nodes_zones_say_who_holds_what(fleet: Fleet) -> None:
 
 
 def test_a_node_without_zones_is_shown_as_a_whole() -> None:
-    made = Workloads().add_node("n0", cpu=8, memory=32)
-    table = zones_table(made.state, 0)
+    table = zones_table(Workloads().add_node("n0", cpu=8, memory=32).state, 0)
     assert (table.rows, [cell.text for cell in table.whole.cells]) == ((), ["0 of 8", "0 of 32Gi"])
 
 

@@ -61,8 +61,7 @@ def test_holdings_of_every_node_are_those_of_the_folded_state_at_any_position(na
 
 
 def test_a_later_beginning_leaves_out_what_had_ended_by_then() -> None:
-    events = recorded("demo")
-    inquiry, cluster = inquiry_into(events)
+    inquiry, cluster = inquiry_into(recorded("demo"))
     whole = asyncio.run(inquiry.audit_node(cluster, "gpu-0", Span()))
     part = asyncio.run(inquiry.audit_node(cluster, "gpu-0", Span(since="830")))
     assert [one for one in whole.holdings if not one.until or one.until >= 830] == part.holdings
@@ -186,8 +185,7 @@ def test_accuracy_is_counted_once_for_audit_counters_and_read_model_in_the_hour_
     assert [(one.hour, one.counts) for one in audit.hours] == [(time_text(decided), audit.counts)]
     counts = audit.counts
     assert (counts.predicted, counts.observed, counts.exact, counts.same_zones, counts.different) == (3, 1, 1, 0, 0)
-    tally = asyncio.run(inquiry.cluster(cluster)).tally
-    assert tally["agreement"] == {"exact": 1}
+    assert asyncio.run(inquiry.cluster(cluster)).tally["agreement"] == {"exact": 1}
     hours = {at: (row.agreed, row.contradicted) for at, row in projected(shown.events).decisions.items()}
     assert {at: agreed for at, agreed in hours.items() if any(agreed)} == {decided: (1, 0)}
 

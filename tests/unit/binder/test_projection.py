@@ -68,8 +68,7 @@ class Story(Ledger):
         (cycle,) = cycle_unit("c", len(self.events), payload)
         recorded = self.record("cycle/default", cycle.events[0].payload)
         self.tell(recorded)
-        event = self.record(stream, payload)
-        return self.tell(msgspec.structs.replace(event, cause=recorded.id))
+        return self.tell(msgspec.structs.replace(self.record(stream, payload), cause=recorded.id))
 
     def outcome(self, name: str, payload: PodBound | BindFailed, *, of: PodBinding) -> None:
         event = msgspec.structs.replace(self.record(f"pod/uid-{name}", payload), cause=of.event_id)

@@ -74,8 +74,7 @@ def in_cluster() -> list[Start]:
 
 
 def image_environment() -> dict[str, str]:
-    text = (DEPLOY / "image" / "Dockerfile").read_text()
-    return dict(re.findall(r"(KAI_\w+)=(\S+)", text))
+    return dict(re.findall(r"(KAI_\w+)=(\S+)", (DEPLOY / "image" / "Dockerfile").read_text()))
 
 
 AnySettings = type[ServiceSettings] | type[AgentSettings]
@@ -144,8 +143,7 @@ def test_compose_names_only_what_it_has() -> None:
             optional = not how.get("required", True)
             assert optional or not services[wanted].get("profiles") or service.get("profiles"), (name, wanted)
         for volume in service.get("volumes", []):
-            source = interpolated(volume).split(":")[0]
-            assert source in COMPOSE["volumes"]
+            assert interpolated(volume).split(":")[0] in COMPOSE["volumes"]
     hosts = set(services)
     for start in composed():
         service = services[start.name.removeprefix("compose/")]

@@ -47,8 +47,7 @@ class Cluster(Racks):
 
 def test_a_pod_on_a_node_that_is_not_ready_for_long_is_evicted_for_a_node_in_its_block() -> None:
     cluster = Cluster()
-    pods = cluster.running("g", 3, asks("block"))
-    node = cluster.state.pods[pods[1].uid].node
+    node = cluster.state.pods[cluster.running("g", 3, asks("block"))[1].uid].node
     cluster.becomes(node, ready=False)
     assert not cluster.cycle(BY_TIME).evictions
     due = next_retry(cluster.state, BY_TIME, now=cluster.now)
@@ -78,8 +77,7 @@ def test_three_failed_nodes_of_a_group_are_replaced_at_once() -> None:
     cluster = Cluster(32, per_rack=4, per_block=16)
     pods = cluster.running("g", 12, asks("block"))
     for one in pods[:3]:
-        node = cluster.state.pods[one.uid].node
-        cluster.becomes(node, ready=False)
+        cluster.becomes(cluster.state.pods[one.uid].node, ready=False)
     cluster.now += 31 * SECOND
     evictions = cluster.cycle(BY_TIME).evictions
     assert {one.name: one.reason for one in evictions} == {f"g-{n}": "NodeFailed" for n in range(3)}
@@ -143,8 +141,7 @@ def test_a_node_that_was_never_seen_has_not_failed() -> None:
 def test_a_tainted_node_has_failed_once_all_pods_of_the_group_leave_it() -> None:
     cluster = Cluster()
     pods = cluster.running("g", 3, asks("block"))
-    node = cluster.state.pods[pods[1].uid].node
-    cluster.becomes(node, taints=(Taint("broken", "NoExecute"),))
+    cluster.becomes(cluster.state.pods[pods[1].uid].node, taints=(Taint("broken", "NoExecute"),))
     cluster.group("thief", 5, least=1)
     assert not cluster.cycle(EngineConfig(actions=())).evictions
     cluster.terminates(pods[1])

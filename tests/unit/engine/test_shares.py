@@ -281,8 +281,7 @@ def test_parts_and_whole_gpus_are_divided_between_queues_alike() -> None:
         made.share(f"p{number}", 250, created_at=number, labels={KAI_QUEUE_LABEL: "a"})
     made.full([made.state.pods[f"uid-p{number}"].pod for number in range(8)])
     made.add_pod(pod("whole", cpu=1, gpu=1, labels={KAI_QUEUE_LABEL: "b"}))
-    result = made.cycle()
-    evicted = made.evicted(result)
+    evicted = made.evicted(made.cycle())
     assert set(evicted.values()) == {EvictionReason.RECLAIMED}
     parts = {made.state.pods[f"uid-{name}"].gpus[0].group for name in evicted}
     assert (len(evicted), len(parts)) == (4, 1), "all parts of one GPU"

@@ -220,8 +220,7 @@ def test_cost_of_a_victim_has_the_documented_figures() -> None:
 
 def test_size_of_a_group_has_the_documented_figures() -> None:
     """Parts of what the largest node has, of whichever resource it is most."""
-    cluster = nodes(4, 8)
-    sizes = PodSizes(cluster.state.columns)
+    sizes = PodSizes(nodes(4, 8).state.columns)
     assert sizes.of(amounts(cpu=16, gpu=1)) == 2500
     assert sizes.of(amounts(cpu=1, gpu=8)) == 10_000
     assert sizes.of({"pods": 1}) == 0

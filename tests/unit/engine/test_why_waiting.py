@@ -173,8 +173,7 @@ def test_group_with_other_reasons_than_most_is_recorded_alone_and_taken_back() -
     cluster.record("pdb/default/b", budget(0))
     many = [cluster.add_pod(pod(f"p{number}", cpu=1, gpu=8, priority=9)) for number in range(5)]
     odd = cluster.add_pod(pod("odd", cpu=1, gpu=8, priority=9, preemption_policy="Never"))
-    result = cluster.cycle(NO_PROMISES)
-    (group,) = result.groups
+    (group,) = cluster.cycle(NO_PROMISES).groups
     assert group.group == "Pod/default/odd"
     assert "NeverPreempts" in {reason.code for reason in why(cluster, odd)}
     assert "NeverPreempts" not in {reason.code for reason in why(cluster, many[0])}

@@ -96,8 +96,7 @@ def test_a_pod_is_told_at_the_second_look_where_the_files_say_otherwise(node: No
     write_state_files(node.directory, {"uid-a": {"main": "4-5"}})
     assert node.poll(pod("a", cpus=[4])) == {}
     assert node.poll(pod("a", cpus=[4]))["a"].uid == ""
-    shown = node.poll(pod("a", cpus=[4, 5]))["a"]
-    assert shown.uid == "uid-a"
+    assert node.poll(pod("a", cpus=[4, 5]))["a"].uid == "uid-a"
 
 
 def test_an_admission_that_has_not_come_to_the_memory_is_not_checked(node: Node) -> None:

@@ -152,8 +152,7 @@ def test_pod_belongs_to_the_expected_group_and_set(
     world.apply(objects)
     entry = world.state.pods["uid-p"]
     assert (entry.group, entry.pod_set, entry.group_problem) == (group, pod_set, None)
-    made = world.state.groups[group]
-    assert shape(made.sets) == tree
+    assert shape(world.state.groups[group].sets) == tree
     assert world.state.group_table.pods_of(group) == {"uid-p"}
 
 

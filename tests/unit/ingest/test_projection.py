@@ -168,8 +168,7 @@ def test_a_successor_on_another_node_is_no_ambiguity(story: Story) -> None:
 
 def test_a_report_from_before_the_successor_is_not_about_it(story: Story) -> None:
     story.delete_pod(story.add_pod(on_node("a", uid="u1")))
-    new = story.add_pod(pod("a", cpu=1, uid="u2"))
-    placed = story.place(new, "n1")
+    placed = story.place(story.add_pod(pod("a", cpu=1, uid="u2")), "n1")
     assert story.meant("a", observed_at=placed.occurred_at - 1) == Miss.AMBIGUOUS
     assert story.meant("a", observed_at=placed.occurred_at) == "u2"
 

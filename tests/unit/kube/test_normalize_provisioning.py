@@ -65,8 +65,7 @@ def test_conditions_that_make_no_sense_are_left_out_and_said() -> None:
             {"type": "Failed", "status": "False"},
         ]
     }
-    request = read(status, lambda error: said.append(str(error)))
-    (condition,) = request.conditions
+    (condition,) = read(status, lambda error: said.append(str(error))).conditions
     assert (condition.met, len(condition.message)) == (True, MOST_MESSAGE)
     assert [one.partition(": ")[2].partition(":")[0] for one in said] == [
         "status.conditions[0].type",

@@ -161,8 +161,7 @@ def test_pod_with_a_malformed_policy_waits(annotations: dict[str, str], message:
     (problem,) = malformed_annotations(one)
     assert str(problem).startswith("Pod default/p: metadata.annotations[kai.scheduler/")
     assert message in str(problem)
-    cluster = Cluster().add_node("n1", amounts(cpu=8, gpu=2))
-    reason = reason_of(cluster, one)
+    reason = reason_of(Cluster().add_node("n1", amounts(cpu=8, gpu=2)), one)
     assert reason.code == "Malformed"
     assert message in str(reason)
 

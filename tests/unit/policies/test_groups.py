@@ -88,8 +88,7 @@ def test_victims_of_one_priority_are_those_without_extra_cost() -> None:
         made.run(one)
     made.now += HOUR_US
     made.add_pod(pod("urgent", cpu=1, gpu=8, priority=50, owner=OWNER))
-    result = made.decided().result
-    (eviction,) = result.evictions
+    (eviction,) = made.decided().result.evictions
     assert eviction.name == "other"
     assert eviction.runner_up_cost is not None
     assert eviction.runner_up_cost.policies == 1000

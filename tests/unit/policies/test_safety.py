@@ -140,8 +140,7 @@ def test_a_policy_without_bounds_is_ended_and_a_replay_follows_the_record(kind: 
     assert (left_out.policy, left_out.why) == ("failing", why)
     assert made.placed(proposal.result) == {"one": "n1"}
     # A replay has no guard, and would never end if it asked the policy.
-    unguarded = WithPolicies(Good, kind).book
-    assert made.replayed(unguarded).differences == []
+    assert made.replayed(WithPolicies(Good, kind).book).differences == []
 
 
 def test_a_policy_that_overran_is_not_asked_for_a_while() -> None:

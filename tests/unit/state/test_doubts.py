@@ -164,8 +164,7 @@ def test_a_pod_of_higher_priority_takes_the_reserved_room_that_its_kubelet_will_
     first = pod("first", container("init", ContainerKind.INIT, cpu=1), container(cpu=6, gpu=1), priority=1)
     node.come(first)
     assert first.uid in node.state.waiting, "its room is reserved"
-    side = node.state.pods["uid-side"].pod
-    node.delete_pod(side)
+    node.delete_pod(node.state.pods["uid-side"].pod)
     node.delete_pod(node.old)
     node.add_pod(pod("other", cpu=7, priority=2))
     result = node.cycle()

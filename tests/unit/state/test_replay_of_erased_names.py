@@ -25,8 +25,7 @@ def test_cycles_that_name_an_erased_pod_are_compared_decision_by_decision() -> N
     events = list(cluster.events)
     assert (replayed(events).differences, replayed(events).erased) == ([], 0)
     uid = next(event.stream.removeprefix("pod/") for event in events if event.subject.endswith("gang-1"))
-    called = pseudonym(uid, before="gang-0", after="other-0")
-    erasure = Erasure("default", "gang-1", (uid,), called)
+    erasure = Erasure("default", "gang-1", (uid,), pseudonym(uid, before="gang-0", after="other-0"))
     erased = [event if (one := erasure.redacted(event)) is None else marked(b"", one) for event in events]
     report = replayed(erased)
     assert (report.differences, report.erased, report.cycles) == ([], 1, 2)

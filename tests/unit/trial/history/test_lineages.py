@@ -70,8 +70,7 @@ def test_a_pod_that_somebody_deleted_runs_until_then_and_has_no_successor() -> N
 
 def test_a_pod_that_still_runs_goes_on_as_half_of_its_kind_that_ran_for_as_long_did() -> None:
     ended = [ran(f"a{number}", 0, seconds) for number, seconds in enumerate((10, 20, 300, 400, 500))]
-    going = story("b", 899, bound_at=900, running_at=900)
-    (run,) = trace([*ended, going], end=END)[-1].runs
+    (run,) = trace([*ended, story("b", 899, bound_at=900, running_at=900)], end=END)[-1].runs
     # It has run for 100 s; of the three that ran for longer, half were over after 400 s.
     assert (run.run_us, run.basis) == (400 * S, RunBasis.ESTIMATED)
 

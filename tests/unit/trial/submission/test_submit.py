@@ -81,8 +81,7 @@ def fill(cluster: PastRuns, count: int, **spec: Any) -> None:
 
 
 def test_a_job_with_room_would_start_now_on_the_nodes_and_zones_that_the_next_cycle_chooses() -> None:
-    cluster = cluster_of(2)
-    group = only(ask(cluster, job("big", pods=2, least=2)))
+    group = only(ask(cluster_of(2), job("big", pods=2, least=2)))
     assert (group.verdict, group.message) == (Prospect.STARTS_NOW, "its 2 pods would start now")
     assert {one.node for one in group.pods} == {"n0", "n1"}
     assert [one.zones for one in group.pods] == [["node-0"], ["node-0"]]
