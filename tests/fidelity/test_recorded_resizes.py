@@ -30,10 +30,6 @@ def _minor(file: Path) -> int:
     return int(file.name.split(".")[1])
 
 
-def verdicts(minor: int, policy: str) -> list[bool]:
-    return [event["admit"] for event in recorded(minor, policy)[1:]]
-
-
 @pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
 def test_exclusive_cpus_stay_as_they_were_whatever_is_asked(file: Path) -> None:
     for policy in POLICIES:
@@ -44,7 +40,7 @@ def test_exclusive_cpus_stay_as_they_were_whatever_is_asked(file: Path) -> None:
 @pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
 def test_policies_that_align_nothing_take_each_resize(file: Path) -> None:
     for policy in set(POLICIES) - _ALIGNING:
-        assert verdicts(_minor(file), policy) == [True, True, True], policy
+        assert [event["admit"] for event in recorded(_minor(file), policy)[1:]] == [True, True, True], policy
 
 
 @pytest.mark.parametrize("policy", sorted(_ALIGNING))
