@@ -108,7 +108,7 @@ class PlacerRoom:
         """See `Room.counts`."""
         counts = self._counts.get(pod_class)
         if counts is None:
-            counts = self._kept_counts.of(self.samples[pod_class])
+            counts = self._count(pod_class)
             if self._among is not None:
                 counts = np.where(self._among, counts, 0)
             self._counts[pod_class] = counts
@@ -136,7 +136,7 @@ class PlacerRoom:
         self._counts.clear()
         for place, pod in enumerate(pods):
             before = self.savepoint()
-            assignment = self.placer.place_on(self._members[pod], row)
+            assignment = self._place(self._members[pod], row)
             if assignment is None:
                 return place
             self._trail.append((before, assignment))
@@ -152,6 +152,12 @@ class PlacerRoom:
         self._undo(savepoint)
         while self._trail and self._trail[-1][0] >= savepoint:
             self._trail.pop()
+
+    def _count(self, pod_class: int) -> PodsByRow:
+        return self._kept_counts.of(self.samples[pod_class])
+
+    def _place(self, member: Member, row: int) -> Assignment | None:
+        return self.placer.place_on(member, row)
 
     def _undo(self, savepoint: int) -> None:
         self.placer.statement.rollback(savepoint)
