@@ -26,6 +26,7 @@ _MONTH_US = 30 * 24 * 3_600_000_000
 
 
 def figures() -> Iterator[Figure]:
+    """Measure."""
     yield from _measured(SIZE)
 
 
@@ -64,7 +65,8 @@ async def _with_server(directory: Path, size: int) -> list[Figure]:
 def _took(url: str, *question: str) -> tuple[float, float]:
     """CPU and wall seconds of a command."""
     began = time.perf_counter()
-    return cpu_seconds(*question, "--database-url", url), time.perf_counter() - began
+    cpu = cpu_seconds(*question, "--database-url", url)
+    return cpu, time.perf_counter() - began
 
 
 if __name__ == "__main__":

@@ -25,13 +25,16 @@ _STOPPING_S = 1.0
 
 
 @asynccontextmanager
-async def open_log(context: ServiceContext, url: str, *, patience_s: float = 15.0) -> AsyncIterator[PostgresLog | None]:
+async def open_log(
+    context: ServiceContext, url: str, *, patience_s: float = 15.0, poll_s: float = 1.0
+) -> AsyncIterator[PostgresLog | None]:
     """Give the log as soon as it is there, and close it; None when the service is to stop before that.
 
     Args:
         context: the service's; its condition `LOG` tells how the log is.
         url: see `PostgresLog.open`.
         patience_s: see `PostgresLog.open`.
+        poll_s: see `PostgresLog.open`.
 
     Raises:
         ConfigurationError: the url is none.
@@ -42,7 +45,7 @@ async def open_log(context: ServiceContext, url: str, *, patience_s: float = 15.
     while log is None and not context.stopping.is_set():
         telling = loop.call_later(_ANSWER_S, context.health.unmet, LOG, silent)
         try:
-            log = await PostgresLog.open(url, application=f"kai-{context.name}", patience_s=patience_s)
+            log = await PostgresLog.open(url, application=f"kai-{context.name}", patience_s=patience_s, poll_s=poll_s)
         except (LogUnavailable, NotMigrated) as error:
             context.health.unmet(LOG, str(error))
             context.log.warning("log is not there yet", error=str(error))

@@ -100,6 +100,7 @@ class GroupPolicies:
         accounts.places = dict(enumerate(places)) if policies else {}
 
     def _queue(self, name: str, policy: GuardedPolicy) -> Queue:
+        """Return what a policy knows of a queue."""
         key = name, PastUse.QUEUE in policy.policy.history
         queue = self._queues.get(key)
         if queue is None:
