@@ -10,15 +10,3 @@ import gc
 GC_THRESHOLDS = (50_000, 20, 100)
 
 gc.set_threshold(*GC_THRESHOLDS)
-
-
-def version() -> str:
-    """Return it; `unknown` for sources that were not installed."""
-    # It takes a mail parser, which nothing else of a short command needs.
-    from importlib.metadata import PackageNotFoundError  # noqa: PLC0415
-    from importlib.metadata import version as installed  # noqa: PLC0415
-
-    try:
-        return installed("kai-ledger")
-    except PackageNotFoundError:
-        return "unknown"

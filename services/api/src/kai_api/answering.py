@@ -25,7 +25,6 @@ import msgspec
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import Response
-from kaicore import version
 from kaicore.analysis.ask.answers import Answer
 from kaicore.errors import (
     EventsRetired,
@@ -38,6 +37,7 @@ from kaicore.errors import (
 )
 from kaicore.runtime.access.scopes import View, current_view
 from kaicore.runtime.service.http_errors import error_response
+from kaicore.version import version
 
 #: Stands for what may not be named.
 HIDDEN = "(in another namespace)"

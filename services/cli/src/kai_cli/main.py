@@ -10,8 +10,8 @@ import sys
 from typing import Literal
 
 from cyclopts import App, Group, Parameter
-from kaicore import version
 from kaicore.errors import ConfigurationError, KaiError, UnfoldableEvent
+from kaicore.version import version
 
 _NO_COLOUR = "--no-color"
 

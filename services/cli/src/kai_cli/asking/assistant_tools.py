@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, Literal
 
 import msgspec
-from kaicore import version
 from kaicore.analysis.ask.answers import (
     CycleRow,
     DiffQuestion,
@@ -31,6 +30,7 @@ from kaicore.rules.events.reasons.base import gpu_hours_text
 from kaicore.rules.model.quantity import parse_amount
 from kaicore.rules.objects.gpu_sharing import GPU
 from kaicore.spelling import did_you_mean
+from kaicore.version import version
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations

@@ -14,7 +14,6 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 import uvloop
 
-from kaicore import version
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.runtime.fork_server import ForkServer, forking
 from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
@@ -23,6 +22,7 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.logs import Logger, configure_logging, get_logger
 from kaicore.runtime.service.settings import ProxySettings, ServiceSettings, TlsSettings, read_settings
+from kaicore.version import version
 
 
 async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, None]) -> None:

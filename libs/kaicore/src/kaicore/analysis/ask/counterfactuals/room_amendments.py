@@ -13,7 +13,7 @@ from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, s
 from kaicore.rules.engine.actions.eviction import EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.explain.remedies import with_at_most
-from kaicore.rules.engine.victims.candidates import STAYING
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events import payloads

@@ -26,7 +26,7 @@ from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.candidates import STAYING
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts

@@ -29,7 +29,7 @@ from kaicore.rules.engine.placement.pod_class import (
     variant,
 )
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.candidates import EndingGroups
+from kaicore.rules.engine.victims.ending_groups import EndingGroups
 from kaicore.rules.engine.work.gang_planner import class_refusal
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Step, Workload

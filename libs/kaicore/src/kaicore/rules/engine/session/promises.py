@@ -26,7 +26,7 @@ from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.session.reservations import Suspended
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.candidates import STAYING
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
