@@ -8,14 +8,16 @@ Groups with a topology constraint have requests that are resolved against the ex
 that have failed for them, with the pods there.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from functools import cache
+from collections.abc import Container, Mapping, Sequence
+
+import numpy as np
 
 from kaicore.backoff import backoff
-from kaicore.rules.deciding.policy_classes import classes_for_policies
+from kaicore.rules.deciding.decided_classes import decided_classes
+from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.constraints.class_filters import CORDONED
+from kaicore.rules.engine.constraints.class_filters import CORDONED, ReservedNodes
 from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
@@ -27,69 +29,22 @@ from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.groups import labels
-from kaicore.rules.groups.membership import POD, display_key, owner_kind
+from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import WHOLE
-from kaicore.rules.model.group import Group, source_key
+from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
+from kaicore.rules.model.reservation import reservation_text
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.charges.early_release import LAG_US
-from kaicore.rules.state.indexes.past_runs import run_keys
 from kaicore.rules.state.indexes.repairs import why_not
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, ready_amounts
 from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
 from kaicore.rules.topology.resolve import Resolved, Resolver
-
-
-def limit_us(state: WorkView, member: Member) -> int:
-    """Return how long a pod may run, microseconds; -1 without a limit.
-
-    The least counts of what the pod says, its Job, and each object above it that says how its pods belong together.
-    What a Workload of Kueue says that stands for one of these, for the pod or for its pod group counts, too.
-    """
-    pod, table = member.pod, state.group_table
-    place = table.place_of(pod.uid)
-    keys = set(place.looked_at) if place is not None else set[str]()
-    if pod.owner is not None and owner_kind(pod.owner) == labels.JOB:
-        keys.add(source_key(labels.JOB, pod.namespace, pod.owner.name))
-    sources = [table.sources[key].active_deadline_s for key in keys if key in table.sources]
-    if place is not None:
-        keys |= {place.group, source_key(POD, pod.namespace, pod.name)}
-        sources += [one.active_deadline_s for key in keys for one in table.workloads_of(key)]
-    limit = labels.least_limit_s(pod.active_deadline_s, labels.declared_limit_s(pod.labels, pod.annotations), *sources)
-    return limit * 1_000_000 if limit else -1
-
-
-def limits_of(state: WorkView) -> Callable[[Member], int]:
-    """Return `limit_us` for a state that stays as it is; it costs little where no object above pods has a limit."""
-
-    @cache
-    def above() -> bool:
-        return any(source.active_deadline_s for source in state.group_table.sources.values())
-
-    def limit_of(member: Member) -> int:
-        pod = member.pod
-        if labels.KUEUE_LIMIT_LABEL in pod.labels or labels.VOLCANO_LIMIT_ANNOTATION in pod.annotations or above():
-            return limit_us(state, member)
-        return pod.active_deadline_s * 1_000_000 if pod.active_deadline_s > 0 else -1
-
-    return limit_of
-
-
-def expected_us(state: CycleView, config: EngineConfig, member: Member, *, age_us: int) -> int:
-    """Return how much longer a pod of some age runs, microseconds; -1 where runs like its own do not say.
-
-    See `EngineConfig.run_time_per_cent`.
-    """
-    if not config.run_time_per_cent:
-        return -1
-    return state.run_times.remaining_us(run_keys(member.pod), age_us=age_us, per_cent=config.run_time_per_cent)
-
 
 #: Pods that have run for longer are not taken to end in the very moment of a decision, microseconds.
 YOUNG_US = 60_000_000
@@ -240,7 +195,7 @@ def cycle_input(  # long: one line for each field of the input
     share = share or Share(state, "", config)
     waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
     workloads = state.workload_index
-    decided_as = classes_for_policies(state, config)
+    decided_as = decided_classes(state, config, now=now)
 
     def class_of(member: Member) -> PodClass:
         return decided_as(state.pods[member.pod.uid])
@@ -315,14 +270,14 @@ def _promised(state: WorkView, share: Share) -> dict[str, RoomPromised | Promise
 
 
 def _waiting(
-    state: ClusterView, config: EngineConfig, share: Share, *, now: int
+    state: CycleView, config: EngineConfig, share: Share, *, now: int
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
     """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
     in_backoff = set()
     rejecting = _rejecting(state)
     stopped = {event.stream.removeprefix("pod/") for event in state.quarantined.values()}
     avoid: dict[str, set[int]] = {}
-    decided_as = classes_for_policies(state, config)
+    decided_as = decided_classes(state, config, now=now)
     waiting = 0
     for uid in state.waiting:
         entry = state.pods[uid]
@@ -336,7 +291,10 @@ def _waiting(
             avoid.setdefault(decided_as(entry).key, set()).add(state.columns.row(entry.replaces_on))
         if entry.class_key in rejecting:
             rejecting[decided_as(entry).key] = rejecting[entry.class_key]
-    excluded = ExcludedNodes(rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others())
+    reserved = _reserved(state, now=now)
+    excluded = ExcludedNodes(
+        rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others(), reserved
+    )
     return waiting, frozenset(in_backoff), excluded
 
 
@@ -348,6 +306,19 @@ def _reserved_by_others(state: PodsView, config: EngineConfig, share: Share) -> 
     return [
         entry for entry in nominated if entry.pod.scheduler_name == config.scheduler_name and not share.has(entry.group)
     ]
+
+
+def _reserved(state: FleetView, *, now: int) -> dict[str, ReservedNodes]:
+    """Return the nodes of each reservation that has a window now or later, by name."""
+    reserved = {}
+    for name, one in sorted(state.reservations.items()):
+        window = one.window(now)
+        if window is not None:
+            rows = np.zeros(len(state.columns.present), np.bool_)
+            for row, node in enumerate(state.columns.facts):
+                rows[row] = node is not None and one.has(node.name, node.labels)
+            reserved[name] = ReservedNodes(rows, reservation_text(one, window))
+    return reserved
 
 
 def _rejecting(state: FleetView) -> dict[str, dict[int, str]]:
@@ -407,8 +378,8 @@ def next_due(
     """Return when something that only waits for time has waited long enough; None if nothing does.
 
     That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
-    below its minimum for too long; when room has been kept for long enough; and when a preemption delay or a minimum
-    runtime ends.
+    below its minimum for too long; when room was kept for long enough; when a preemption delay or a minimum runtime
+    ends; and when a reservation of nodes does.
 
     Args:
         now: microseconds since the epoch; what is due by then is not waited for.
@@ -421,6 +392,7 @@ def next_due(
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
     times += state.node_readiness.due(config)
+    times += [window.end for one in state.reservations.values() if (window := one.window(now)) and state.waiting]
     repairs = (state.repairs.due_at(state.pods[uid], config) for uid in state.misaligned)
     times += [time for time in repairs if time is not None]
     for key in state.workload_index.below if Action.STALE_GANG in config.actions else ():

@@ -5,8 +5,9 @@ Filters that no charge of a cycle changes are masks, ANDed once to the eligible 
 remaining rows, on request.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from kaicore.rules.events.reasons.node import (
     NodeAffinityMismatch,
     NodeFlavorMismatch,
     NodeNotReady,
+    NodeReserved,
     NodeSelectorMismatch,
     NodeUnschedulable,
     NoGpuToShare,
@@ -101,6 +103,18 @@ class ShareFilter:
 CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
+class ReservedNodes(NamedTuple):
+    """The nodes of a reservation.
+
+    Attributes:
+        rows: per row, whether it is one of them.
+        text: the reservation with its window, for people.
+    """
+
+    rows: Flags
+    text: str
+
+
 class ClassFilters:
     """The filters of one class in one cycle; charges of the cycle are seen as they happen.
 
@@ -121,6 +135,7 @@ class ClassFilters:
         *,
         states: RowStates,
         rejecting: Mapping[int, str],
+        reserved: Sequence[ReservedNodes] = (),
         doubts: Doubts | None = None,
         policies: ClassPolicies | None = None,
     ) -> None:
@@ -144,6 +159,7 @@ class ClassFilters:
         self._of_nodes: list[MaskFilter | GroupedMaskFilter] = [
             MaskFilter(columns, NodeNotReady, ~columns.ready),
             MaskFilter(columns, NodeUnschedulable, self._cordoned()),
+            *(MaskFilter(columns, NodeReserved, one.rows, {"reservation": one.text}) for one in reserved),
             *matching,
             self._taints(~tolerated),
             *self.constraints.unreachable,
