@@ -16,7 +16,7 @@
     resources: [jobsets]
     verbs: [list, watch]
   - apiGroups: [kai.scheduler]
-    resources: [topologies]
+    resources: [reservations, topologies]
     verbs: [list, watch]
   - apiGroups: [kubeflow.org]
     resources: [jaxjobs, mpijobs, paddlejobs, pytorchjobs, tfjobs, xgboostjobs]

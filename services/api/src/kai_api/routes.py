@@ -37,6 +37,7 @@ from kaicore.analysis.ask.projections.questions import (
     ReadModels,
 )
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.ask.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
 from kaicore.analysis.ask.standings import PriorityAnswer
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
@@ -482,6 +483,20 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     async def priority(cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
         """Return the order of waiting groups, and what puts each before the next."""
         return await inquiry.priority(cluster, queue=queue, at=at)
+
+    @router.get("/v1/clusters/{cluster}/reservations")
+    async def reservations(cluster: str, *, at: str = "") -> ReservationsAnswer:
+        """Return the reservations of nodes that stand, with what is in their way."""
+        return await inquiry.reservations(cluster, at=at)
+
+    @router.get("/v1/clusters/{cluster}/planned-reservation")
+    async def planned_reservation(request: Request, cluster: str) -> ReservationPlan:
+        """Return what a reservation would be, and what it would displace, before it is made."""
+        try:
+            asked = msgspec.convert(dict(request.query_params), ReservationQuestion, strict=False)
+        except msgspec.ValidationError as error:
+            raise InvalidObject("reservation", "query", str(request.query_params)[:200], str(error)) from error
+        return await inquiry.planned_reservation(cluster, asked)
 
     @router.get("/v1/clusters/{cluster}/who")
     @for_namespaces

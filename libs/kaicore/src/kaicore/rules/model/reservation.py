@@ -8,6 +8,7 @@ there only if it ends before the next one begins. A reservation for nobody is a 
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from itertools import islice, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -91,15 +92,15 @@ class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def windows(self, begin: int, end: int) -> list[Window]:
         """Return the windows that a stretch of time touches, in order, `_MOST_WINDOWS` at most."""
-        windows: list[Window] = []
-        at = begin
-        while len(windows) < _MOST_WINDOWS:
-            window = self.window(at)
-            if window is None or window.start >= end:
-                break
-            windows.append(window)
-            at = window.end
-        return windows
+        length = self.end - self.start
+        starts = [self.start]
+        if self.recurrence:
+            rule = rrulestr(self.recurrence, dtstart=_moment(self.start))
+            found = islice(rule.xafter(_moment(max(begin - length, 0))), _MOST_WINDOWS)
+            later = takewhile(lambda start: start < end, (_us(moment) for moment in found))
+            starts += [start for start in later if start != self.start]
+        windows = (Window(start, start + length) for start in starts)
+        return [one for one in windows if one.start < end and one.end > begin]
 
 
 def check_recurrence(text: str, *, subject: str, field: str) -> None:
@@ -127,7 +128,11 @@ def _next_start(recurrence: str, start: int, after: int) -> int | None:
     """Return when the first window begins after a moment."""
     rule = rrulestr(recurrence, dtstart=_moment(start))
     found = rule.after(_moment(after))
-    return None if found is None else (found - _EPOCH) // _MICROSECOND
+    return None if found is None else _us(found)
+
+
+def _us(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _moment(us: int) -> datetime:
