@@ -236,8 +236,8 @@ _PARENTS = {
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
     _ASK: (
-        "get priority why who reserve reservations state diff report history status dashboard logs replay audit shadow what-if policy "
-        "topology mcp"
+        "get priority why who reserve reservations state diff report history status dashboard logs replay audit shadow "
+        "what-if policy topology mcp"
     ),
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
