@@ -14,7 +14,7 @@ from kaicore.analysis.ask.reservations import (
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.events import payloads
-from kaicore.rules.model.reservation import Reservation
+from kaicore.rules.model.reservation import NodeReservation
 
 from tests.exported import write_file
 from tests.factory import pod
@@ -39,7 +39,7 @@ def fleet() -> Workloads:
 
 def made(cluster: Workloads, name: str, nodes: tuple[str, ...], begins: int, hours: int = 4, **fields: Any) -> None:
     start = cluster.now + begins * HOUR
-    one = Reservation(f"uid-{name}", name, "1", start, start + hours * HOUR, nodes=nodes, **fields)
+    one = NodeReservation(f"uid-{name}", name, "1", start, start + hours * HOUR, nodes=nodes, **fields)
     cluster.record(f"reservation/{name}", payloads.ReservationObserved(one))
 
 

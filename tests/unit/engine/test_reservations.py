@@ -10,7 +10,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.node import NodeReserved
 from kaicore.rules.model.queue import Queue
-from kaicore.rules.model.reservation import Reservation, Window
+from kaicore.rules.model.reservation import NodeReservation, Window
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import pod
@@ -19,11 +19,11 @@ from tests.workloads import Workloads
 HOUR = 3_600_000_000
 
 
-def reservation(cluster: Workloads, begins: float, hours: float = 4, **fields: Any) -> Reservation:
+def reservation(cluster: Workloads, begins: float, hours: float = 4, **fields: Any) -> NodeReservation:
     """A reservation of node n0 that begins so many hours from now."""
     start = cluster.now + round(begins * HOUR)
     given = {"nodes": ("n0",), "queue": "lab", "start": start, "end": start + round(hours * HOUR)}
-    return Reservation(**({"uid": "u", "name": "r", "resource_version": "1"} | given | fields))
+    return NodeReservation(**({"uid": "u", "name": "r", "resource_version": "1"} | given | fields))
 
 
 def cluster_with(begins: float, hours: float = 4, **fields: Any) -> Workloads:
@@ -81,7 +81,7 @@ def test_work_starts_on_reserved_nodes_if_it_may_be_there_for_as_long_as_it_runs
     if not starts:
         ((reason,),) = [one.reasons for one in result.pending]
         assert isinstance(reason, NodeReserved)
-        assert reason.reservation.startswith("r, for ")
+        assert (reason.reservation, reason.terms.startswith("for ")) == ("r", True)
 
 
 def test_pods_of_one_class_are_told_apart_by_their_limits_and_the_free_node_takes_the_long_one() -> None:
@@ -112,10 +112,10 @@ OBJECT = """{"metadata": {"name": "r", "uid": "u", "resourceVersion": "1"}, "spe
     "recurrence": "FREQ=WEEKLY;BYDAY=SA", "notice": "30m"}}"""
 
 
-def normalized(text: str) -> tuple[Reservation, list[str]]:
+def normalized(text: str) -> tuple[NodeReservation, list[str]]:
     lost: list[InvalidObject] = []
     model = RESERVATION.normalize(RESERVATION.decode(text.encode()), lost.append)
-    assert isinstance(model, Reservation)
+    assert isinstance(model, NodeReservation)
     return model, [str(error) for error in lost]
 
 

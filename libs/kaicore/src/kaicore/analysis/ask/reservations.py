@@ -14,7 +14,7 @@ from kaicore.rules.deciding.run_length import limits_of
 from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.model.gpu_share import GPU, gpus_text
 from kaicore.rules.model.node import Node
-from kaicore.rules.model.reservation import Reservation, Window
+from kaicore.rules.model.reservation import NodeReservation, Window
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
 
@@ -35,7 +35,7 @@ class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
         count: how many nodes are chosen; 0 for all that have the labels.
         within: label of the domain in which all chosen nodes are; empty for any nodes.
         start, end: of its first window, RFC 3339.
-        recurrence: see `kaicore.rules.model.reservation.Reservation`.
+        recurrence: see `kaicore.rules.model.reservation.NodeReservation`.
         notice: a duration such as 30m; empty for an hour.
     """
 
@@ -217,12 +217,12 @@ def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]
     }
 
 
-def _reservation(manifest: dict[str, object]) -> Reservation:
+def _reservation(manifest: dict[str, object]) -> NodeReservation:
     def refuse(error: InvalidObject) -> None:
         raise error
 
     model = RESERVATION.normalize(RESERVATION.decode(msgspec.json.encode(manifest)), refuse)
-    assert isinstance(model, Reservation)
+    assert isinstance(model, NodeReservation)
     return model
 
 
@@ -238,7 +238,7 @@ def _labels(asked: ReservationQuestion) -> dict[str, str]:
 
 
 def _chosen(
-    state: ClusterState, asked: ReservationQuestion, draft: Reservation, labels: Mapping[str, str]
+    state: ClusterState, asked: ReservationQuestion, draft: NodeReservation, labels: Mapping[str, str]
 ) -> tuple[list[str], str]:
     """Return the nodes that are chosen, or none and why."""
     taken = {name for other in _overlapping(state, draft) for name in (node.name for node in _nodes_of(state, other))}
@@ -285,7 +285,7 @@ def _enough(nodes: list[Node], asked: ReservationQuestion) -> list[Node]:
     return nodes[: asked.count or len(nodes)] if len(nodes) >= asked.count else []
 
 
-def _conflicts(state: ClusterState, one: Reservation) -> Iterator[str]:
+def _conflicts(state: ClusterState, one: NodeReservation) -> Iterator[str]:
     for other in _overlapping(state, one):
         both = [node.name for node in _nodes_of(state, other) if node.name in one.nodes]
         if both and other.name != one.name:
@@ -294,7 +294,7 @@ def _conflicts(state: ClusterState, one: Reservation) -> Iterator[str]:
         yield f"there is a reservation {one.name} already"
 
 
-def _overlapping(state: ClusterState, one: Reservation) -> Iterator[Reservation]:
+def _overlapping(state: ClusterState, one: NodeReservation) -> Iterator[NodeReservation]:
     """Yield reservations of which a window touches one of another reservation's within a year."""
     begin = state.recorded_at
     own = one.windows(begin, begin + _AHEAD_US)
@@ -309,7 +309,7 @@ def _present(state: ClusterState) -> list[Node]:
     return [node for node in nodes if node is not None]
 
 
-def _nodes_of(state: ClusterState, one: Reservation) -> list[Node]:
+def _nodes_of(state: ClusterState, one: NodeReservation) -> list[Node]:
     return [node for node in _present(state) if one.has(node.name, node.labels)]
 
 
@@ -317,7 +317,7 @@ def _gpus(node: Node) -> int:
     return node.allocatable.get(GPU, 0)
 
 
-def _strangers(state: ClusterState, one: Reservation, node: Node) -> Iterator[PodEntry]:
+def _strangers(state: ClusterState, one: NodeReservation, node: Node) -> Iterator[PodEntry]:
     """Yield pods on a node that a reservation is not for; what stays on each node for ever does not count."""
     for uid in sorted(state.charges.on_node.get(node.name, ())):
         entry = state.pods[uid]
@@ -328,7 +328,9 @@ def _strangers(state: ClusterState, one: Reservation, node: Node) -> Iterator[Po
             yield entry
 
 
-def _in_the_way(state: ClusterState, one: Reservation, nodes: Iterable[Node], window: Window) -> Iterator[InTheWayRow]:
+def _in_the_way(
+    state: ClusterState, one: NodeReservation, nodes: Iterable[Node], window: Window
+) -> Iterator[InTheWayRow]:
     limit_of = limits_of(state)
     for node in nodes:
         for entry in _strangers(state, one, node):

@@ -16,7 +16,7 @@ from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefi
 from kaicore.rules.model.pod import Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.provisioning import ProvisioningRequest
 from kaicore.rules.model.queue import Queue, ResourceFlavor
-from kaicore.rules.model.reservation import Reservation
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 Model = (
@@ -27,7 +27,7 @@ Model = (
     | PriorityClass
     | ProvisioningRequest
     | Queue
-    | Reservation
+    | NodeReservation
     | ResourceFlavor
     | Namespace
     | TopologyDefinition

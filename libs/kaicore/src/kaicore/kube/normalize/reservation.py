@@ -6,12 +6,12 @@ from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.wire.custom_resources import ReservationObject, ReservedFor
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.quantity import parse_duration
-from kaicore.rules.model.reservation import NOTICE_US, Reservation, check_recurrence
+from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, check_recurrence
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Reservation:
+def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> NodeReservation:
     """Reduce a Reservation; a notice that says nothing counts as not there.
 
     Raises:
@@ -34,7 +34,7 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Rese
     except InvalidObject as error:
         lost(error)
     reserved_for = spec.reserved_for or ReservedFor()
-    return Reservation(
+    return NodeReservation(
         uid=wire.metadata.uid,
         name=wire.metadata.name,
         resource_version=wire.metadata.resource_version,

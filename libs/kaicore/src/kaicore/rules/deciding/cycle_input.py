@@ -35,7 +35,7 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
-from kaicore.rules.model.reservation import reservation_text
+from kaicore.rules.model.reservation import reservation_terms
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.tree import gpus_of
@@ -317,7 +317,7 @@ def _reserved(state: FleetView, *, now: int) -> dict[str, ReservedNodes]:
             rows = np.zeros(len(state.columns.present), np.bool_)
             for row, node in enumerate(state.columns.facts):
                 rows[row] = node is not None and one.has(node.name, node.labels)
-            reserved[name] = ReservedNodes(rows, reservation_text(one, window))
+            reserved[name] = ReservedNodes(rows, name, reservation_terms(one, window))
     return reserved
 
 

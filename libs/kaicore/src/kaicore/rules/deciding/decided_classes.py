@@ -1,6 +1,6 @@
 """The classes as which pods are decided on where policies place pods, or nodes are reserved.
 
-Policies tell pods of one class apart by their work; reservations, by whose pods they are and how long they may run.
+Policies tell pods of one class apart by their work; reservations, by who pays for them and how long they may run.
 Queue, namespace and priority count, and the labels and annotations that a policy declares. Without policies that place
 pods, a pod's class is the state's. The class follows from the settings alone, not from the policies' code: so whoever
 has no code finds the recorded reasons of a pod, too.

@@ -19,7 +19,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.provisioning import ProvisioningRequest
 from kaicore.rules.model.queue import Queue, ResourceFlavor
-from kaicore.rules.model.reservation import Reservation
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 
@@ -359,7 +359,7 @@ class GroupSourceDeleted(Payload, frozen=True):
 class ReservationObserved(Payload, frozen=True):
     """The watcher saw a Reservation that is new or has changed."""
 
-    reservation: Reservation
+    reservation: NodeReservation
 
 
 class ReservationDeleted(NamedPayload, frozen=True):

@@ -36,7 +36,7 @@ class Window(NamedTuple):
     end: int
 
 
-class Reservation(msgspec.Struct, frozen=True, omit_defaults=True):
+class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reservation.
 
     Attributes:
@@ -139,12 +139,12 @@ def _moment(us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=us)
 
 
-def reservation_text(reservation: Reservation, window: Window) -> str:
-    """Write a reservation and one of its windows for people."""
+def reservation_terms(reservation: NodeReservation, window: Window) -> str:
+    """Write for whom a reservation is, and one of its windows."""
     named = {"queue": reservation.queue, "namespace": reservation.namespace}
     of = [f"{kind} {name}" for kind, name in named.items() if name]
     whom = f"for {', '.join(of)}" if of else "for maintenance"
-    return f"{reservation.name}, {whom}, {_text(window.start)} to {_text(window.end)}"
+    return f"{whom}, {_text(window.start)} to {_text(window.end)}"
 
 
 def _text(us: int) -> str:

@@ -30,7 +30,7 @@ from kaicore.rules.model.group import Group, source_key
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.model.replicas import replica_shard
-from kaicore.rules.model.reservation import Reservation
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import QueueTree
 from kaicore.rules.state.indexes.cluster_constraints import FACTS
@@ -150,7 +150,7 @@ class ClusterState(PodIndexes):
         self.topology_resolver = Resolver(self.network_topologies)
         self.node_readiness = NodeReadiness()
         self.policy_inputs = PolicyInputs()
-        self.reservations: dict[str, Reservation] = {}
+        self.reservations: dict[str, NodeReservation] = {}
         self.provisioning = ProvisioningRegistry()
         self.group_owners = GroupOwners()
 

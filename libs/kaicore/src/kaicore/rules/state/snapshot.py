@@ -17,7 +17,7 @@ from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
 from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import is_memory
-from kaicore.rules.model.reservation import Reservation
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
@@ -98,7 +98,7 @@ class _StateRecord(msgspec.Struct):
     gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
     gpu_use: GpuUseRecord = msgspec.field(default_factory=GpuUseRecord)
     policy_inputs: list[PolicyInput] = msgspec.field(default_factory=list)
-    reservations: list[Reservation] = msgspec.field(default_factory=list)
+    reservations: list[NodeReservation] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")

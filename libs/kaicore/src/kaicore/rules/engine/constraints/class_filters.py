@@ -108,11 +108,16 @@ class ReservedNodes(NamedTuple):
 
     Attributes:
         rows: per row, whether it is one of them.
-        text: the reservation with its window, for people.
+        terms: for whom it is, and its window, for people.
     """
 
     rows: Flags
-    text: str
+    name: str
+    terms: str
+
+    def filter(self, columns: NodeColumns) -> MaskFilter:
+        """Return the rule that pods which it keeps off are on none of them."""
+        return MaskFilter(columns, NodeReserved, self.rows, {"reservation": self.name, "terms": self.terms})
 
 
 class ClassFilters:
@@ -159,7 +164,10 @@ class ClassFilters:
         self._of_nodes: list[MaskFilter | GroupedMaskFilter] = [
             MaskFilter(columns, NodeNotReady, ~columns.ready),
             MaskFilter(columns, NodeUnschedulable, self._cordoned()),
-            *(MaskFilter(columns, NodeReserved, one.rows, {"reservation": one.text}) for one in reserved),
+            *(
+                MaskFilter(columns, NodeReserved, one.rows, {"reservation": one.name, "terms": one.terms})
+                for one in reserved
+            ),
             *matching,
             self._taints(~tolerated),
             *self.constraints.unreachable,

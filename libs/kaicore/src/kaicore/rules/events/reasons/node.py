@@ -41,11 +41,13 @@ class NodeReserved(NodeReason, frozen=True, kw_only=True):
     """Nodes that are reserved for other work, or for maintenance, before the pod would end.
 
     Attributes:
-        reservation: its name, for whom it is, and its window.
+        reservation: its name.
+        terms: for whom it is, and its window.
     """
 
-    reservation: str = field(name="detail")
-    says: ClassVar[str] = "reserved: {reservation}"
+    terms: str = field(name="detail")
+    reservation: str
+    says: ClassVar[str] = "reserved by {reservation}, {terms}"
 
 
 class NodeSelectorMismatch(NodeReason, frozen=True, kw_only=True):
