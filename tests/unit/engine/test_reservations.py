@@ -9,8 +9,10 @@ from kaicore.rules.deciding.cycle_input import next_due
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.node import NodeReserved
+from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.model.reservation import NodeReservation, Window
+from kaicore.rules.model.selector import PodSelector
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.factory import pod
@@ -154,3 +156,52 @@ def test_notice_that_says_nothing_costs_only_itself() -> None:
     model, lost = normalized(OBJECT.replace("30m", "soon"))
     assert model.notice_us == HOUR
     assert "spec.notice: is no duration such as 90s or 1h30m: 'soon'" in lost[0]
+
+
+def draining(cluster: Workloads, by: float, *, begins: float = -1) -> None:
+    """Node n0 is drained for maintenance, from `begins` on."""
+    until = cluster.now + round(by * HOUR)
+    one = reservation(cluster, begins, 9, queue="", drain_by=until)
+    cluster.record("reservation/r", payloads.ReservationObserved(one))
+
+
+def crowded() -> Workloads:
+    """A gang of two on n0, a pod of another owner there; n1 has room for two of the three."""
+    cluster = Workloads()
+    cluster.add_node("n0", cpu=64, gpu=6)
+    gang = cluster.gang("g", 2, gpu=2)
+    lone = cluster.add_pod(pod("lone", gpu=2))
+    cluster.full(gang, lone)
+    cluster.add_node("n1", cpu=64, gpu=4)
+    return cluster
+
+
+def test_drained_node_loses_at_once_what_can_go_on_elsewhere_and_the_rest_in_time() -> None:
+    cluster = crowded()
+    draining(cluster, 1)
+    result = cluster.cycle()
+    # There is room for the gang, and not for the third pod.
+    assert cluster.evicted(result) == {"g-0": "Drained", "g-1": "Drained"}
+    assert not cluster.cycle().evictions
+    due = next_due(cluster.state, EngineConfig(), now=cluster.now)
+    assert due is not None
+    assert due <= cluster.now + HOUR
+    cluster.now += HOUR
+    assert cluster.evicted(cluster.cycle()) == {"lone": "Drained"}
+
+
+@pytest.mark.parametrize(("begins", "deleted"), [(1, False), (-1, True)])
+def test_nothing_leaves_before_a_drain_begins_or_after_it_is_taken_back(begins: float, deleted: bool) -> None:
+    cluster = crowded()
+    draining(cluster, 2, begins=begins)
+    if deleted:
+        cluster.record("reservation/r", payloads.ReservationDeleted("u", "r"))
+    assert not cluster.cycle().evictions
+
+
+def test_disruption_budget_keeps_pods_on_a_drained_node() -> None:
+    cluster = crowded()
+    budget = PodDisruptionBudget("uid-b", "default", "b", "1", PodSelector(("default",), None, ()))
+    cluster.record("pdb/default/b", payloads.PodDisruptionBudgetObserved(budget))
+    draining(cluster, -0.5)
+    assert not cluster.cycle().evictions

@@ -33,6 +33,10 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
             notice = max(parse_duration(spec.notice, subject=subject, field="spec.notice"), 0)
     except InvalidObject as error:
         lost(error)
+    drain_by = 0 if spec.drain_by is None else _moment(spec.drain_by, subject=subject, field="spec.drainBy")
+    if drain_by and (recurrence or not start <= drain_by <= end):
+        problem = "is for one window" if recurrence else "is not between spec.start and spec.end"
+        raise InvalidObject(subject, "spec.drainBy", str(spec.drain_by), problem)
     reserved_for = spec.reserved_for or ReservedFor()
     return NodeReservation(
         uid=wire.metadata.uid,
@@ -46,6 +50,7 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
         node_labels=spec.node_selector or None,
         recurrence=recurrence,
         notice_us=notice,
+        drain_by=drain_by,
     )
 
 

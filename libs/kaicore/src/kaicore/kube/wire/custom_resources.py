@@ -417,6 +417,7 @@ class ReservationSpec(Wire):
     end: datetime | None = None
     recurrence: str | None = None
     notice: str | None = None
+    drain_by: datetime | None = None
 
 
 class ReservationObject(KubernetesObject):

@@ -8,12 +8,12 @@ Groups with a topology constraint have requests that are resolved against the ex
 that have failed for them, with the pods there.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from kaicore.backoff import backoff
-from kaicore.rules.deciding.decided_classes import decided_classes
+from kaicore.rules.deciding.decided_classes import decided_classes, queue_names
 from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
@@ -21,10 +21,12 @@ from kaicore.rules.engine.constraints.class_filters import CORDONED, ReservedNod
 from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
+from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.topology.group_topology import GroupTopology
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
@@ -35,7 +37,7 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
-from kaicore.rules.model.reservation import reservation_terms
+from kaicore.rules.model.reservation import NodeReservation, reservation_terms
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.tree import gpus_of
@@ -241,6 +243,7 @@ def cycle_input(  # long: one line for each field of the input
         limit_us=limits_of(state),
         expected_us=lambda member, age: expected_us(state, config, member, age_us=age),
         promised=_promised(state, share),
+        to_drain=[pair for pair in to_drain(state, config, now=now) if share.has(pair[0].group)],
         is_own=share.has,
         policy_inputs=state.policy_inputs.values(),
         gpu_seconds_before=state.gpu_use.seconds_of,
@@ -321,6 +324,38 @@ def _reserved(state: FleetView, *, now: int) -> dict[str, ReservedNodes]:
     return reserved
 
 
+def to_drain(state: CycleView, config: EngineConfig, *, now: int) -> list[tuple[PodEntry, int]]:
+    """Return the pods that are to leave their nodes, with the time by which they must.
+
+    Until that time none leaves while others are leaving: their successors come first.
+    """
+    pods: list[tuple[PodEntry, int]] = []
+    for _, one in sorted(state.reservations.items()):
+        if not one.drain_by or not one.start <= now < one.end:
+            continue
+        there = list(_strangers(state, config, one))
+        leaving = any(entry.eviction is not None and entry.eviction.reason == EvictionReason.DRAINED for entry in there)
+        if not leaving or now >= one.drain_by:
+            staying = (entry for entry in there if entry.eviction is None and entry.pod.deletion_at is None)
+            pods += [(entry, one.drain_by) for entry in staying]
+    return pods
+
+
+def _strangers(state: CycleView, config: EngineConfig, reservation: NodeReservation) -> Iterator[PodEntry]:
+    """Yield the scheduler's pods on the nodes of a reservation that it is not for, by node and uid."""
+    for node in sorted(state.columns.rows):
+        facts = state.columns.facts[state.columns.rows[node]]
+        if facts is None or not reservation.has(node, facts.labels):
+            continue
+        for uid in sorted(state.charges.on_node.get(node, ())):
+            entry = state.pods[uid]
+            stays = entry.pod.owner is not None and entry.pod.owner.kind in STAYING
+            if stays or entry.pod.scheduler_name != config.scheduler_name:
+                continue
+            if not reservation.admits(queues=queue_names(state, entry), namespace=entry.pod.namespace):
+                yield entry
+
+
 def _rejecting(state: FleetView) -> dict[str, dict[int, str]]:
     return {
         class_key: {state.columns.row(node): reason for node, reason in by_node.items()}
@@ -360,6 +395,7 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
             share.pending()
             or any(map(share.has, state.workload_index.below))
             or any(map(share.has, state.provisioning.standing))
+            or _drains(state)
             or state.node_readiness.may_have_failed(state.charges.on_node)
             or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
         )
@@ -368,8 +404,16 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
         and not state.workload_index.below
         and not state.node_readiness.may_have_failed(state.charges.on_node)
         and not state.provisioning.standing
+        and not _drains(state)
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
+
+
+def _drains(state: FleetView) -> bool:
+    """Tell whether nodes with pods are to be drained, now or later."""
+    drained = [one for one in state.reservations.values() if one.drain_by and one.end > state.recorded_at]
+    nodes = [node for node in state.columns.facts if node is not None and state.charges.on_node.get(node.name)]
+    return any(one.has(node.name, node.labels) for one in drained for node in nodes)
 
 
 def next_due(
@@ -379,7 +423,7 @@ def next_due(
 
     That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
     below its minimum for too long; when room was kept for long enough; when a preemption delay or a minimum runtime
-    ends; and when a reservation of nodes does.
+    ends; when a reservation of nodes does, and while nodes are drained.
 
     Args:
         now: microseconds since the epoch; what is due by then is not waited for.
@@ -392,6 +436,8 @@ def next_due(
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
     times += state.node_readiness.due(config)
+    times += [time for one in state.reservations.values() if one.drain_by for time in (one.start, one.drain_by)]
+    times += [now + config.recheck_us] if to_drain(state, config, now=now) else []
     times += [window.end for one in state.reservations.values() if (window := one.window(now)) and state.waiting]
     repairs = (state.repairs.due_at(state.pods[uid], config) for uid in state.misaligned)
     times += [time for time in repairs if time is not None]

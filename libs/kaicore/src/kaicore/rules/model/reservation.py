@@ -48,6 +48,8 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
         end: of the first window.
         recurrence: when further windows begin, as RFC 5545 has it (`FREQ=WEEKLY;BYDAY=SA`), in UTC; empty for never.
         notice_us: until so long before a window work of unknown length may start there.
+        drain_by: when all other work has left its nodes, microseconds since the epoch; 0 where nothing is evicted. From
+            its start on, work is evicted that can go on elsewhere; then all of it.
     """
 
     uid: str
@@ -61,6 +63,7 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
     node_labels: dict[str, str] | None = None
     recurrence: str = ""
     notice_us: int = NOTICE_US
+    drain_by: int = 0
 
     @property
     def maintenance(self) -> bool:
