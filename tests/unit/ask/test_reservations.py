@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from icalendar import Calendar
+from kaicore.analysis.ask.drains import DrainPlan, planned_drain
 from kaicore.analysis.ask.reservations import (
     ReservationPlan,
     ReservationQuestion,
@@ -13,8 +14,10 @@ from kaicore.analysis.ask.reservations import (
 )
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
+from kaicore.rules.engine.policies.book import NO_POLICIES
 from kaicore.rules.events import payloads
 from kaicore.rules.model.reservation import NodeReservation
+from kaicore.rules.state.snapshot import encode_state
 
 from tests.exported import write_file
 from tests.factory import pod
@@ -141,3 +144,43 @@ def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
         "reserve", "x", "--maintenance", "--nodes", "no", "--start", "+1h", "--end", "+1h", "--file", str(file)
     )
     assert (refused.returncode, refused.stdout) == (1, "refused: no node no\n")
+    drained = kai("drain", "a0", "--by", "+1h", "--file", str(file))
+    assert "default/endless" in drained.stdout
+    assert "drainBy: " in drained.stdout
+
+
+def busy(*, waiting: bool = False) -> Workloads:
+    """A gang of two runs on n0, and a bare pod; n1 has room for two of them; another pod may be about to start."""
+    cluster = Workloads("test", hashes=True)
+    cluster.add_node("n0", cpu=64, gpu=6)
+    gang = cluster.gang("g", 2, gpu=2)
+    lone = cluster.add_pod(pod("lone", gpu=2))
+    cluster.full(gang, lone)
+    cluster.add_node("n1", cpu=64, gpu=4)
+    if waiting:
+        cluster.add_pod(pod("next", gpu=2, created_at=9_999))
+    return cluster
+
+
+def drain(cluster: Workloads, nodes: str) -> DrainPlan:
+    times = [time_text(cluster.now + hours * HOUR) for hours in (0, 1, 9)]
+    asked = ReservationQuestion(name="d", start=times[0], end=times[2], nodes=nodes, drain_by=times[1])
+    return planned_drain(cluster.state, asked, NO_POLICIES)
+
+
+@pytest.mark.parametrize(("waiting", "goes_on"), [(False, "n1"), (True, "waits: there is no room")])
+def test_drain_says_what_each_group_loses_and_where_it_goes_on_and_changes_nothing(waiting: bool, goes_on: str) -> None:
+    cluster = busy(waiting=waiting)
+    before = encode_state(cluster.state)
+    cluster.now += HOUR
+    answer = drain(cluster, "n0")
+    assert encode_state(cluster.state) == before
+    rows = {row.group.rpartition("/")[2]: (row.pods, row.gpus, row.goes_on) for row in answer.groups}
+    assert rows["lone"] == (1, "2", "ends: no controller makes it anew")
+    assert rows["g"] == (2, "4", goes_on)
+    assert answer.manifest["spec"]["drainBy"] == time_text(cluster.now + HOUR)  # type: ignore[index]
+
+
+def test_nodes_without_work_are_drained_at_once_and_unknown_ones_refused() -> None:
+    assert drain(busy(), "n1").groups == []
+    assert drain(busy(), "n9").refusal == "no node n9"

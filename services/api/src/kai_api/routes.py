@@ -26,6 +26,7 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.drains import DrainPlan
 from kaicore.analysis.ask.gpu_holders import Change
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRow, input_rows, record_input
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
@@ -492,11 +493,12 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @router.get("/v1/clusters/{cluster}/planned-reservation")
     async def planned_reservation(request: Request, cluster: str) -> ReservationPlan:
         """Return what a reservation would be, and what it would displace, before it is made."""
-        try:
-            asked = msgspec.convert(dict(request.query_params), ReservationQuestion, strict=False)
-        except msgspec.ValidationError as error:
-            raise InvalidObject("reservation", "query", str(request.query_params)[:200], str(error)) from error
-        return await inquiry.planned_reservation(cluster, asked)
+        return await inquiry.planned_reservation(cluster, _reservation_question(request))
+
+    @router.get("/v1/clusters/{cluster}/planned-drain")
+    async def planned_drain(request: Request, cluster: str) -> DrainPlan:
+        """Return which groups a drain would touch, what each loses and where it goes on, before it is made."""
+        return await inquiry.planned_drain(cluster, _reservation_question(request))
 
     @router.get("/v1/clusters/{cluster}/who")
     @for_namespaces
@@ -659,6 +661,13 @@ INPUT_DESCRIBED: dict[str, Any] = {
         "content": {"application/json": {"schema": {"type": "object"}}},
     }
 }
+
+
+def _reservation_question(request: Request) -> ReservationQuestion:
+    try:
+        return msgspec.convert(dict(request.query_params), ReservationQuestion, strict=False)
+    except msgspec.ValidationError as error:
+        raise InvalidObject("reservation", "query", str(request.query_params)[:200], str(error)) from error
 
 
 def make_policy_inputs_router(inquiry: Inquiry, recording: EventLog | None) -> AnswerRouter:

@@ -84,6 +84,9 @@ _COMMANDS = {
     "reserve = asking.reservations:reserve": (
         "Plan a reservation of nodes, for a queue, a namespace or maintenance: what it displaces; and make it."
     ),
+    "drain = asking.reservations:drain": (
+        "Plan a drain of nodes: the groups it touches, what each loses, where it goes on; and carry it out."
+    ),
     "reservations = asking.reservations:reservations": (
         "List the reservations of nodes: when, for whom, and what is in their way."
     ),
@@ -236,8 +239,8 @@ _PARENTS = {
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
     _ASK: (
-        "get priority why who reserve reservations state diff report history status dashboard logs replay audit shadow "
-        "what-if policy topology mcp"
+        "get priority why who reserve drain reservations state diff report history status dashboard logs replay audit "
+        "shadow what-if policy topology mcp"
     ),
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",

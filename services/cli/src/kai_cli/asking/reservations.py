@@ -8,6 +8,7 @@ from typing import Literal
 
 import yaml
 from icalendar import Calendar, Event, vRecur
+from kaicore.analysis.ask.drains import DrainPlan
 from kaicore.analysis.ask.reservations import (
     InTheWayRow,
     ReservationPlan,
@@ -99,9 +100,82 @@ def reserve(  # long: one flag for each part of a reservation
     if plan.refusal:
         return 1
     if make:
-        asyncio.run(_make(plan, kubeconfig))
+        asyncio.run(_make(plan.manifest, kubeconfig))
         print(f"made: Reservation {name}")
     return 0
+
+
+def drain(
+    nodes: str = "",
+    /,
+    *,
+    by: str,
+    until: str = "+24h",
+    name: str = "",
+    labels: str = "",
+    make: bool = False,
+    kubeconfig: Path | None = None,
+    source: SourceFlags | None = None,
+    output: Literal["table", "json", "yaml"] = "table",
+) -> int:
+    """Plan a drain of nodes: the groups it touches, what each loses, where it goes on; and carry it out.
+
+    From now on no work starts there. What can go on elsewhere is evicted, gang by gang, within disruption budgets; at
+    the time of --by, all of it. To stop it, or take it back: kubectl delete reservation NAME. Exit 1 if it is refused.
+
+    Args:
+        nodes: names, divided by commas.
+        by: when all work has left: a time, or so long from now (+2h).
+        until: until when nothing starts there: a time, or so long after --by.
+        name: of the reservation that it is; by default drain- and the first node.
+        labels: of the nodes instead of names, as key=value, divided by commas: a rack, a domain.
+        make: carry it out on the cluster.
+        kubeconfig: by which it is made; by default as kubectl finds it.
+        source: where to ask: the log, or the API of --api-url.
+        output: of the plan: table, json or yaml.
+    """
+    now = datetime.now(UTC)
+    end = _moment(by, now, "--by")
+    called = name or "drain-" + re.sub(r"[^a-z0-9.-]+", "-", (nodes or labels).partition(",")[0].lower()).strip("-.")
+    asked = ReservationQuestion(
+        name=called,
+        start=_text(now),
+        end=_text(_moment(until, end, "--until")),
+        nodes=nodes,
+        labels=labels,
+        drain_by=_text(max(end, now)),
+    )
+    plan = asyncio.run(_drained(source or AnswerSource(), asked))
+    if output != "table":
+        print_answers([plan], output)
+    else:
+        print(drain_text(plan, made=make))
+    if plan.refusal:
+        return 1
+    if make:
+        asyncio.run(_make(plan.manifest, kubeconfig))
+        print(f"made: Reservation {called}")
+    return 0
+
+
+async def _drained(source: AnswerSource, asked: ReservationQuestion) -> DrainPlan:
+    async with open_answers(source) as (answers, clusters):
+        return await answers.planned_drain(one_cluster(source, clusters), asked)
+
+
+def drain_text(plan: DrainPlan, *, made: bool) -> str:
+    """Return the plan of a drain for people."""
+    if plan.refusal:
+        return f"refused: {plan.refusal}"
+    parts = [f"{len(plan.nodes)} nodes: {', '.join(plan.nodes)}"]
+    rows = [(row.group, row.queue or "-", str(row.pods), row.gpus, row.lost, row.goes_on) for row in plan.groups]
+    head = ("GROUP", "QUEUE", "PODS", "GPUS", "LOSES", "GOES ON")
+    parts.append(table(head, rows) if rows else "no work is on them")
+    if plan.waits_longer:
+        parts.append(f"waits longer: {', '.join(plan.waits_longer)}")
+    if not made:
+        parts.append(yaml.safe_dump(plan.manifest, sort_keys=False).rstrip())
+    return "\n\n".join(parts)
 
 
 def _moment(text: str, base: datetime, flag: str) -> datetime:
@@ -125,9 +199,9 @@ async def _planned(source: AnswerSource, asked: ReservationQuestion) -> Reservat
         return await answers.planned_reservation(one_cluster(source, clusters), asked)
 
 
-async def _make(plan: ReservationPlan, kubeconfig: Path | None) -> None:
+async def _make(manifest: dict[str, object], kubeconfig: Path | None) -> None:
     async with KubeClient(configured_access(str(kubeconfig) if kubeconfig else None)) as client:
-        loaded = await Loader(client).create([plan.manifest])
+        loaded = await Loader(client).create([manifest])
     if loaded.refused:
         raise ConfigurationError(loaded.refused[0])
 

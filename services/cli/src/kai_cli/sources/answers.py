@@ -32,6 +32,7 @@ from kai_cli.sources.current_cluster import clusters_at, look_in
 from kai_cli.sources.source import AnswerSource
 
 if TYPE_CHECKING:
+    from kaicore.analysis.ask.drains import DrainPlan
     from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
     from kaicore.analysis.ask.queries import Inquiry
     from kaicore.analysis.ask.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
@@ -92,6 +93,12 @@ class ApiAnswers:
         from kaicore.analysis.ask.reservations import ReservationPlan  # noqa: PLC0415
 
         return await self._get(ReservationPlan, "clusters", cluster, "planned-reservation", **_flags(asked))
+
+    async def planned_drain(self, cluster: str, asked: "ReservationQuestion") -> "DrainPlan":
+        """Return what a drain would do, before it is made."""
+        from kaicore.analysis.ask.drains import DrainPlan  # noqa: PLC0415
+
+        return await self._get(DrainPlan, "clusters", cluster, "planned-drain", **_flags(asked))
 
     async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""

@@ -32,6 +32,7 @@ from kaicore.analysis.ask.audits.audit_group import audit_group
 from kaicore.analysis.ask.audits.audit_node import audit_node
 from kaicore.analysis.ask.audits.audit_placements import audit_evictions, audit_placements
 from kaicore.analysis.ask.audits.spans import span_of
+from kaicore.analysis.ask.drains import DrainPlan, planned_drain
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.ask.gpu_holders import Change, gpu_holders
 from kaicore.analysis.ask.hub_rows import HubInquiry
@@ -424,6 +425,14 @@ class Inquiry:
             InvalidObject: the question makes no sense.
         """
         return planned_reservation(await self.state_at(cluster), asked)
+
+    async def planned_drain(self, cluster: str, asked: ReservationQuestion) -> DrainPlan:
+        """Return what a drain would do, before it is made.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        return planned_drain(await self.state_at(cluster), asked, self.policies)
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.

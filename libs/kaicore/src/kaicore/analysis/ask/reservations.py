@@ -37,6 +37,7 @@ class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
         start, end: of its first window, RFC 3339.
         recurrence: see `kaicore.rules.model.reservation.NodeReservation`.
         notice: a duration such as 30m; empty for an hour.
+        drain_by: when all other work has left the nodes, RFC 3339; empty where nothing is evicted.
     """
 
     name: str
@@ -51,6 +52,7 @@ class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
     within: str = ""
     recurrence: str = ""
     notice: str = ""
+    drain_by: str = ""
 
 
 class InTheWayRow(Answer, frozen=True, kw_only=True):
@@ -178,7 +180,7 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
     """
     labels = _labels(asked)
     named = [name for name in asked.nodes.split(",") if name]
-    draft = _reservation(_manifest(asked, named or ["chosen"]))
+    draft = reservation_of(_manifest(asked, named or ["chosen"]))
     if named:
         known = {node.name for node in _present(state)}
         missing = [name for name in named if name not in known]
@@ -186,7 +188,7 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
     else:
         chosen, problem = _chosen(state, asked, draft, labels)
     manifest = _manifest(asked, chosen or ["none"])
-    one = _reservation(manifest)
+    one = reservation_of(manifest)
     problem = problem or next(_conflicts(state, one), "")
     nodes = [node for node in _present(state) if node.name in chosen]
     window = one.window(state.recorded_at)
@@ -208,7 +210,8 @@ def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]
     whom = {name: value for name, value in (("queue", asked.queue), ("namespace", asked.namespace)) if value}
     spec: dict[str, object] = {"nodes": sorted(nodes), "start": asked.start, "end": asked.end}
     spec |= {"for": whom} if whom else {}
-    spec |= {name: value for name in ("recurrence", "notice") if (value := getattr(asked, name))}
+    optional = {"recurrence": asked.recurrence, "notice": asked.notice, "drainBy": asked.drain_by}
+    spec |= {name: value for name, value in optional.items() if value}
     return {
         "apiVersion": "kai.scheduler/v1alpha1",
         "kind": "Reservation",
@@ -217,7 +220,13 @@ def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]
     }
 
 
-def _reservation(manifest: dict[str, object]) -> NodeReservation:
+def reservation_of(manifest: dict[str, object]) -> NodeReservation:
+    """Return the model of a Reservation's manifest.
+
+    Raises:
+        InvalidObject: it makes no sense.
+    """
+
     def refuse(error: InvalidObject) -> None:
         raise error
 
