@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.answers import (
     ROWS,
@@ -75,6 +75,28 @@ from kai_api.long_answers import (
 
 Since = Annotated[str, Query(alias="from")]
 Until = Annotated[str, Query(alias="to")]
+
+
+def _asked_reservation(  # long: one parameter for each part of a reservation
+    name: str,
+    start: str,
+    end: str,
+    *,
+    queue: str = "",
+    namespace: str = "",
+    nodes: str = "",
+    labels: str = "",
+    gpus: int = 0,
+    count: int = 0,
+    within: str = "",
+    recurrence: str = "",
+    notice: str = "",
+    drain_by: str = "",
+) -> ReservationQuestion:
+    return ReservationQuestion(**locals())
+
+
+AskedReservation = Annotated[ReservationQuestion, Depends(_asked_reservation)]
 Settings = Annotated[tuple[str, ...], Query(alias="set", description="KEY=VALUE of another rule")]
 
 
@@ -491,14 +513,14 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         return await inquiry.reservations(cluster, at=at)
 
     @router.get("/v1/clusters/{cluster}/planned-reservation")
-    async def planned_reservation(request: Request, cluster: str) -> ReservationPlan:
+    async def planned_reservation(cluster: str, asked: AskedReservation) -> ReservationPlan:
         """Return what a reservation would be, and what it would displace, before it is made."""
-        return await inquiry.planned_reservation(cluster, _reservation_question(request))
+        return await inquiry.planned_reservation(cluster, asked)
 
     @router.get("/v1/clusters/{cluster}/planned-drain")
-    async def planned_drain(request: Request, cluster: str) -> DrainPlan:
+    async def planned_drain(cluster: str, asked: AskedReservation) -> DrainPlan:
         """Return which groups a drain would touch, what each loses and where it goes on, before it is made."""
-        return await inquiry.planned_drain(cluster, _reservation_question(request))
+        return await inquiry.planned_drain(cluster, asked)
 
     @router.get("/v1/clusters/{cluster}/who")
     @for_namespaces
@@ -661,13 +683,6 @@ INPUT_DESCRIBED: dict[str, Any] = {
         "content": {"application/json": {"schema": {"type": "object"}}},
     }
 }
-
-
-def _reservation_question(request: Request) -> ReservationQuestion:
-    try:
-        return msgspec.convert(dict(request.query_params), ReservationQuestion, strict=False)
-    except msgspec.ValidationError as error:
-        raise InvalidObject("reservation", "query", str(request.query_params)[:200], str(error)) from error
 
 
 def make_policy_inputs_router(inquiry: Inquiry, recording: EventLog | None) -> AnswerRouter:
