@@ -2,9 +2,9 @@
 
 import asyncio
 import re
+import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Literal
 
 import yaml
 from icalendar import Calendar, Event, vRecur
@@ -50,7 +50,7 @@ def reserve(  # long: one flag for each part of a reservation
     make: bool = False,
     kubeconfig: Path | None = None,
     source: SourceFlags | None = None,
-    output: Literal["table", "json", "yaml"] = "table",
+    output: OutputFlag = "table",
 ) -> int:
     """Plan a reservation of nodes, for a queue, a namespace or maintenance: what it displaces; and make it.
 
@@ -101,7 +101,7 @@ def reserve(  # long: one flag for each part of a reservation
         return 1
     if make:
         asyncio.run(_make(plan.manifest, kubeconfig))
-        print(f"made: Reservation {name}")
+        sys.stderr.write(f"made: Reservation {name}\n")
     return 0
 
 
@@ -116,7 +116,7 @@ def drain(
     make: bool = False,
     kubeconfig: Path | None = None,
     source: SourceFlags | None = None,
-    output: Literal["table", "json", "yaml"] = "table",
+    output: OutputFlag = "table",
 ) -> int:
     """Plan a drain of nodes: the groups it touches, what each loses, where it goes on; and carry it out.
 
@@ -154,7 +154,7 @@ def drain(
         return 1
     if make:
         asyncio.run(_make(plan.manifest, kubeconfig))
-        print(f"made: Reservation {called}")
+        sys.stderr.write(f"made: Reservation {called}\n")
     return 0
 
 
