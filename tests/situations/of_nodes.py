@@ -6,6 +6,7 @@ from kaicore.rules.events.reasons import node as reasons
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.selector import Requirement
 
 from tests.factory import Cluster, amounts, pod
@@ -41,6 +42,16 @@ def not_ready() -> tuple[Cluster, Pod]:
 @shows(reasons.NodeUnschedulable, "n1", "8 nvidia.com/gpu")
 def cordoned() -> tuple[Cluster, Pod]:
     return asking(one_node(unschedulable=True, taints=(Taint("node.kubernetes.io/unschedulable", "NoSchedule"),)))
+
+
+@shows(reasons.NodeReserved, "n1", "upgrade", "for maintenance")
+def reserved() -> tuple[Cluster, Pod]:
+    cluster = one_node()
+    hour = 3_600_000_000
+    times = cluster.now + hour // 2, cluster.now + hour
+    one = NodeReservation("uid", "upgrade", "1", *times, nodes=("n1",))
+    cluster.record("reservation/upgrade", payloads.ReservationObserved(one))
+    return asking(cluster)
 
 
 @shows(reasons.NodeSelectorMismatch, "n1", "gpu=h100", "8 nvidia.com/gpu")

@@ -18,6 +18,7 @@ TF = "apiVersion: kubeflow.org/v1\nkind: TFJob\nmetadata: {name: j}\nspec: "
 MPI = "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nmetadata: {name: j}\nspec: "
 RAY = "apiVersion: ray.io/v1\nkind: RayCluster\nmetadata: {name: r}\nspec: "
 RAY_JOB = "apiVersion: ray.io/v1\nkind: RayJob\nmetadata: {name: r}\nspec: "
+POD_GANG = "apiVersion: scheduler.grove.io/v1alpha1\nkind: PodGang\nmetadata: {name: g}\nspec: "
 LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata: {name: l}\nspec: "
 
 
@@ -109,6 +110,14 @@ LWS = "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nmetadata:
         # Workers that are made after their leader start together, after it.
         (LWS + "{startupPolicy: LeaderReady, leaderWorkerTemplate: {size: 4}}", "(leader>=1 workers>=3)/1"),
         (LWS + "{leaderWorkerTemplate: {size: 1}}", "(leader>=1)/all"),
+        # Grove: cliques, and those of a replica of a scaling group that has a place of its own.
+        (POD_GANG + "{podgroups: [{name: a, minReplicas: 2}, {name: b, minReplicas: 1}]}", "(a>=2 b>=1)/all"),
+        (
+            POD_GANG
+            + "{podgroups: [{name: d, minReplicas: 1}, {name: pl, minReplicas: 1}, {name: pw, minReplicas: 4}],"
+            " topologyConstraintGroupConfigs: [{name: p-0, podGroupNames: [pl, pw]}, {name: p-1, podGroupNames: [x]}]}",
+            "(p-0(pl>=1 pw>=4)/all d>=1)/all",
+        ),
     ],
 )
 def test_source_gives_the_expected_tree(spec: str, tree: str) -> None:
@@ -195,6 +204,8 @@ spec: {minMember: 1, scheduleTimeoutSeconds: 60}
         (VOLCANO + "{minTaskMember: {a: -2}}", r"spec.minTaskMember\[a\]: is no count: -2"),
         (VOLCANO + "{subGroupPolicy: [{name: a}, {name: a}]}", "spec.subGroupPolicy: needs names, each of them once"),
         (PYTORCH + "{}", "PyTorchJob.kubeflow.org default/j: spec: has no replicas: None"),
+        (POD_GANG + "{podgroups: [{name: a}, {name: a}]}", "spec.podgroups: need names, each of them once"),
+        (POD_GANG + "{podgroups: [{name: a, minReplicas: -1}]}", r"spec.podgroups\[0\].minReplicas: is no count: -1"),
         (LWS + "{leaderWorkerTemplate: {size: 0}}", "spec.leaderWorkerTemplate.size: is no count of 1 or more: 0"),
         (
             JOB.replace("{name: j}", "{name: j, annotations: {kai.scheduler/batch-min-member: all}}") + "{}",

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from kaicore.kube.kinds.table import group_kind
-from kaicore.rules.deciding.cycle_input import limit_us
+from kaicore.rules.deciding.run_length import limit_us
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.dialects.jobset import JOBSET_NAME_LABEL
 from kaicore.rules.groups.kueue import KUEUE_GROUP_LABEL, TOTAL_COUNT

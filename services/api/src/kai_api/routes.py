@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 import msgspec
-from fastapi import APIRouter, HTTPException, Query, Request
+from fastapi import APIRouter, Depends, HTTPException, Query, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.answers import (
     ROWS,
@@ -26,6 +26,7 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
+from kaicore.analysis.ask.drains import DrainPlan
 from kaicore.analysis.ask.gpu_holders import Change
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRow, input_rows, record_input
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
@@ -37,6 +38,7 @@ from kaicore.analysis.ask.projections.questions import (
     ReadModels,
 )
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.ask.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
 from kaicore.analysis.ask.standings import PriorityAnswer
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
@@ -73,6 +75,28 @@ from kai_api.long_answers import (
 
 Since = Annotated[str, Query(alias="from")]
 Until = Annotated[str, Query(alias="to")]
+
+
+def _asked_reservation(  # long: one parameter for each part of a reservation
+    name: str,
+    start: str,
+    end: str,
+    *,
+    queue: str = "",
+    namespace: str = "",
+    nodes: str = "",
+    labels: str = "",
+    gpus: int = 0,
+    count: int = 0,
+    within: str = "",
+    recurrence: str = "",
+    notice: str = "",
+    drain_by: str = "",
+) -> ReservationQuestion:
+    return ReservationQuestion(**locals())
+
+
+AskedReservation = Annotated[ReservationQuestion, Depends(_asked_reservation)]
 Settings = Annotated[tuple[str, ...], Query(alias="set", description="KEY=VALUE of another rule")]
 
 
@@ -482,6 +506,21 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     async def priority(cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
         """Return the order of waiting groups, and what puts each before the next."""
         return await inquiry.priority(cluster, queue=queue, at=at)
+
+    @router.get("/v1/clusters/{cluster}/reservations")
+    async def reservations(cluster: str, *, at: str = "") -> ReservationsAnswer:
+        """Return the reservations of nodes that stand, with what is in their way."""
+        return await inquiry.reservations(cluster, at=at)
+
+    @router.get("/v1/clusters/{cluster}/planned-reservation")
+    async def planned_reservation(cluster: str, asked: AskedReservation) -> ReservationPlan:
+        """Return what a reservation would be, and what it would displace, before it is made."""
+        return await inquiry.planned_reservation(cluster, asked)
+
+    @router.get("/v1/clusters/{cluster}/planned-drain")
+    async def planned_drain(cluster: str, asked: AskedReservation) -> DrainPlan:
+        """Return which groups a drain would touch, what each loses and where it goes on, before it is made."""
+        return await inquiry.planned_drain(cluster, asked)
 
     @router.get("/v1/clusters/{cluster}/who")
     @for_namespaces

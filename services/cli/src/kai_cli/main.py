@@ -81,6 +81,15 @@ _COMMANDS = {
     "who = asking.questions:who": (
         "Say who has the GPUs that a queue is owed: by which rule, since when, until when, and by another rule."
     ),
+    "reserve = asking.reservations:reserve": (
+        "Plan a reservation of nodes, for a queue, a namespace or maintenance: what it displaces; and make it."
+    ),
+    "drain = asking.reservations:drain": (
+        "Plan a drain of nodes: the groups it touches, what each loses, where it goes on; and carry it out."
+    ),
+    "reservations = asking.reservations:reservations": (
+        "List the reservations of nodes: when, for whom, and what is in their way."
+    ),
     "state = asking.past:state": (
         "Show a cluster as it was at a moment: nodes, zones, pods, groups, queues or topology; or in figures."
     ),
@@ -230,8 +239,8 @@ _PARENTS = {
 _GROUPS = {
     _RUN: "up demo load fleet cluster submit withdraw agent",
     _ASK: (
-        "get priority why who state diff report history status dashboard logs replay audit shadow what-if policy "
-        "topology mcp"
+        "get priority why who reserve drain reservations state diff report history status dashboard logs replay audit "
+        "shadow what-if policy topology mcp"
     ),
     _FILES: "simulate export import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",

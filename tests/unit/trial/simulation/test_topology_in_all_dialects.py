@@ -101,6 +101,14 @@ IN_A_RACK = {
         "",
         "schedulingGroup: {podGroupName: g}",
     ),
+    "Grove": (
+        KAI_TOPOLOGY,
+        "apiVersion: scheduler.grove.io/v1alpha1\nkind: PodGang\n"
+        "metadata: {name: g, annotations: {grove.io/topology-name: dc}}\n"
+        "spec: {podgroups: [{name: c, minReplicas: 3}], topologyConstraint: {packConstraint: {required: rack}}}\n",
+        said(labels={"grove.io/podgang": "g", "grove.io/podclique": "c"}),
+        "",
+    ),
 }
 
 
@@ -110,7 +118,7 @@ def test_same_request_in_every_dialect_has_the_same_places(
     tmp_path: Path, dialect: str, places: tuple[str, ...]
 ) -> None:
     count = len(places)
-    minimum = re.compile(r'(minMember: |minCount: |min-available": "|total-count": ")3')
+    minimum = re.compile(r'(minMember: |minCount: |minReplicas: |min-available": "|total-count": ")3')
     topology, group, metadata, spec = (minimum.sub(rf"\g<1>{count}", text) for text in IN_A_RACK[dialect])
     # Each rack has four GPUs, and as many blocks of them have something that runs there already.
     running = "".join(
@@ -340,3 +348,48 @@ def test_elastic_workers_share_the_rack_of_their_segment(tmp_path: Path) -> None
     tight = placed(tmp_path, nodes(racks=3), KAI_TOPOLOGY, job)
     last = {tight[f"t-worker-{index}"][:2] for index in range(4, 8)}
     assert len(last - {"Pe"}) == 1, "one of them rather waits than goes to another rack"
+
+
+PREFILL_AND_DECODE = """
+apiVersion: grove.io/v1alpha1
+kind: PodCliqueSet
+metadata: {name: llm, namespace: default}
+spec:
+  replicas: 1
+  template:
+    topologyConstraint: {topologyName: dc, pack: {required: block}}
+    cliques:
+    - {name: decode, spec: {replicas: 1, podSpec: SPEC}}
+    - {name: leader, spec: {replicas: 1, podSpec: SPEC}}
+    - {name: worker, spec: {replicas: 3, minAvailable: 2, podSpec: SPEC}}
+    podCliqueScalingGroups:
+    - {name: prefill, cliqueNames: [leader, worker], replicas: 3, minAvailable: 1,
+       topologyConstraint: {pack: {required: rack}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("fabric", "racks", "waits"),
+    [
+        # A part of prefill is four pods: it takes a rack each, and decode is in the block of the first.
+        ({"blocks": 2, "racks": 2}, {"decode": "a1", "prefill-0": "a0", "prefill-1": "b0", "prefill-2": "b1"}, 0),
+        # The gang takes the least of its first part; the second part has a block of its own; the third waits whole.
+        ({"blocks": 2, "racks": 1}, {"decode": "a0", "prefill-0": "a0", "prefill-1": "b0"}, 1 + 4),
+        # No rack has room for the least of a part, so nothing of the gang starts.
+        ({"blocks": 2, "racks": 2, "hosts": 1}, {}, 13),
+    ],
+)
+def test_serving_gang_starts_with_its_least_parts_each_in_a_rack_and_grows_by_whole_parts(
+    tmp_path: Path, fabric: dict[str, int], racks: dict[str, str], waits: int
+) -> None:
+    spec = "{containers: [{name: c, resources: {limits: {nvidia.com/gpu: 1}}}]}"
+    text = "---\n".join((nodes(**fabric), KAI_TOPOLOGY, PREFILL_AND_DECODE.replace("SPEC", spec)))
+    found = brief(document_of(world_of(text, tmp_path)))
+    placed_in: dict[str, set[str]] = {}
+    for name, where in found.items():
+        if not where.startswith("Pending"):
+            part = re.match("llm-0-(decode|prefill-.)", name)
+            assert part is not None
+            placed_in.setdefault(part[1], set()).add(where[:2])
+    assert placed_in == {part: {rack} for part, rack in racks.items()}
+    assert sum(where.startswith("Pending") for where in found.values()) == waits

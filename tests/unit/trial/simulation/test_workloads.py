@@ -188,6 +188,12 @@ def test_a_ray_job_is_a_cluster_and_a_submitter() -> None:
     assert [container["name"] for container in made[1]["spec"]["initContainers"]] == ["wait-gcs-ready"]
 
 
+def test_a_ray_service_is_a_cluster() -> None:
+    made = pods(f"apiVersion: ray.io/v1\nkind: RayService\nspec: {{rayClusterConfig: {RAY}}}")
+    assert [labels(pod, "ray.io/").get("node-type") for pod in made] == ["head", "worker", "worker"]
+    assert reference(made[0])[0] == "RayCluster"
+
+
 def test_exclusive_placement_is_asked_for_as_the_webhooks_do() -> None:
     text = "metadata: {annotations: {leaderworkerset.sigs.k8s.io/exclusive-topology: rack}}\n"
     pod = pods(text + LWS % "leaderWorkerTemplate: {workerTemplate: POD}")[0]

@@ -122,6 +122,7 @@ TABS = (
     Tab("nodes", "/nodes", "Nodes"),
     Tab("map", "/map", "Map"),
     Tab("queues", "/queues", "Queues"),
+    Tab("reservations", "/reservations", "Reservations"),
     Tab("charts", "/charts", "Over time"),
     Tab("cycles", "/cycles", "Cycles"),
     Tab("predictions", "/predictions", "Predictions"),

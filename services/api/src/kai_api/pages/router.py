@@ -56,6 +56,7 @@ from kai_api.pages.pods import (
     waiting_line,
 )
 from kai_api.pages.queues import queue_lines, queue_resources, queues_page
+from kai_api.pages.reservations import reservations_page
 from kai_api.routes import Settings, answered, client_gone, read_rule
 
 #: Groups that are shown of the order of a cycle.
@@ -238,6 +239,11 @@ def make_pages(  # long: one small handler for each page
 
     for kind in ("jobs", "pods", "nodes"):
         listing(kind)
+
+    @router.get("/clusters/{cluster}/reservations")
+    async def reservations(request: Request, cluster: str, at: str = "") -> Response:
+        frame, state = await (await places.find(request, cluster, at)).look()
+        return page(request, "reservations.html", frame=frame, model=reservations_page(state))
 
     @router.get("/clusters/{cluster}/services")
     async def services(request: Request, cluster: str, at: str = "") -> Response:

@@ -32,8 +32,10 @@ from kai_cli.sources.current_cluster import clusters_at, look_in
 from kai_cli.sources.source import AnswerSource
 
 if TYPE_CHECKING:
+    from kaicore.analysis.ask.drains import DrainPlan
     from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
     from kaicore.analysis.ask.queries import Inquiry
+    from kaicore.analysis.ask.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
     from kaicore.analysis.ask.standings import PriorityAnswer
 
 _AnswerT = TypeVar("_AnswerT")
@@ -79,6 +81,24 @@ class ApiAnswers:
         from kaicore.analysis.ask.standings import PriorityAnswer  # noqa: PLC0415
 
         return await self._get(PriorityAnswer, "clusters", cluster, "priority", queue=queue, **_moment(at))
+
+    async def reservations(self, cluster: str, *, at: str = "") -> "ReservationsAnswer":
+        """Return the reservations of nodes that stand."""
+        from kaicore.analysis.ask.reservations import ReservationsAnswer  # noqa: PLC0415
+
+        return await self._get(ReservationsAnswer, "clusters", cluster, "reservations", **_moment(at))
+
+    async def planned_reservation(self, cluster: str, asked: "ReservationQuestion") -> "ReservationPlan":
+        """Return what a reservation would be, before it is made."""
+        from kaicore.analysis.ask.reservations import ReservationPlan  # noqa: PLC0415
+
+        return await self._get(ReservationPlan, "clusters", cluster, "planned-reservation", **_flags(asked))
+
+    async def planned_drain(self, cluster: str, asked: "ReservationQuestion") -> "DrainPlan":
+        """Return what a drain would do, before it is made."""
+        from kaicore.analysis.ask.drains import DrainPlan  # noqa: PLC0415
+
+        return await self._get(DrainPlan, "clusters", cluster, "planned-drain", **_flags(asked))
 
     async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
@@ -179,7 +199,9 @@ def _ends(span: Span) -> dict[str, str]:
 _ENDS = {"since": "from", "until": "to"}
 
 
-def _flags(wanted: "RowSelection | TopologyQuestion | DiffQuestion | JobQuestion") -> dict[str, object]:
+def _flags(
+    wanted: "RowSelection | TopologyQuestion | DiffQuestion | JobQuestion | ReservationQuestion",
+) -> dict[str, object]:
     fields = msgspec.to_builtins(wanted)
     return {name: "true" if value is True else value for name, value in fields.items() if value}
 

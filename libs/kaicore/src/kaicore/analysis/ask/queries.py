@@ -31,10 +31,18 @@ from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit,
 from kaicore.analysis.ask.audits.audit_group import audit_group
 from kaicore.analysis.ask.audits.audit_node import audit_node, span_of
 from kaicore.analysis.ask.audits.audit_placements import audit_evictions, audit_placements
+from kaicore.analysis.ask.drains import DrainPlan, planned_drain
 from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
 from kaicore.analysis.ask.gpu_holders import Change, gpu_holders
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, summary
+from kaicore.analysis.ask.reservations import (
+    ReservationPlan,
+    ReservationQuestion,
+    ReservationsAnswer,
+    planned_reservation,
+    standing_reservations,
+)
 from kaicore.analysis.ask.standings import PriorityAnswer, priority_of
 from kaicore.analysis.ask.topologies import topologies_of, topology_assignments
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
@@ -404,6 +412,26 @@ class Inquiry:
         """
         state = await self.state_at(cluster, at)
         return priority_of(state, queue, self.policies, now=state.recorded_at)
+
+    async def reservations(self, cluster: str, *, at: str = "") -> ReservationsAnswer:
+        """Return the reservations of nodes that stand, with what is in their way."""
+        return standing_reservations(await self.state_at(cluster, at))
+
+    async def planned_reservation(self, cluster: str, asked: ReservationQuestion) -> ReservationPlan:
+        """Return what a reservation would be, before it is made.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        return planned_reservation(await self.state_at(cluster), asked)
+
+    async def planned_drain(self, cluster: str, asked: ReservationQuestion) -> DrainPlan:
+        """Return what a drain would do, before it is made.
+
+        Raises:
+            InvalidObject: the question makes no sense.
+        """
+        return planned_drain(await self.state_at(cluster), asked, self.policies)
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for.

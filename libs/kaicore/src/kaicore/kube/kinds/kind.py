@@ -16,6 +16,7 @@ from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefi
 from kaicore.rules.model.pod import Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.provisioning import ProvisioningRequest
 from kaicore.rules.model.queue import Queue, ResourceFlavor
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 Model = (
@@ -26,6 +27,7 @@ Model = (
     | PriorityClass
     | ProvisioningRequest
     | Queue
+    | NodeReservation
     | ResourceFlavor
     | Namespace
     | TopologyDefinition

@@ -43,6 +43,7 @@ from kaicore.kube.normalize.queue import (
     normalize_provisioning_request,
     normalize_resource_flavor,
 )
+from kaicore.kube.normalize.reservation import normalize_reservation
 from kaicore.kube.normalize.storage import (
     normalize_budget,
     normalize_claim,
@@ -53,6 +54,7 @@ from kaicore.kube.normalize.storage import (
 from kaicore.kube.wire import custom_resources
 from kaicore.kube.wire.custom_resources import (
     PROVISIONING_REQUESTS,
+    RESERVATIONS,
     ClusterNetworkTopologyObject,
     ClusterQueueObject,
     CohortObject,
@@ -313,6 +315,14 @@ PROVISIONING_REQUEST = Kind(
     "provisioning/{namespace}/{name}",
 )
 
+RESERVATION = Kind(
+    RESERVATIONS,
+    normalize_reservation,
+    payloads.ReservationObserved,
+    payloads.ReservationDeleted,
+    "reservation/{name}",
+)
+
 #: Every kind; pods are followed last, for they need all the others.
 KINDS: tuple[Kind[Any], ...] = (
     NODE,
@@ -327,6 +337,7 @@ KINDS: tuple[Kind[Any], ...] = (
     *QUEUE_KINDS,
     *TOPOLOGY_KINDS,
     PROVISIONING_REQUEST,
+    RESERVATION,
     *DEVICE_KINDS,
     POD,
 )

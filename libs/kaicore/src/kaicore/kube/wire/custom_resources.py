@@ -2,12 +2,14 @@
 fields that are read; see `kaicore.kube.wire.objects`.
 """
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from kaicore.kube.wire.objects import Condition, NodeTaint, PodToleration
 from kaicore.kube.wire.resources import OptionalResource
+from kaicore.rules.model.reservation import RESERVATION
 from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, Wire
 
 
@@ -397,6 +399,36 @@ class ProvisioningRequestObject(KubernetesObject):
     spec: ProvisioningRequestSpec = msgspec.field(default_factory=ProvisioningRequestSpec)
     status: ProvisioningRequestStatus = msgspec.field(default_factory=ProvisioningRequestStatus)
 
+
+class ReservedFor(Wire):
+    """The work that a reservation is for."""
+
+    queue: str | None = None
+    namespace: str | None = None
+
+
+class ReservationSpec(Wire):
+    """The nodes of a reservation, and when they are reserved for whom."""
+
+    reserved_for: ReservedFor | None = msgspec.field(default=None, name="for")
+    nodes: list[str] | None = None
+    node_selector: dict[str, str] | None = None
+    start: datetime | None = None
+    end: datetime | None = None
+    recurrence: str | None = None
+    notice: str | None = None
+    drain_by: datetime | None = None
+
+
+class ReservationObject(KubernetesObject):
+    """A `kai.scheduler/v1alpha1` Reservation."""
+
+    spec: ReservationSpec = msgspec.field(default_factory=ReservationSpec)
+
+
+RESERVATIONS = OptionalResource(
+    RESERVATION, "kai.scheduler", "reservations", ("v1alpha1",), ReservationObject, namespaced=False
+)
 
 #: Both versions have the same fields (cluster-autoscaler 1.34).
 PROVISIONING_REQUESTS = OptionalResource(

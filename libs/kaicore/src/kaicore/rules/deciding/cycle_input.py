@@ -8,88 +8,45 @@ Groups with a topology constraint have requests that are resolved against the ex
 that have failed for them, with the pods there.
 """
 
-from collections.abc import Callable, Container, Mapping, Sequence
-from functools import cache
+from collections.abc import Container, Iterator, Mapping, Sequence
+
+import numpy as np
 
 from kaicore.backoff import backoff
-from kaicore.rules.deciding.policy_classes import classes_for_policies
+from kaicore.rules.deciding.decided_classes import decided_classes, queue_names
+from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.constraints.class_filters import CORDONED
+from kaicore.rules.engine.constraints.class_filters import CORDONED, ReservedNodes
 from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
+from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
+from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.groups import labels
-from kaicore.rules.groups.membership import POD, display_key, owner_kind
+from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import WHOLE
-from kaicore.rules.model.group import Group, source_key
+from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
+from kaicore.rules.model.reservation import NodeReservation, reservation_terms
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.charges.early_release import LAG_US
-from kaicore.rules.state.indexes.past_runs import run_keys
 from kaicore.rules.state.indexes.repairs import why_not
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, ready_amounts
 from kaicore.rules.state.views import ClusterView, CycleView, FleetView, PodsView, WorkView
 from kaicore.rules.topology.placing.request import GroupTopology
 from kaicore.rules.topology.resolve import Resolved, Resolver
-
-
-def limit_us(state: WorkView, member: Member) -> int:
-    """Return how long a pod may run, microseconds; -1 without a limit.
-
-    The least counts of what the pod says, its Job, and each object above it that says how its pods belong together.
-    What a Workload of Kueue says that stands for one of these, for the pod or for its pod group counts, too.
-    """
-    pod, table = member.pod, state.group_table
-    place = table.place_of(pod.uid)
-    keys = set(place.looked_at) if place is not None else set[str]()
-    if pod.owner is not None and owner_kind(pod.owner) == labels.JOB:
-        keys.add(source_key(labels.JOB, pod.namespace, pod.owner.name))
-    sources = [table.sources[key].active_deadline_s for key in keys if key in table.sources]
-    if place is not None:
-        keys |= {place.group, source_key(POD, pod.namespace, pod.name)}
-        sources += [one.active_deadline_s for key in keys for one in table.workloads_of(key)]
-    limit = labels.least_limit_s(pod.active_deadline_s, labels.declared_limit_s(pod.labels, pod.annotations), *sources)
-    return limit * 1_000_000 if limit else -1
-
-
-def limits_of(state: WorkView) -> Callable[[Member], int]:
-    """Return `limit_us` for a state that stays as it is; it costs little where no object above pods has a limit."""
-
-    @cache
-    def above() -> bool:
-        return any(source.active_deadline_s for source in state.group_table.sources.values())
-
-    def limit_of(member: Member) -> int:
-        pod = member.pod
-        if labels.KUEUE_LIMIT_LABEL in pod.labels or labels.VOLCANO_LIMIT_ANNOTATION in pod.annotations or above():
-            return limit_us(state, member)
-        return pod.active_deadline_s * 1_000_000 if pod.active_deadline_s > 0 else -1
-
-    return limit_of
-
-
-def expected_us(state: CycleView, config: EngineConfig, member: Member, *, age_us: int) -> int:
-    """Return how much longer a pod of some age runs, microseconds; -1 where runs like its own do not say.
-
-    See `EngineConfig.run_time_per_cent`.
-    """
-    if not config.run_time_per_cent:
-        return -1
-    return state.run_times.remaining_us(run_keys(member.pod), age_us=age_us, per_cent=config.run_time_per_cent)
-
 
 #: Pods that have run for longer are not taken to end in the very moment of a decision, microseconds.
 YOUNG_US = 60_000_000
@@ -240,7 +197,7 @@ def cycle_input(  # long: one line for each field of the input
     share = share or Share(state, "", config)
     waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
     workloads = state.workload_index
-    decided_as = classes_for_policies(state, config)
+    decided_as = decided_classes(state, config, now=now)
 
     def class_of(member: Member) -> PodClass:
         return decided_as(state.pods[member.pod.uid])
@@ -286,6 +243,7 @@ def cycle_input(  # long: one line for each field of the input
         limit_us=limits_of(state),
         expected_us=lambda member, age: expected_us(state, config, member, age_us=age),
         promised=_promised(state, share),
+        to_drain=[pair for pair in to_drain(state, config, now=now) if share.has(pair[0].group)],
         is_own=share.has,
         policy_inputs=state.policy_inputs.values(),
         gpu_seconds_before=state.gpu_use.seconds_of,
@@ -315,14 +273,14 @@ def _promised(state: WorkView, share: Share) -> dict[str, RoomPromised | Promise
 
 
 def _waiting(
-    state: ClusterView, config: EngineConfig, share: Share, *, now: int
+    state: CycleView, config: EngineConfig, share: Share, *, now: int
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
     """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
     in_backoff = set()
     rejecting = _rejecting(state)
     stopped = {event.stream.removeprefix("pod/") for event in state.quarantined.values()}
     avoid: dict[str, set[int]] = {}
-    decided_as = classes_for_policies(state, config)
+    decided_as = decided_classes(state, config, now=now)
     waiting = 0
     for uid in state.waiting:
         entry = state.pods[uid]
@@ -336,7 +294,10 @@ def _waiting(
             avoid.setdefault(decided_as(entry).key, set()).add(state.columns.row(entry.replaces_on))
         if entry.class_key in rejecting:
             rejecting[decided_as(entry).key] = rejecting[entry.class_key]
-    excluded = ExcludedNodes(rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others())
+    reserved = _reserved(state, now=now)
+    excluded = ExcludedNodes(
+        rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others(), reserved
+    )
     return waiting, frozenset(in_backoff), excluded
 
 
@@ -348,6 +309,51 @@ def _reserved_by_others(state: PodsView, config: EngineConfig, share: Share) -> 
     return [
         entry for entry in nominated if entry.pod.scheduler_name == config.scheduler_name and not share.has(entry.group)
     ]
+
+
+def _reserved(state: FleetView, *, now: int) -> dict[str, ReservedNodes]:
+    """Return the nodes of each reservation that has a window now or later, by name."""
+    reserved = {}
+    for name, one in sorted(state.reservations.items()):
+        window = one.window(now)
+        if window is not None:
+            rows = np.zeros(len(state.columns.present), np.bool_)
+            for row, node in enumerate(state.columns.facts):
+                rows[row] = node is not None and one.has(node.name, node.labels)
+            reserved[name] = ReservedNodes(rows, name, reservation_terms(one, window))
+    return reserved
+
+
+def to_drain(state: CycleView, config: EngineConfig, *, now: int) -> list[tuple[PodEntry, int]]:
+    """Return the pods that are to leave their nodes, with the time by which they must.
+
+    Until that time none leaves while others are leaving: their successors come first.
+    """
+    pods: list[tuple[PodEntry, int]] = []
+    for _, one in sorted(state.reservations.items()):
+        if not one.drain_by or not one.start <= now < one.end:
+            continue
+        there = list(_strangers(state, config, one))
+        leaving = any(entry.eviction is not None and entry.eviction.reason == EvictionReason.DRAINED for entry in there)
+        if not leaving or now >= one.drain_by:
+            staying = (entry for entry in there if entry.eviction is None and entry.pod.deletion_at is None)
+            pods += [(entry, one.drain_by) for entry in staying]
+    return pods
+
+
+def _strangers(state: CycleView, config: EngineConfig, reservation: NodeReservation) -> Iterator[PodEntry]:
+    """Yield the scheduler's pods on the nodes of a reservation that it is not for, by node and uid."""
+    for node in sorted(state.columns.rows):
+        facts = state.columns.facts[state.columns.rows[node]]
+        if facts is None or not reservation.has(node, facts.labels):
+            continue
+        for uid in sorted(state.charges.on_node.get(node, ())):
+            entry = state.pods[uid]
+            stays = entry.pod.owner is not None and entry.pod.owner.kind in STAYING
+            if stays or entry.pod.scheduler_name != config.scheduler_name:
+                continue
+            if not reservation.admits(queues=queue_names(state, entry), namespace=entry.pod.namespace):
+                yield entry
 
 
 def _rejecting(state: FleetView) -> dict[str, dict[int, str]]:
@@ -389,6 +395,7 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
             share.pending()
             or any(map(share.has, state.workload_index.below))
             or any(map(share.has, state.provisioning.standing))
+            or _drains(state)
             or state.node_readiness.may_have_failed(state.charges.on_node)
             or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
         )
@@ -397,8 +404,16 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
         and not state.workload_index.below
         and not state.node_readiness.may_have_failed(state.charges.on_node)
         and not state.provisioning.standing
+        and not _drains(state)
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
+
+
+def _drains(state: FleetView) -> bool:
+    """Tell whether nodes with pods are to be drained, now or later."""
+    drained = [one for one in state.reservations.values() if one.drain_by and one.end > state.recorded_at]
+    nodes = [node for node in state.columns.facts if node is not None and state.charges.on_node.get(node.name)]
+    return any(one.has(node.name, node.labels) for one in drained for node in nodes)
 
 
 def next_due(
@@ -407,8 +422,8 @@ def next_due(
     """Return when something that only waits for time has waited long enough; None if nothing does.
 
     That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
-    below its minimum for too long; when room has been kept for long enough; and when a preemption delay or a minimum
-    runtime ends.
+    below its minimum for too long; when room was kept for long enough; when a preemption delay or a minimum runtime
+    ends; when a reservation of nodes does, and while nodes are drained.
 
     Args:
         now: microseconds since the epoch; what is due by then is not waited for.
@@ -421,6 +436,9 @@ def next_due(
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
     times += state.node_readiness.due(config)
+    times += [time for one in state.reservations.values() if one.drain_by for time in (one.start, one.drain_by)]
+    times += [now + config.recheck_us] if to_drain(state, config, now=now) else []
+    times += [window.end for one in state.reservations.values() if (window := one.window(now)) and state.waiting]
     repairs = (state.repairs.due_at(state.pods[uid], config) for uid in state.misaligned)
     times += [time for time in repairs if time is not None]
     for key in state.workload_index.below if Action.STALE_GANG in config.actions else ():

@@ -25,7 +25,7 @@ from itertools import count
 from uuid import UUID
 
 from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT, LeftOut, run_on
-from kaicore.rules.deciding.policy_classes import classes_for_policies
+from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
@@ -55,7 +55,7 @@ from kaicore.rules.model.replicas import replicas_stream
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, figures
-from kaicore.rules.state.views import ClusterView, CycleView, QueuesView, WorkView
+from kaicore.rules.state.views import CycleView, QueuesView, WorkView
 
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
 _PODS_PER_EVENT = 1000
@@ -174,7 +174,7 @@ class _Record:
         if report is not None:
             events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
         placed = {decision.uid for decision in placements}
-        reports = waiting_reports(state, config, shard=shard, share=self._share, placed=placed)
+        reports = waiting_reports(state, config, shard=shard, now=summary.now, share=self._share, placed=placed)
         events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
         return Unit(tuple(events))
 
@@ -316,16 +316,17 @@ def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: in
 
 
 def waiting_reports(
-    state: ClusterView, config: EngineConfig, *, shard: str, share: Share, placed: Collection[str]
+    state: CycleView, config: EngineConfig, *, shard: str, now: int, share: Share, placed: Collection[str]
 ) -> list[PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
     Args:
+        now: the cycle's clock, microseconds since the epoch.
         share: of the groups, those that the cycle was about.
         placed: uids of the pods that the cycle places.
     """
     left_waiting = []
-    class_of = classes_for_policies(state, config)
+    class_of = decided_classes(state, config, now=now)
     for uid in state.waiting:
         entry = state.pods[uid]
         if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):

@@ -8,7 +8,7 @@ from functools import cached_property
 from kaicore.errors import InvalidObject
 from kaicore.rules.deciding.cycle_input import is_unobserved
 from kaicore.rules.deciding.cycle_run import input_to_explain
-from kaicore.rules.deciding.policy_classes import classes_for_policies
+from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
@@ -440,7 +440,7 @@ class StateRemedies:
         """
         self.config = config
         self._state, self._policies = state, policies
-        self._decided_as = classes_for_policies(state, config)
+        self._decided_as = decided_classes(state, config, now=state.recorded_at)
         self._by_group: dict[str, Remedy] = {}
         self._by_shape: dict[object, Remedy] = {}
 

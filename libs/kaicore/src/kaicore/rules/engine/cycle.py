@@ -11,7 +11,7 @@ from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.eviction import Consolidate, EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.actions.promise import PromiseStart
 from kaicore.rules.engine.actions.provision import Provision
-from kaicore.rules.engine.actions.upkeep import Repair, Replace, StaleGang
+from kaicore.rules.engine.actions.upkeep import Drain, Repair, Replace, StaleGang
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
@@ -32,7 +32,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
        gang that does not fit as a whole leaves no trace.
     4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`. For a group of
        higher priority that is done before others take the room that it needs.
-    5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle.
+    5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle. Then
+       evict what is to leave its nodes (`kaicore.rules.engine.actions.upkeep.Drain`).
     6. Promise a start: `kaicore.rules.engine.actions.promise`.
     7. Ask for nodes where only new ones would help a group: see `kaicore.rules.engine.actions.provision`.
     8. Give each class and each group with pods left its reasons, as they were when it found no node.
@@ -50,6 +51,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
         action.run()
     session.reservations.clear_idle()
     Repair(session).run()
+    if cycle_input.to_drain:
+        Drain(session).run()
     promise.run()
     Provision(session).run()
     cycle_input.accounts.undo(before)

@@ -130,6 +130,7 @@ class CycleInput:
         expected_us: returns how much longer a pod that has run for so many microseconds runs, by the runs of pods like
             it; -1 where they do not say.
         promised: what was recorded last of room that is promised to waiting groups, or was, by their keys.
+        to_drain: pods that are to leave their nodes, with the time by which they must, microseconds since the epoch.
         is_own: tells whether a group, by its key, is this scheduler's to decide about.
         policies: the operator's, without those that failed in this cycle.
         policy_inputs: facts from outside for them, by name and node; of the whole cluster, under an empty node.
@@ -171,6 +172,7 @@ class CycleInput:
     limit_us: Callable[[Member], int] = lambda _: -1
     expected_us: Callable[[Member, int], int] = lambda _, __: -1
     promised: Mapping[str, RoomPromised | PromiseGivenUp] = field(default_factory=dict)
+    to_drain: Sequence[tuple[Member, int]] = ()
     is_own: Callable[[str], bool] = lambda _: True
     policies: Sequence[GuardedPolicy] = ()
     policy_inputs: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)

@@ -19,6 +19,7 @@ from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Namespace, Pod, PodDisruptionBudget, PriorityClass
 from kaicore.rules.model.provisioning import ProvisioningRequest
 from kaicore.rules.model.queue import Queue, ResourceFlavor
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
 
@@ -353,6 +354,16 @@ class GroupSourceDeleted(Payload, frozen=True):
     uid: str
     namespace: str
     name: str
+
+
+class ReservationObserved(Payload, frozen=True):
+    """The watcher saw a Reservation that is new or has changed."""
+
+    reservation: NodeReservation
+
+
+class ReservationDeleted(NamedPayload, frozen=True):
+    """A Reservation is gone."""
 
 
 class ProvisioningRequestObserved(Payload, frozen=True):

@@ -30,6 +30,7 @@ from kaicore.rules.model.group import Group, source_key
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.model.replicas import replica_shard
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import QueueTree
 from kaicore.rules.state.indexes.cluster_constraints import FACTS
@@ -132,6 +133,7 @@ class ClusterState(PodIndexes):
         topology_resolver: looks up in them what groups name.
         node_readiness: which nodes may have failed.
         policy_inputs: facts from outside for policies.
+        reservations: of nodes, by name.
         provisioning: ProvisioningRequests, and which of them stand for groups that wait.
     """
 
@@ -148,6 +150,7 @@ class ClusterState(PodIndexes):
         self.topology_resolver = Resolver(self.network_topologies)
         self.node_readiness = NodeReadiness()
         self.policy_inputs = PolicyInputs()
+        self.reservations: dict[str, NodeReservation] = {}
         self.provisioning = ProvisioningRegistry()
         self.group_owners = GroupOwners()
 
@@ -452,6 +455,16 @@ class ClusterState(PodIndexes):
 
     # Other events.
 
+    def _reservation_observed(self, payload: payloads.ReservationObserved) -> None:
+        self.reservations[payload.reservation.name] = payload.reservation
+        self.revision += 1
+
+    def _reservation_deleted(self, payload: payloads.ReservationDeleted) -> None:
+        known = self.reservations.get(payload.name)
+        if known is not None and known.uid == payload.uid:
+            del self.reservations[payload.name]
+            self.revision += 1
+
     def _constraint_changed(self, payload: payloads.Payload) -> None:
         self.constraints.take(payload)
         self.revision += 1
@@ -508,6 +521,8 @@ class ClusterState(PodIndexes):
         payloads.WatcherStarted: _only_counted,
         **dict.fromkeys(FACTS, _constraint_changed),
         **dict.fromkeys(PROVISIONING_EVENTS, _provisioning_changed),
+        payloads.ReservationObserved: _reservation_observed,
+        payloads.ReservationDeleted: _reservation_deleted,
         payloads.PlacementObserved: None,
         payloads.PredictionMissed: _prediction_missed,
         payloads.PodPlaced: None,

@@ -17,6 +17,7 @@ from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
 from kaicore.rules.model.pod import Namespace, PodDisruptionBudget
 from kaicore.rules.model.quantity import is_memory
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
@@ -35,7 +36,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRe
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-28-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-29-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -97,6 +98,7 @@ class _StateRecord(msgspec.Struct):
     gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
     gpu_use: GpuUseRecord = msgspec.field(default_factory=GpuUseRecord)
     policy_inputs: list[PolicyInput] = msgspec.field(default_factory=list)
+    reservations: list[NodeReservation] = msgspec.field(default_factory=list)
 
 
 _Fact = TypeVar("_Fact")
@@ -184,6 +186,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
             gpu_use=state.gpu_use.record(),
             policy_inputs=state.policy_inputs.record(),
+            reservations=_sorted(state.reservations),
         )
     )
 
@@ -251,6 +254,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.quarantined = {event.position: event for event in record.quarantined}
     state.recent_work, state.run_times = RecentWork(record.recent_work), RunTimes(record.run_times)
     state.gpu_use, state.policy_inputs = GpuUse(record.gpu_use), PolicyInputs(record.policy_inputs)
+    state.reservations = {one.name: one for one in record.reservations}
     for event in record.quarantined:
         state.close_quarantined(event.stream)
     return state

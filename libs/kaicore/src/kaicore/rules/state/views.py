@@ -28,6 +28,7 @@ from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.state.charges.early_release import EarlyReleases
 from kaicore.rules.state.charges.node_charges import NodeCharges
@@ -98,6 +99,8 @@ class FleetView(PodsView, Protocol):
     def charges(self) -> NodeCharges: ...
     @property
     def constraints(self) -> ClusterConstraints: ...
+    @property
+    def reservations(self) -> Mapping[str, NodeReservation]: ...
     @property
     def rejections(self) -> RejectionIndex: ...
     @property

@@ -45,7 +45,8 @@ async def only_known_parameters(request: Request) -> None:
         HTTPException: 400, naming them and those that there are.
     """
     dependant: Dependant = request.scope["route"].dependant
-    parameters = {parameter.alias for parameter in dependant.query_params}
+    of = (dependant, *dependant.dependencies)
+    parameters = {parameter.alias for one in of for parameter in one.query_params}
     unknown = sorted(set(request.query_params) - parameters)
     if unknown:
         named = "; ".join(f"{name!r}{did_you_mean(name, parameters)}" for name in unknown)

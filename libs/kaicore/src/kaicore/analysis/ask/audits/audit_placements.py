@@ -195,6 +195,7 @@ _REMEDIES = {
     EvictionReason.PREEMPTED: "give it a higher PriorityClass, or make it non-preemptible within its queue's quota",
     EvictionReason.STALE_GANG: "lower its gang's minimum, or find why the gang lost pods",
     EvictionReason.NODE_FAILED: "nothing: its node failed",
+    EvictionReason.DRAINED: "nothing: its node was drained",
     EvictionReason.NO_REPLACEMENT: "nothing: a node failed, and its gang had no room elsewhere",
     _REPAIRED: "nothing: its kubelet gave it other zones than predicted",
 }

@@ -24,6 +24,7 @@ from kaicore.rules.events.reasons.node import (
     NodeAffinityMismatch,
     NodeFlavorMismatch,
     NodeNotReady,
+    NodeReserved,
     NodeSelectorMismatch,
     NodeUnschedulable,
     NoGpuToShare,
@@ -288,6 +289,15 @@ def _of_nodes(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
             toleration = Toleration(key, "Equal" if value else "Exists", value, effect)
             words = f"let pod {pod.subject} tolerate {reason.taint}"
             yield asked.edit_pods("tolerate", words, lambda one: _tolerating(one, toleration))
+        case NodeReserved() if (one := asked.state.reservations.get(reason.reservation)) is not None:
+            facts = (payloads.ReservationDeleted(one.uid, one.name),)
+            words, undo = f"delete Reservation {one.name} ({reason.terms})", (payloads.ReservationObserved(one),)
+            yield Amendment("delete-reservation", words, Effort.TEND_NODE, facts, undo, place=one.name)
+            window = one.window(asked.state.recorded_at)
+            left_s = 0 if window is None else (window.start - asked.state.recorded_at) // 1_000_000
+            if left_s > 0:
+                words = f"limit pod {pod.subject} to the {left_s} s until then: activeDeadlineSeconds"
+                yield asked.edit_pods("limit", words, lambda given: edited(given, active_deadline_s=left_s))
         case NumaPolicyUntold() | NumaPolicyNeverKept() | NumaPolicyNotKept():
             was = pod.annotations.get(POLICY_ANNOTATION, "")
             words = f"relax {POLICY_ANNOTATION} of pod {pod.subject} from {was} to best-effort"

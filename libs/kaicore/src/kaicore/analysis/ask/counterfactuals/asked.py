@@ -17,7 +17,7 @@ import numpy as np
 
 from kaicore.rules.deciding.cycle_input import retry_at
 from kaicore.rules.deciding.cycle_run import input_to_explain
-from kaicore.rules.deciding.policy_classes import classes_for_policies
+from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
@@ -180,7 +180,7 @@ class Asked:
     @cached_property
     def pod_class(self) -> PodClass:
         """The class as which it is decided on."""
-        return classes_for_policies(self.state, self.config)(self.entry)
+        return decided_classes(self.state, self.config, now=self.state.recorded_at)(self.entry)
 
     @cached_property
     def requests(self) -> Amounts:

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kaicore.rules.deciding.cycle_input import limit_us
 from kaicore.rules.deciding.cycle_run import explained, input_to_explain
 from kaicore.rules.deciding.forecast.runs import Lifetimes, PodRun, RunHistory
+from kaicore.rules.deciding.run_length import limit_us
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.config import DAY_US, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput

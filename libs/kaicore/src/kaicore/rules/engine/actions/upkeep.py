@@ -1,4 +1,6 @@
-"""Actions about groups that run: successors on other nodes, better zones, and the end of gangs below their minimum."""
+"""Actions about groups that run: successors on other nodes, better zones, nodes that are drained, and the end of gangs
+below their minimum.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,6 +10,7 @@ from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.cycle_input import FailedNode, MisalignedPod, NodeFailure
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.group import PodSet
@@ -58,10 +61,10 @@ class Replace(CycleAction):
         for moved in self._moved_along(workload, lost, stay):
             assignments = self._place([*to_evict, *moved, *stand_ins], workload)
             if assignments is not None:
-                self._evict([*to_evict, *moved], EvictionReason.NODE_FAILED, assignments)
+                _evict(session, [*to_evict, *moved], EvictionReason.NODE_FAILED, assignments)
                 return
         if session.config.replace_fail_fast:
-            self._evict([*to_evict, *stay], EvictionReason.NO_REPLACEMENT, ())
+            _evict(session, [*to_evict, *stay], EvictionReason.NO_REPLACEMENT, ())
 
     def _place(self, members: Sequence[Member], workload: Workload) -> list[Assignment] | None:
         """Charge room for the successors of pods off the failed nodes; None, and nothing is charged, without any."""
@@ -71,30 +74,6 @@ class Replace(CycleAction):
         # A node that was deleted has no row once no pod is on it.
         usable[[row for row in failed if row >= 0]] = False
         return session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
-
-    def _evict(self, members: Sequence[Member], reason: EvictionReason, assignments: Sequence[Assignment]) -> None:
-        """Decide that pods are evicted, if disruption budgets allow it."""
-        session = self.session
-        members = [member for member in members if member.pod.uid not in session.record.evicted]
-        if not members or session.budgets.refuse(members):
-            return
-        names = session.nodes.columns.names
-        fits_on = {assignment.member.pod.uid: names[assignment.row] for assignment in assignments}
-        session.count_eviction(members)
-        session.evict(
-            [
-                (
-                    member,
-                    session.record.eviction(
-                        member,
-                        reason,
-                        failures_left=session.failures.left(member),
-                        fits_on=fits_on.get(member.pod.uid, ""),
-                    ),
-                )
-                for member in members
-            ]
-        )
 
     def _stand_ins(self, workload: Workload, leaving: Sequence[Member]) -> list[Member]:
         """Return the leaving pods with successors that are neither there nor long overdue: they stand for these."""
@@ -265,3 +244,61 @@ class Repair(CycleAction):
             return False
         others = np.arange(len(session.nodes.columns.present)) != own_row
         return session.step_placer.place_again([(workload, [member])], session.nodes.now, among=others) is not None
+
+
+class Drain(CycleAction):
+    """Evict pods from nodes that are drained: a gang as a whole, and each other pod for itself.
+
+    What can go on elsewhere goes at once, and its room is charged there. What cannot has until the drain's time.
+    """
+
+    def run(self) -> None:
+        """See `CycleAction.run`."""
+        session = self.session
+        by_group: dict[str, list[tuple[Member, int]]] = {}
+        for member, until in session.cycle_input.to_drain:
+            by_group.setdefault(member.group, []).append((member, until))
+        usable = np.ones(len(session.nodes.columns.present), np.bool_)
+        usable[[session.nodes.row(member.node) for member, _ in session.cycle_input.to_drain]] = False
+        workloads = [session.cycle_input.workloads[key] for key in by_group if key in session.cycle_input.workloads]
+        for workload in sorted(workloads, key=_order_key):
+            for members, until in _leaving_together(workload, by_group[workload.group.key]):
+                elsewhere = session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
+                if elsewhere is not None or session.cycle_input.now >= until:
+                    _evict(session, members, EvictionReason.DRAINED, elsewhere or ())
+
+
+def _leaving_together(workload: Workload, leaving: Sequence[tuple[Member, int]]) -> Iterator[tuple[list[Member], int]]:
+    """Yield the pods of a group that leave at once, and by when: all of a gang, or one after the other."""
+    here = [(member, until) for member, until in leaving if member.pod.uid in workload.active]
+    if workload.is_gang and here:
+        yield [member for _, member in sorted(workload.active.items())], min(until for _, until in here)
+    elif not workload.is_gang:
+        for member, until in here:
+            yield [member], until
+
+
+def _evict(
+    session: Session, members: Sequence[Member], reason: EvictionReason, assignments: Sequence[Assignment]
+) -> None:
+    """Decide that pods are evicted, if disruption budgets allow it."""
+    members = [member for member in members if member.pod.uid not in session.record.evicted]
+    if not members or session.budgets.refuse(members):
+        return
+    names = session.nodes.columns.names
+    fits_on = {assignment.member.pod.uid: names[assignment.row] for assignment in assignments}
+    session.count_eviction(members)
+    session.evict(
+        [
+            (
+                member,
+                session.record.eviction(
+                    member,
+                    reason,
+                    failures_left=session.failures.left(member),
+                    fits_on=fits_on.get(member.pod.uid, ""),
+                ),
+            )
+            for member in members
+        ]
+    )

@@ -5,8 +5,9 @@ Filters that no charge of a cycle changes are masks, ANDed once to the eligible 
 remaining rows, on request.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,7 @@ from kaicore.rules.events.reasons.node import (
     NodeAffinityMismatch,
     NodeFlavorMismatch,
     NodeNotReady,
+    NodeReserved,
     NodeSelectorMismatch,
     NodeUnschedulable,
     NoGpuToShare,
@@ -101,6 +103,23 @@ class ShareFilter:
 CORDONED = Taint("node.kubernetes.io/unschedulable", "NoSchedule")
 
 
+class ReservedNodes(NamedTuple):
+    """The nodes of a reservation.
+
+    Attributes:
+        rows: per row, whether it is one of them.
+        terms: for whom it is, and its window, for people.
+    """
+
+    rows: Flags
+    name: str
+    terms: str
+
+    def filter(self, columns: NodeColumns) -> MaskFilter:
+        """Return the rule that pods which it keeps off are on none of them."""
+        return MaskFilter(columns, NodeReserved, self.rows, {"reservation": self.name, "terms": self.terms})
+
+
 class ClassFilters:
     """The filters of one class in one cycle; charges of the cycle are seen as they happen.
 
@@ -121,6 +140,7 @@ class ClassFilters:
         *,
         states: RowStates,
         rejecting: Mapping[int, str],
+        reserved: Sequence[ReservedNodes] = (),
         doubts: Doubts | None = None,
         policies: ClassPolicies | None = None,
     ) -> None:
@@ -144,6 +164,10 @@ class ClassFilters:
         self._of_nodes: list[MaskFilter | GroupedMaskFilter] = [
             MaskFilter(columns, NodeNotReady, ~columns.ready),
             MaskFilter(columns, NodeUnschedulable, self._cordoned()),
+            *(
+                MaskFilter(columns, NodeReserved, one.rows, {"reservation": one.name, "terms": one.terms})
+                for one in reserved
+            ),
             *matching,
             self._taints(~tolerated),
             *self.constraints.unreachable,

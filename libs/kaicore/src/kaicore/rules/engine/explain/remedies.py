@@ -27,6 +27,7 @@ from kaicore.rules.engine.placement.pod_class import (
     node_requests,
     pod_class,
     variant,
+    with_reservations,
 )
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.ending_groups import EndingGroups
@@ -120,7 +121,8 @@ def lowered_containers(pod: Pod, smaller: Pod) -> list[str]:
 def resized(of_class: PodClass, smaller: Pod) -> PodClass:
     """Return the class of a pod of a class that asks for less now; all else of it is as it is."""
     base = pod_class(smaller, class_identity(smaller))
-    return variant(base, of_class.selected, of_class.volumes, of_class.flavors, of_class.devices)
+    smaller_class = variant(base, of_class.selected, of_class.volumes, of_class.flavors, of_class.devices)
+    return with_reservations(smaller_class, of_class.kept_off) if of_class.kept_off else smaller_class
 
 
 def _lowered(container: Container, resource: str, amount: int) -> Container:
@@ -336,7 +338,8 @@ class Remedies:
             return None
         class_of: Callable[[Member], PodClass] = lambda member: classes[session.pods.key_of(member)]  # noqa: E731
         savepoint = session.nodes.statement.savepoint()
-        placer = Placer(session.nodes.statement, class_of, ExcludedNodes(rejecting, avoid), self._config)
+        excluded = ExcludedNodes(rejecting, avoid, reserved=excluded_nodes.reserved)
+        placer = Placer(session.nodes.statement, class_of, excluded, self._config)
         outcome = self._place(steps, placer)
         session.nodes.statement.rollback(savepoint)
         return outcome.assignments if outcome.starts else None

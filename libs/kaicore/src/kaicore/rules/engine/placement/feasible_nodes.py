@@ -6,7 +6,7 @@ for. They are computed at once for rows that are alike, and added to the scores 
 """
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar, cast
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from kaicore.policy import MOST, Facts, Policy, PolicyBand, Work
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
-from kaicore.rules.engine.constraints.class_filters import ClassFilters
+from kaicore.rules.engine.constraints.class_filters import ClassFilters, ReservedNodes
 from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
@@ -267,6 +267,7 @@ class FeasibleNodes:
         *,
         states: RowStates,
         rejecting: Mapping[int, str],
+        reserved: Sequence[ReservedNodes] = (),
         avoid: Collection[int] = (),
         turns: Ints | None = None,
         among: Flags | None = None,
@@ -281,6 +282,7 @@ class FeasibleNodes:
 
         Args:
             rejecting: rows that rejected such a pod and have not changed since, with the kubelet's reason.
+            reserved: the nodes of the reservations that keep the class off.
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
             doubts: about the rows; None where pods do not come to them now.
@@ -295,7 +297,14 @@ class FeasibleNodes:
         self._need = columns.vector(pod_class.requests)
         self.filters: ClassFilters = (
             ClassFilters(
-                pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts, policies=policies
+                pod_class,
+                columns,
+                config,
+                states=states,
+                rejecting=rejecting,
+                reserved=reserved,
+                doubts=doubts,
+                policies=policies,
             )
             if like is None or policies is None
             else like.filters.with_policies(policies)

@@ -15,6 +15,7 @@ import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
+from kaicore.rules.engine.constraints.class_filters import ReservedNodes
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
@@ -137,6 +138,7 @@ class ExcludedNodes:
     Attributes:
         rejecting: by class key, the rows that rejected such a pod and have not changed since, with the
             kubelet's reason.
+        reserved: by name, the nodes of each reservation that keeps any class off.
         avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
         left_to_others: rows where another replica is to decide first about what became free; None where this one has
@@ -150,6 +152,7 @@ class ExcludedNodes:
     turns: Ints | None = None
     left_to_others: Flags | None = None
     wanted_by_others: Ints | None = None
+    reserved: Mapping[str, ReservedNodes] = field(default_factory=dict)
 
 
 def in_placement_order(
@@ -228,12 +231,14 @@ class Placer:
         touched = self.statement.touched
         if feasible is None:
             rejecting = self._excluded_nodes.rejecting.get(class_key, {})
-            alike = None if pod_class.work is None or rejecting else key_without_work(class_key)
+            own = rejecting or pod_class.kept_off
+            alike = None if pod_class.work is None or own else key_without_work(class_key)
             feasible = self._feasible_nodes[class_key] = FeasibleNodes(
                 pod_class,
                 self.statement.columns,
                 self._config,
                 rejecting=rejecting,
+                reserved=[self._excluded_nodes.reserved[name] for name in pod_class.kept_off],
                 states=self.statement.states,
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
                 turns=self._excluded_nodes.turns,

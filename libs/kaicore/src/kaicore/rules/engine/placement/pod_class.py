@@ -38,6 +38,7 @@ class PodClass(msgspec.Struct, frozen=True):
             (`kaicore.rules.engine.constraints.pod_marks`).
         gpu_share: the parts of GPUs that each of its pods gets.
         work: what policies know of its pods besides; None where no policy places pods.
+        kept_off: names of the reservations on the nodes of which its pods must not start now.
     """
 
     key: str
@@ -59,6 +60,7 @@ class PodClass(msgspec.Struct, frozen=True):
     devices: DeviceDemand = NO_DEVICES
     gpu_share: GpuShare | None = None
     work: PolicyWork | None = None
+    kept_off: tuple[str, ...] = ()
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -70,7 +72,7 @@ class PodClass(msgspec.Struct, frozen=True):
 _NO_DEMAND = VolumeDemand()
 #: Between a class's key and what tells its variants apart.
 _VARIANT = "~"
-#: Between that and what policies know of the pods.
+#: Between that and what policies know of the pods, and which reservations keep them off nodes.
 _OF_WORK = "~~"
 
 
@@ -181,6 +183,13 @@ def with_work(base: PodClass, work: PolicyWork, *, tenants: bool) -> PodClass:
     key = f"{base.key}{_OF_WORK}{sha256(_encoder.encode(work)).hexdigest()[:8]}"
     marks = (*base.marks, TENANT + work.namespace) if tenants else base.marks
     return msgspec.structs.replace(base, key=key, work=work, marks=marks)
+
+
+def with_reservations(base: PodClass, kept_off: tuple[str, ...]) -> PodClass:
+    """Return the class of those pods of a class that some reservations keep off their nodes."""
+    digest = sha256(_encoder.encode(kept_off)).hexdigest()[:8]
+    between = "" if _OF_WORK in base.key else _OF_WORK
+    return msgspec.structs.replace(base, key=f"{base.key}{between}r{digest}", kept_off=kept_off)
 
 
 def recorded_key(now: str, reported: str) -> str:

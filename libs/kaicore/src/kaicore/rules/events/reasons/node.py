@@ -37,6 +37,19 @@ class NodeUnschedulable(NodeReason, frozen=True, kw_only=True):
     says: ClassVar[str] = "cordoned"
 
 
+class NodeReserved(NodeReason, frozen=True, kw_only=True):
+    """Nodes that are reserved for other work, or for maintenance, before the pod would end.
+
+    Attributes:
+        reservation: its name.
+        terms: for whom it is, and its window.
+    """
+
+    terms: str = field(name="detail")
+    reservation: str
+    says: ClassVar[str] = "reserved by {reservation}, {terms}"
+
+
 class NodeSelectorMismatch(NodeReason, frozen=True, kw_only=True):
     """Nodes without the labels that the pod's node selector asks for."""
 

@@ -1,10 +1,11 @@
-"""RayClusters and RayJobs.
+"""RayClusters, RayJobs and RayServices.
 
 Source: KubeRay 1.4 (`ray-operator/controllers/ray`): the head gets a sidecar where autoscaling is on, each worker an
 init container that waits for the head, and a RayJob a Job beside its cluster that submits it.
 """
 
 from collections.abc import Mapping
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -171,17 +172,8 @@ def ray_job_parts(job: Object) -> list[Made]:
     if spec.flag("suspend") or spec.value.get("clusterSelector") or status.text("jobDeploymentStatus") in _ENDED:
         return []
     name = name_of(job)
-    source = spec.inside("rayClusterSpec", required=True)
+    made = [_own_cluster(job, "RayJob", spec.inside("rayClusterSpec", required=True), name=f"{name}-")]
     marks = {"ray.io/originated-from-cr-name": name, "ray.io/originated-from-crd": "RayJob"}
-    cluster = made_object(
-        job,
-        api_version=job["apiVersion"],
-        kind="RayCluster",
-        name=generated_name(f"{name}-", job["metadata"]["uid"]),
-        metadata=Fields("", {"labels": marks}),
-    )
-    cluster["spec"] = spec.copy("rayClusterSpec")
-    made = [Made(cluster, source.path)]
     if spec.text("submissionMode", "K8sJobMode") == "K8sJobMode":
         template = spec.inside("submitterPodTemplate")
         if not template.value:
@@ -190,6 +182,29 @@ def ray_job_parts(job: Object) -> list[Made]:
             template = Fields("", {"spec": {"containers": containers, "restartPolicy": "Never"}}, template.path)
         made.append(submitter_pod(job, name=name, template=template, labels=marks))
     return made
+
+
+def ray_service_cluster(service: Object) -> list[Made]:
+    """Return the RayCluster of a RayService: the one that serves, of those that an upgrade has beside each other."""
+    spec = spec_of(service)
+    if spec.flag("suspend"):
+        return []
+    config = spec.inside("rayClusterConfig", required=True)
+    return [_own_cluster(service, "RayService", config, name=f"{name_of(service)}-raycluster-")]
+
+
+def _own_cluster(owner: Object, kind: str, config: Fields, *, name: str) -> Made:
+    """Return the RayCluster that a RayJob or RayService brings."""
+    marks = {"ray.io/originated-from-cr-name": name_of(owner), "ray.io/originated-from-crd": kind}
+    cluster = made_object(
+        owner,
+        api_version=owner["apiVersion"],
+        kind="RayCluster",
+        name=generated_name(name, owner["metadata"]["uid"]),
+        metadata=Fields("", {"labels": marks}),
+    )
+    cluster["spec"] = deepcopy(config.value)
+    return Made(cluster, config.path)
 
 
 def _ray_labels(cluster: str, *, group: str, node_type: str) -> dict[str, str]:
@@ -235,6 +250,7 @@ DIALECT = Dialect(
             suspend=(),
             pod_set=named_by(RAY_GROUP_LABEL, default=SUBMITTER),
         ),
+        WorkloadKind("RayService.ray.io", "rayservices", ("v1",), made=ray_service_cluster, suspend=()),
     ),
     annotations=("ray.io/",),
 )

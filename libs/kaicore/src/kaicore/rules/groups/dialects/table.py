@@ -6,7 +6,7 @@ The order counts where a pod has name labels of several dialects: the first one 
 from collections.abc import Callable
 
 from kaicore.errors import InvalidObject
-from kaicore.rules.groups.dialects import apps, job, jobset, kubeflow, leader_worker_set, ray, volcano
+from kaicore.rules.groups.dialects import apps, grove, job, jobset, kubeflow, leader_worker_set, ray, volcano
 from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, WorkloadKind
 from kaicore.rules.objects.made import Made
 from kaicore.rules.objects.mappings import Object, group_of
@@ -19,6 +19,7 @@ DIALECTS: tuple[Dialect, ...] = (
     jobset.DIALECT,
     ray.DIALECT,
     kubeflow.DIALECT,
+    grove.DIALECT,
 )
 
 
@@ -64,6 +65,8 @@ def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], No
             pods.append(part)
             continue
         between(part.object)
+        if not is_owner(part.object["apiVersion"], part.object["kind"]):
+            continue
         try:
             inner = expand(part.object, nodes_for=nodes_for, between=between)
         except InvalidObject as error:

@@ -1,5 +1,6 @@
-"""The classes as which pods are decided on where policies place pods: these tell pods of one class apart by their work.
+"""The classes as which pods are decided on where policies place pods, or nodes are reserved.
 
+Policies tell pods of one class apart by their work; reservations, by who pays for them and how long they may run.
 Queue, namespace and priority count, and the labels and annotations that a policy declares. Without policies that place
 pods, a pod's class is the state's. The class follows from the settings alone, not from the policies' code: so whoever
 has no code finds the recorded reasons of a pod, too.
@@ -7,19 +8,49 @@ has no code finds the recorded reasons of a pod, too.
 
 from collections.abc import Callable, Mapping
 
+from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.placement.pod_class import PodClass, with_work
+from kaicore.rules.engine.placement.pod_class import PodClass, with_reservations, with_work
 from kaicore.rules.engine.policies.setting import PolicyWork
+from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX
 from kaicore.rules.state.pods.pod_entry import PodEntry
-from kaicore.rules.state.views import ClusterView
+from kaicore.rules.state.views import ClusterView, CycleView
 
 
-def classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[[PodEntry], PodClass]:
+def decided_classes(state: CycleView, config: EngineConfig, *, now: int) -> Callable[[PodEntry], PodClass]:
     """Return what returns the class as which a pod is decided on now.
 
     Args:
         state: not to be changed while the function is used.
+        now: microseconds since the epoch.
     """
+    for_policies = _classes_for_policies(state, config)
+    standing = [(one, window) for _, one in sorted(state.reservations.items()) if (window := one.window(now))]
+    if not standing:
+        return for_policies
+    limit_of = limits_of(state)
+    made: dict[tuple[str, str, str, str, int], PodClass] = {}
+
+    def class_of(entry: PodEntry) -> PodClass:
+        base, queue, runs = for_policies(entry), state.queue_of(entry), limit_of(entry)
+        if runs < 0:
+            runs = expected_us(state, config, entry, age_us=0)
+        key = base.key, *queue, entry.pod.namespace, runs
+        if key not in made:
+            queues = queue_names(state, entry)
+            kept_off = tuple(
+                one.name
+                for one, window in standing
+                if now + (one.notice_us if runs < 0 else runs) > window.start
+                and not one.admits(queues=queues, namespace=entry.pod.namespace)
+            )
+            made[key] = with_reservations(base, kept_off) if kept_off else base
+        return made[key]
+
+    return class_of
+
+
+def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[[PodEntry], PodClass]:
     if not config.policies_place:
         return state.class_of
     placing = [one for one in config.policies if one.places]
@@ -54,6 +85,15 @@ def queue_name(state: ClusterView, entry: PodEntry) -> str:
     name, namespace = state.queue_of(entry)
     number = state.queue_registry.tree.find(name, namespace=namespace)
     return name if number is None else state.queue_registry.tree.queues[number].name
+
+
+def queue_names(state: ClusterView, entry: PodEntry) -> frozenset[str]:
+    """Return the names of the queue that pays for a pod, and of those above it; of Kueue's, also without their kind."""
+    name, namespace = state.queue_of(entry)
+    tree = state.queue_registry.tree
+    number = tree.find(name, namespace=namespace)
+    names = [name] if number is None else [tree.queues[above].name for above in tree.paths[number]]
+    return frozenset([*names, *(one.removeprefix(CLUSTER_QUEUE_PREFIX).removeprefix(COHORT_PREFIX) for one in names)])
 
 
 def _found(values: Mapping[str, str], keys: list[str]) -> dict[str, str]:

@@ -1,0 +1,361 @@
+"""Reservations of nodes: those that stand, with what is in their way, and one that is asked for, before it is made."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import pairwise
+
+import msgspec
+
+from kaicore.analysis.json_spelling import Answer, time_text
+from kaicore.errors import InvalidObject
+from kaicore.kube.kinds.table import RESERVATION
+from kaicore.rules.deciding.decided_classes import queue_names
+from kaicore.rules.deciding.run_length import limits_of
+from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.model.gpu_share import GPU, gpus_text
+from kaicore.rules.model.node import Node
+from kaicore.rules.model.reservation import NodeReservation, Window
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
+
+#: Windows are listed for so long.
+SHOWN_US = 28 * 24 * 3_600_000_000
+#: Windows of both are compared for so long.
+_AHEAD_US = 366 * 24 * 3_600_000_000
+
+
+class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
+    """A reservation that is asked for.
+
+    Attributes:
+        queue, namespace: for whom it is; with neither, it is for maintenance.
+        nodes: names, divided by commas; empty where they are to be chosen.
+        labels: of the nodes that may be chosen, `key=value`, divided by commas.
+        gpus: how many GPUs the chosen nodes have at least; 0 where nodes are counted.
+        count: how many nodes are chosen; 0 for all that have the labels.
+        within: label of the domain in which all chosen nodes are; empty for any nodes.
+        start, end: of its first window, RFC 3339.
+        recurrence: see `kaicore.rules.model.reservation.NodeReservation`.
+        notice: a duration such as 30m; empty for an hour.
+        drain_by: when all other work has left the nodes, RFC 3339; empty where nothing is evicted.
+    """
+
+    name: str
+    start: str
+    end: str
+    queue: str = ""
+    namespace: str = ""
+    nodes: str = ""
+    labels: str = ""
+    gpus: int = 0
+    count: int = 0
+    within: str = ""
+    recurrence: str = ""
+    notice: str = ""
+    drain_by: str = ""
+
+
+class InTheWayRow(Answer, frozen=True, kw_only=True):
+    """A pod that is on a reserved node, that the reservation is not for, and that does not end before a window.
+
+    Attributes:
+        ends_at: by its declared limit; empty where it has none.
+    """
+
+    node: str
+    namespace: str
+    name: str
+    queue: str
+    gpus: str
+    ends_at: str
+
+
+class WindowRow(Answer, frozen=True, kw_only=True):
+    """A window of a reservation."""
+
+    start: str
+    end: str
+
+
+class ReservationRow(Answer, frozen=True, kw_only=True):
+    """A reservation that stands.
+
+    Attributes:
+        state: Active in a window, Planned before one, Over after the last.
+        start, end: of that window; of the first, where it is over.
+        missing: nodes that it names and that are not there, or not ready.
+        in_the_way: pods on its nodes that it is not for, and that are there when the window begins.
+        windows: those of the next four weeks.
+    """
+
+    name: str
+    state: str
+    queue: str
+    namespace: str
+    start: str
+    end: str
+    recurrence: str
+    nodes: list[str]
+    missing: list[str]
+    gpus: int
+    in_the_way: list[InTheWayRow]
+    windows: list[WindowRow]
+
+    @property
+    def whom(self) -> str:
+        """For whom it is, for people."""
+        of = [f"{kind} {name}" for kind, name in (("queue", self.queue), ("namespace", self.namespace)) if name]
+        return ", ".join(of) or "maintenance"
+
+
+class ReservationsAnswer(Answer, frozen=True, kw_only=True):
+    """The reservations of a cluster, the next one first."""
+
+    cluster: str
+    position: int
+    recorded_at: str
+    reservations: list[ReservationRow]
+
+
+class ReservationPlan(Answer, frozen=True, kw_only=True):
+    """A reservation before it is made.
+
+    Attributes:
+        refusal: why it cannot be; empty if it can.
+        displaces: pods that are on its nodes when its first window begins.
+        manifest: the object, for the API server; empty where it is refused.
+    """
+
+    cluster: str
+    position: int
+    recorded_at: str
+    refusal: str
+    nodes: list[str]
+    gpus: int
+    displaces: list[InTheWayRow]
+    manifest: dict[str, object]
+
+
+def standing_reservations(state: ClusterState) -> ReservationsAnswer:
+    """Return the reservations of a cluster as its log knows them."""
+    now = state.recorded_at
+    rows = []
+    for _, one in sorted(state.reservations.items()):
+        window = one.window(now)
+        shown = window or Window(one.start, one.end)
+        nodes = _nodes_of(state, one)
+        ready = {node.name for node in nodes if state.columns.ready[state.columns.row(node.name)]}
+        rows.append(
+            ReservationRow(
+                name=one.name,
+                state="Over" if window is None else "Active" if window.start <= now else "Planned",
+                queue=one.queue,
+                namespace=one.namespace,
+                start=time_text(shown.start),
+                end=time_text(shown.end),
+                recurrence=one.recurrence,
+                nodes=[node.name for node in nodes],
+                missing=sorted({*one.nodes, *(node.name for node in nodes)} - ready),
+                gpus=sum(map(_gpus, nodes)),
+                in_the_way=[] if window is None else list(_in_the_way(state, one, nodes, window)),
+                windows=[
+                    WindowRow(start=time_text(ahead.start), end=time_text(ahead.end))
+                    for ahead in one.windows(now, now + SHOWN_US)
+                ],
+            )
+        )
+    rows.sort(key=lambda row: (row.state == "Over", row.start, row.name))
+    return ReservationsAnswer(
+        cluster=state.cluster, position=state.position, recorded_at=time_text(now), reservations=rows
+    )
+
+
+def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> ReservationPlan:
+    """Return what a reservation would be, and what would be in its way.
+
+    Nodes are chosen so that it displaces the fewest GPUs; of equal ones, the first by name.
+
+    Raises:
+        InvalidObject: the question makes no sense.
+    """
+    labels = _labels(asked)
+    named = [name for name in asked.nodes.split(",") if name]
+    draft = reservation_of(_manifest(asked, named or ["chosen"]))
+    if named:
+        known = {node.name for node in _present(state)}
+        missing = [name for name in named if name not in known]
+        chosen, problem = named, f"no node {missing[0]}" if missing else ""
+    else:
+        chosen, problem = _chosen(state, asked, draft, labels)
+    manifest = _manifest(asked, chosen or ["none"])
+    one = reservation_of(manifest)
+    problem = problem or next(_conflicts(state, one), "")
+    nodes = [node for node in _present(state) if node.name in chosen]
+    window = one.window(state.recorded_at)
+    if window is None:
+        problem = problem or "its last window is over"
+    return ReservationPlan(
+        cluster=state.cluster,
+        position=state.position,
+        recorded_at=time_text(state.recorded_at),
+        refusal=problem,
+        nodes=chosen,
+        gpus=sum(map(_gpus, nodes)),
+        displaces=[] if window is None else list(_in_the_way(state, one, nodes, window)),
+        manifest={} if problem else manifest,
+    )
+
+
+def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]:
+    whom = {name: value for name, value in (("queue", asked.queue), ("namespace", asked.namespace)) if value}
+    spec: dict[str, object] = {"nodes": sorted(nodes), "start": asked.start, "end": asked.end}
+    spec |= {"for": whom} if whom else {}
+    optional = {"recurrence": asked.recurrence, "notice": asked.notice, "drainBy": asked.drain_by}
+    spec |= {name: value for name, value in optional.items() if value}
+    return {
+        "apiVersion": "kai.scheduler/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": asked.name},
+        "spec": spec,
+    }
+
+
+def reservation_of(manifest: dict[str, object]) -> NodeReservation:
+    """Return the model of a Reservation's manifest.
+
+    Raises:
+        InvalidObject: it makes no sense.
+    """
+
+    def refuse(error: InvalidObject) -> None:
+        raise error
+
+    model = RESERVATION.normalize(RESERVATION.decode(msgspec.json.encode(manifest)), refuse)
+    assert isinstance(model, NodeReservation)
+    return model
+
+
+def _labels(asked: ReservationQuestion) -> dict[str, str]:
+    pairs = [one.partition("=") for one in asked.labels.split(",") if one]
+    if any(not (key and equals) for key, equals, _ in pairs):
+        raise InvalidObject("reservation", "labels", asked.labels, "must be key=value, divided by commas")
+    if asked.nodes and (pairs or asked.gpus or asked.count or asked.within):
+        raise InvalidObject("reservation", "nodes", asked.nodes, "are named: no labels, GPUs, count or domain besides")
+    if not (asked.nodes or pairs or asked.gpus or asked.count or asked.within):
+        raise InvalidObject("reservation", "nodes", "", "name nodes, labels, GPUs or a count of nodes")
+    return {key: value for key, _, value in pairs}
+
+
+def _chosen(
+    state: ClusterState, asked: ReservationQuestion, draft: NodeReservation, labels: Mapping[str, str]
+) -> tuple[list[str], str]:
+    """Return the nodes that are chosen, or none and why."""
+    taken = {name for other in _overlapping(state, draft) for name in (node.name for node in _nodes_of(state, other))}
+    free = [
+        node
+        for node in _present(state)
+        if node.name not in taken
+        and labels.items() <= node.labels.items()
+        and state.columns.ready[state.columns.row(node.name)]
+    ]
+    window = draft.window(state.recorded_at)
+    lost = Counter[str]()
+    if window is not None:
+        limit_of = limits_of(state)
+        for node in free:
+            for entry in _strangers(state, draft, node):
+                if not 0 <= _end(entry, limit_of(entry)) <= window.start:
+                    lost[node.name] += 1 + gpus_asked(entry)
+    domains: dict[str, list[Node]] = {}
+    for node in sorted(free, key=lambda node: (lost[node.name], node.name)):
+        domain = node.labels.get(asked.within, "") if asked.within else "all"
+        if domain:
+            domains.setdefault(domain, []).append(node)
+    found = [some for nodes in domains.values() if (some := _enough(nodes, asked))]
+    if not found:
+        within = f" in one {asked.within}" if asked.within else ""
+        wanted = f"{asked.gpus} GPUs" if asked.gpus else f"{asked.count} nodes" if asked.count else "any node"
+        have = max((sum(map(_gpus, nodes)) if asked.gpus else len(nodes) for nodes in domains.values()), default=0)
+        return [], f"{wanted} cannot be had{within} beside other reservations: {have} at most"
+    best = min(found, key=lambda nodes: (sum(lost[node.name] for node in nodes), len(nodes), nodes[0].name))
+    return sorted(node.name for node in best), ""
+
+
+def _enough(nodes: list[Node], asked: ReservationQuestion) -> list[Node]:
+    """Return the first nodes that are enough; none if all are too few."""
+    if asked.gpus:
+        gpus = 0
+        with_gpus = [node for node in nodes if _gpus(node)]
+        for number, node in enumerate(with_gpus, start=1):
+            gpus += _gpus(node)
+            if gpus >= asked.gpus:
+                return with_gpus[:number]
+        return []
+    return nodes[: asked.count or len(nodes)] if len(nodes) >= asked.count else []
+
+
+def _conflicts(state: ClusterState, one: NodeReservation) -> Iterator[str]:
+    for other in _overlapping(state, one):
+        both = [node.name for node in _nodes_of(state, other) if node.name in one.nodes]
+        if both and other.name != one.name:
+            yield f"node {both[0]} is reserved by {other.name} then"
+    if one.name in state.reservations:
+        yield f"there is a reservation {one.name} already"
+
+
+def _overlapping(state: ClusterState, one: NodeReservation) -> Iterator[NodeReservation]:
+    """Yield reservations of which a window touches one of another reservation's within a year."""
+    begin = state.recorded_at
+    own = one.windows(begin, begin + _AHEAD_US)
+    for _, other in sorted(state.reservations.items()):
+        both = sorted([*own, *other.windows(begin, begin + _AHEAD_US)])
+        if any(earlier.end > later.start for earlier, later in pairwise(both)):
+            yield other
+
+
+def _present(state: ClusterState) -> list[Node]:
+    nodes = (state.columns.facts[row] for _, row in sorted(state.columns.rows.items()))
+    return [node for node in nodes if node is not None]
+
+
+def _nodes_of(state: ClusterState, one: NodeReservation) -> list[Node]:
+    return [node for node in _present(state) if one.has(node.name, node.labels)]
+
+
+def _gpus(node: Node) -> int:
+    return node.allocatable.get(GPU, 0)
+
+
+def _strangers(state: ClusterState, one: NodeReservation, node: Node) -> Iterator[PodEntry]:
+    """Yield pods on a node that a reservation is not for; what stays on each node for ever does not count."""
+    for uid in sorted(state.charges.on_node.get(node.name, ())):
+        entry = state.pods[uid]
+        owner = entry.pod.owner
+        if owner is not None and owner.kind in STAYING:
+            continue
+        if not one.admits(queues=queue_names(state, entry), namespace=entry.pod.namespace):
+            yield entry
+
+
+def _in_the_way(
+    state: ClusterState, one: NodeReservation, nodes: Iterable[Node], window: Window
+) -> Iterator[InTheWayRow]:
+    limit_of = limits_of(state)
+    for node in nodes:
+        for entry in _strangers(state, one, node):
+            end = _end(entry, limit_of(entry))
+            if 0 <= end <= window.start:
+                continue
+            yield InTheWayRow(
+                node=node.name,
+                namespace=entry.pod.namespace,
+                name=entry.pod.name,
+                queue=state.queue_of(entry)[0],
+                gpus=gpus_text(gpus_asked(entry)),
+                ends_at=time_text(end) if end >= 0 else "",
+            )
+
+
+def _end(entry: PodEntry, limit_us: int) -> int:
+    """Return when a pod ends by its limit; -1 without one."""
+    return (entry.started_at or entry.placed_at) + limit_us if limit_us >= 0 else -1

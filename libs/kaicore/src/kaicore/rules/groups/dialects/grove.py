@@ -1,0 +1,271 @@
+"""Grove: serving gangs of roles that start together, and scale by parts.
+
+A PodCliqueSet makes, for each of its replicas, one PodGang of its cliques and of the least replicas of each scaling
+group; each further replica of a scaling group has a PodGang of its own. Pods name their PodGang and their PodClique.
+
+Sources: Grove, main of 2026-08-19 (`operator/api/core/v1alpha1`, `scheduler/api/core/v1alpha1`, `components/podgang`,
+`podclique/components/pod`); KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugins/grove`).
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from kaicore.errors import InvalidObject, Lost, unheard
+from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
+from kaicore.rules.groups.dialects.source import count, group_source, source_subject
+from kaicore.rules.groups.kai_topology import TOPOLOGY_ANNOTATION
+from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
+from kaicore.rules.objects.made import Made, made_object, pod_from
+from kaicore.rules.objects.mappings import Fields, Object, name_of, spec_of
+from kaicore.rules.objects.wire import KubernetesObject, Wire
+
+POD_GANG = "PodGang.scheduler.grove.io"
+POD_CLIQUE_SET = "PodCliqueSet.grove.io"
+POD_CLIQUE = "PodClique.grove.io"
+_GROVE = "grove.io"
+POD_GANG_LABEL = f"{_GROVE}/podgang"
+POD_CLIQUE_LABEL = f"{_GROVE}/podclique"
+_POD_INDEX = f"{_GROVE}/podclique-pod-index"
+_TOPOLOGY = f"{_GROVE}/topology-name"
+
+
+class PackConstraint(Wire):
+    """Labels of nodes that pods must, or should, have alike."""
+
+    required: str | None = None
+    preferred: str | None = None
+
+
+class GroveTopology(Wire):
+    """A place in the network."""
+
+    pack_constraint: PackConstraint | None = None
+
+
+class GangPods(Wire):
+    """Pods of a PodGang that are alike: those of one PodClique."""
+
+    name: str = ""
+    min_replicas: int | None = None
+    topology_constraint: GroveTopology | None = None
+
+
+class GangPart(Wire):
+    """A part of a PodGang with a place of its own in the network: a replica of a scaling group."""
+
+    name: str = ""
+    pod_group_names: list[str] | None = None
+    topology_constraint: GroveTopology | None = None
+
+
+class PodGangSpec(Wire):
+    """The pods of a PodGang."""
+
+    podgroups: list[GangPods] | None = None
+    topology_constraint: GroveTopology | None = None
+    topology_constraint_group_configs: list[GangPart] | None = None
+    priority_class_name: str | None = None
+
+
+class PodGangObject(KubernetesObject):
+    """A `scheduler.grove.io/v1alpha1` PodGang."""
+
+    spec: PodGangSpec = msgspec.field(default_factory=PodGangSpec)
+
+
+def normalize_pod_gang(wire: PodGangObject, lost: Lost = unheard) -> GroupSource:
+    """Reduce a PodGang: the least pods of all its PodCliques start together, each part in a place of its own."""
+    spec, subject = wire.spec, source_subject(POD_GANG, wire)
+    annotations = wire.metadata.annotations or {}
+    topology = annotations.get(_TOPOLOGY) or annotations.get(TOPOLOGY_ANNOTATION, "")
+    parent_of: dict[str, str] = {}
+    parts: list[PodSet] = []
+    for index, part in enumerate(spec.topology_constraint_group_configs or ()):
+        where = f"spec.topologyConstraintGroupConfigs[{index}]"
+        if part.pod_group_names:
+            parts.append(PodSet(part.name, topology=_place(part.topology_constraint, topology, where=where)))
+            parent_of |= dict.fromkeys(part.pod_group_names, part.name)
+    leaves = []
+    for index, one in enumerate(spec.podgroups or ()):
+        where = f"spec.podgroups[{index}]"
+        least = count(one.min_replicas, 0, subject=subject, field=f"{where}.minReplicas")
+        place = _place(one.topology_constraint, topology, where=where)
+        leaves.append(PodSet(one.name, parent_of.get(one.name, ""), least, topology=place, rank=RankSource(_POD_INDEX)))
+    with_pods = {one.parent for one in leaves}
+    sets = [one for one in parts if one.name in with_pods] + leaves
+    names = [one.name for one in sets]
+    if len(set(names)) < len(names) or "" in names:
+        raise InvalidObject(subject, "spec.podgroups", names, "need names, each of them once")
+    root = PodSet(topology=_place(spec.topology_constraint, topology, where="spec"))
+    template = GroupTemplate(sets=(root, *sets))
+    return group_source(wire, POD_GANG, (template,), priority_class=spec.priority_class_name, lost=lost)
+
+
+def _place(given: GroveTopology | None, topology: str, *, where: str) -> TopologyConstraint | None:
+    pack = given.pack_constraint if given is not None else None
+    if pack is None or not (pack.required or pack.preferred):
+        return None
+    field = f"{where}.topologyConstraint.packConstraint"
+    return TopologyConstraint(topology, required=pack.required or "", preferred=pack.preferred or "", field=field)
+
+
+class _Clique(NamedTuple):
+    """A PodClique that a PodCliqueSet makes.
+
+    Attributes:
+        name: of the PodClique.
+        template: that it is made of.
+        labels: of the PodClique and of its pods, besides those of the template.
+        part: name of the replica of a scaling group that it belongs to; empty for none.
+        group: that scaling group.
+    """
+
+    name: str
+    template: Fields
+    labels: dict[str, str]
+    part: str = ""
+    group: Fields | None = None
+
+
+def pod_clique_set_parts(owner: Object) -> list[Made]:
+    """Return the PodGangs and the PodCliques of a PodCliqueSet."""
+    spec = spec_of(owner)
+    template = spec.inside("template", required=True)
+    gangs: list[Made] = []
+    cliques: list[Made] = []
+    for replica in range(spec.pods("replicas", 0)):
+        for gang, place, of_gang in _gangs(name_of(owner), template, replica):
+            gangs.append(Made(_pod_gang(owner, template, gang, place, of_gang), template.path))
+            cliques += [_pod_clique(owner, gang, clique) for clique in of_gang]
+    return [*gangs, *cliques]
+
+
+def _gangs(name: str, template: Fields, replica: int) -> Iterator[tuple[str, Fields, list[_Clique]]]:
+    """Yield the PodGangs of a replica: their names, the fields with their place in the network, and their cliques."""
+    base = f"{name}-{replica}"
+    labels = {f"{_GROVE}/podcliqueset-replica-index": str(replica)}
+    templates = {one.text("name"): one for one in template.items("cliques")}
+    groups = [(group, _clique_names(group, templates)) for group in template.items("podCliqueScalingGroups")]
+    scaled = {clique for _, names in groups for clique in names}
+    together = [_Clique(f"{base}-{one}", templates[one], labels) for one in templates if one not in scaled]
+    further: list[tuple[str, Fields, list[_Clique]]] = []
+    for group, names in groups:
+        of_group, least = f"{base}-{group.text('name')}", group.pods("minAvailable", 1)
+        for number in range(group.pods("replicas", 1)):
+            part = f"{of_group}-{number}"
+            of_part = labels | {
+                f"{_GROVE}/podcliquescalinggroup": of_group,
+                f"{_GROVE}/podcliquescalinggroup-replica-index": str(number),
+            }
+            if number < least:
+                together += [_Clique(f"{part}-{one}", templates[one], of_part, part, group) for one in names]
+                continue
+            place = group if _pack(group) else template
+            of_part[f"{_GROVE}/base-podgang"] = base
+            gang = f"{of_group}-{number - least}"
+            further.append((gang, place, [_Clique(f"{part}-{one}", templates[one], of_part) for one in names]))
+    yield base, template, together
+    yield from further
+
+
+def _clique_names(group: Fields, templates: Mapping[str, Fields]) -> list[str]:
+    names = group.value.get("cliqueNames")
+    if not isinstance(names, list) or any(one not in templates for one in names):
+        raise group.error("cliqueNames", f"must be a list of cliques; there are {', '.join(templates)}")
+    return names
+
+
+def _pod_gang(owner: Object, template: Fields, name: str, place: Fields, cliques: list[_Clique]) -> Object:
+    gang = made_object(
+        owner, api_version="scheduler.grove.io/v1alpha1", kind="PodGang", name=name, metadata=_metadata(owner)
+    )
+    parts = {one.part: _pack(one.group) for one in cliques if one.group is not None}
+    places = [place, *(one.group for one in cliques if one.group is not None), *(one.template for one in cliques)]
+    named = (one.inside("topologyConstraint").text("topologyName") for one in places)
+    if topology := next(filter(None, named), ""):
+        gang["metadata"]["annotations"][_TOPOLOGY] = topology
+    gang["spec"] = {
+        "podgroups": [
+            {"name": one.name, "minReplicas": _least(one.template), "topologyConstraint": _pack(one.template)}
+            for one in cliques
+        ],
+        "topologyConstraint": _pack(place),
+        "topologyConstraintGroupConfigs": [
+            {
+                "name": part,
+                "podGroupNames": [one.name for one in cliques if one.part == part],
+                "topologyConstraint": constraint,
+            }
+            for part, constraint in parts.items()
+            if constraint
+        ],
+        "priorityClassName": template.text("priorityClassName"),
+    }
+    return gang
+
+
+def _metadata(owner: Object) -> Fields:
+    """Return the labels and annotations of an owner that Grove gives its PodGangs, too."""
+    given = Fields("", owner["metadata"], "metadata")
+    kept = {name: given.copy(name) for name in ("labels", "annotations")}
+    return Fields(
+        "", {name: {k: v for k, v in of.items() if not k.startswith(f"{_GROVE}/")} for name, of in kept.items()}
+    )
+
+
+def _least(template: Fields) -> int:
+    spec = template.inside("spec", required=True)
+    return spec.pods("minAvailable", spec.pods("replicas", 1))
+
+
+def _pack(template: Fields) -> Object | None:
+    """Return a PodGang's words for the place that a template names; levels stay as they are."""
+    given = template.inside("topologyConstraint")
+    pack = given.inside("pack")
+    words = {"required": pack.text("required") or given.text("packDomain"), "preferred": pack.text("preferred")}
+    said = {name: value for name, value in words.items() if value}
+    return {"packConstraint": said} if said else None
+
+
+def _pod_clique(owner: Object, gang: str, clique: _Clique) -> Made:
+    made = made_object(
+        owner, api_version="grove.io/v1alpha1", kind="PodClique", name=clique.name, metadata=clique.template
+    )
+    part_of = {"app.kubernetes.io/managed-by": "grove-operator", "app.kubernetes.io/part-of": name_of(owner)}
+    made["metadata"]["labels"].update({**part_of, **clique.labels, POD_GANG_LABEL: gang})
+    made["spec"] = clique.template.copy("spec")
+    return Made(made, clique.template.where("spec"))
+
+
+def pod_clique_pods(owner: Object) -> list[Made]:
+    """Return the pods of a PodClique, without the gate that Grove takes off when the PodGang is complete."""
+    spec = spec_of(owner)
+    pod_spec = spec.inside("podSpec", required=True).value
+    template = Fields("", {"metadata": owner["metadata"], "spec": pod_spec})
+    name = name_of(owner)
+    pods = []
+    for index in range(spec.pods("replicas", 1)):
+        labels = {POD_CLIQUE_LABEL: name, _POD_INDEX: str(index)}
+        pod = pod_from(owner, template, generate_name=f"{name}-", key=str(index), labels=labels)
+        pods.append(pod._replace(spec_field=spec.where("podSpec")))
+    return pods
+
+
+DIALECT = Dialect(
+    "Grove",
+    (
+        WorkloadKind(
+            POD_GANG,
+            "podgangs",
+            ("v1alpha1",),
+            PodGangObject,
+            normalize_pod_gang,
+            name_label=POD_GANG_LABEL,
+            pod_set=named_by(POD_CLIQUE_LABEL),
+        ),
+        WorkloadKind(POD_CLIQUE_SET, "podcliquesets", ("v1alpha1",), made=pod_clique_set_parts, short_names=("pcs",)),
+        WorkloadKind(POD_CLIQUE, "podcliques", ("v1alpha1",), made=pod_clique_pods, short_names=("pclq",)),
+    ),
+)

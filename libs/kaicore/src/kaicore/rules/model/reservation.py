@@ -1,0 +1,154 @@
+"""Reservations: nodes that are for some work, or for nobody, from when to when, once or again and again.
+
+A reservation is an object of its own (`kai reserve`, or `kubectl`). Nodes are named, or chosen by their labels. Work of
+its queue or namespace may use them as before. All other work may be on them only outside its windows, so a pod starts
+there only if it ends before the next one begins. A reservation for nobody is a maintenance window.
+"""
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from itertools import islice, takewhile
+from typing import NamedTuple
+
+import msgspec
+from dateutil.rrule import rrulestr
+
+from kaicore.errors import InvalidObject
+
+RESERVATION = "Reservation.kai.scheduler"
+#: Work of unknown length starts on reserved nodes until so long before a window, microseconds.
+NOTICE_US = 3_600_000_000
+#: A rule of recurrence has one of these as its frequency: a finer one is a mistake.
+FREQUENCIES = ("DAILY", "WEEKLY", "MONTHLY", "YEARLY")
+_PARTS = frozenset({"FREQ", "INTERVAL", "COUNT", "UNTIL", "BYDAY", "BYMONTHDAY", "BYMONTH", "WKST"})
+_FOUR_YEARS = timedelta(days=1_462)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+#: Windows of a reservation that are looked at; a daily one has so many in three years.
+_MOST_WINDOWS = 1_100
+
+
+class Window(NamedTuple):
+    """A stretch of time, microseconds since the epoch; its end is not part of it."""
+
+    start: int
+    end: int
+
+
+class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A reservation.
+
+    Attributes:
+        queue: the queue that it is for, with the queues below that one; empty for any.
+        namespace: the namespace that it is for; empty for any. With neither it is for nobody: maintenance.
+        nodes: names of the nodes.
+        node_labels: labels of further nodes; all must be there. None for no further ones.
+        start: of the first window, microseconds since the epoch.
+        end: of the first window.
+        recurrence: when further windows begin, as RFC 5545 has it (`FREQ=WEEKLY;BYDAY=SA`), in UTC; empty for never.
+        notice_us: until so long before a window work of unknown length may start there.
+        drain_by: when all other work has left its nodes, microseconds since the epoch; 0 where nothing is evicted. From
+            its start on, work is evicted that can go on elsewhere; then all of it.
+    """
+
+    uid: str
+    name: str
+    resource_version: str
+    start: int
+    end: int
+    queue: str = ""
+    namespace: str = ""
+    nodes: tuple[str, ...] = ()
+    node_labels: dict[str, str] | None = None
+    recurrence: str = ""
+    notice_us: int = NOTICE_US
+    drain_by: int = 0
+
+    @property
+    def maintenance(self) -> bool:
+        """True if it is for nobody."""
+        return not (self.queue or self.namespace)
+
+    def admits(self, *, queues: Collection[str], namespace: str) -> bool:
+        """Tell whether it is for some work.
+
+        Args:
+            queues: the queue that pays for it, and those above that one.
+        """
+        if self.maintenance:
+            return False
+        return (not self.queue or self.queue in queues) and self.namespace in ("", namespace)
+
+    def has(self, node: str, labels: Mapping[str, str]) -> bool:
+        """Tell whether a node is one of its nodes."""
+        if node in self.nodes:
+            return True
+        return self.node_labels is not None and self.node_labels.items() <= labels.items()
+
+    def window(self, at: int) -> Window | None:
+        """Return the window in which a moment is, or else the next one; None after the last."""
+        if at < self.end or not self.recurrence:
+            return Window(self.start, self.end) if at < self.end else None
+        found = _next_start(self.recurrence, self.start, at - (self.end - self.start))
+        return None if found is None else Window(found, found + self.end - self.start)
+
+    def windows(self, begin: int, end: int) -> list[Window]:
+        """Return the windows that a stretch of time touches, in order, `_MOST_WINDOWS` at most."""
+        length = self.end - self.start
+        starts = [self.start]
+        if self.recurrence:
+            rule = rrulestr(self.recurrence, dtstart=_moment(self.start))
+            found = islice(rule.xafter(_moment(max(begin - length, 0))), _MOST_WINDOWS)
+            later = takewhile(lambda start: start < end, (_us(moment) for moment in found))
+            starts += [start for start in later if start != self.start]
+        windows = (Window(start, start + length) for start in starts)
+        return [one for one in windows if one.start < end and one.end > begin]
+
+
+def check_recurrence(text: str, *, subject: str, field: str) -> None:
+    """Look whether a rule of recurrence can be followed.
+
+    Raises:
+        InvalidObject: it is none, is too fine, or has no day in four years.
+    """
+    parts = dict(part.partition("=")[::2] for part in text.upper().split(";"))
+    if parts.get("FREQ") not in FREQUENCIES:
+        raise InvalidObject(subject, field, text[:100], f"needs FREQ, one of {', '.join(FREQUENCIES)}")
+    if unknown := sorted(parts.keys() - _PARTS):
+        raise InvalidObject(subject, field, text[:100], f"{unknown[0]} is not supported")
+    try:
+        rule = rrulestr(text, dtstart=_EPOCH)
+        found = next(iter(rule.replace(until=_EPOCH + _FOUR_YEARS)), None)
+        if found is None and "UNTIL" not in parts:
+            raise ValueError("it has no day in four years")
+    except (ValueError, TypeError, OverflowError) as error:
+        raise InvalidObject(subject, field, text[:100], f"is no rule of RFC 5545: {error}") from None
+
+
+@lru_cache(maxsize=4096)
+def _next_start(recurrence: str, start: int, after: int) -> int | None:
+    """Return when the first window begins after a moment."""
+    rule = rrulestr(recurrence, dtstart=_moment(start))
+    found = rule.after(_moment(after))
+    return None if found is None else _us(found)
+
+
+def _us(moment: datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def _moment(us: int) -> datetime:
+    return _EPOCH + timedelta(microseconds=us)
+
+
+def reservation_terms(reservation: NodeReservation, window: Window) -> str:
+    """Write for whom a reservation is, and one of its windows."""
+    named = {"queue": reservation.queue, "namespace": reservation.namespace}
+    of = [f"{kind} {name}" for kind, name in named.items() if name]
+    whom = f"for {', '.join(of)}" if of else "for maintenance"
+    return f"{whom}, {_text(window.start)} to {_text(window.end)}"
+
+
+def _text(us: int) -> str:
+    return _moment(us).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,290 @@
+"""`kai reserve` and `kai reservations`: nodes that are for some work, or for maintenance, from when to when."""
+
+import asyncio
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import yaml
+from icalendar import Calendar, Event, vRecur
+from kaicore.analysis.ask.drains import DrainPlan
+from kaicore.analysis.ask.reservations import (
+    InTheWayRow,
+    ReservationPlan,
+    ReservationQuestion,
+    ReservationRow,
+    ReservationsAnswer,
+)
+from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.kube.api.access import configured_access
+from kaicore.kube.api.client import KubeClient
+from kaicore.rules.model.quantity import parse_duration
+from kaicore.version import version
+
+from kai_cli.output import OutputFlag, print_answers, table
+from kai_cli.running.load import Loader
+from kai_cli.sources.answers import ask_each, open_answers
+from kai_cli.sources.current_cluster import one_cluster
+from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+
+_AHEAD = re.compile(r"\+(.+)")
+
+
+def reserve(  # long: one flag for each part of a reservation
+    name: str,
+    /,
+    *,
+    start: str,
+    end: str,
+    queue: str = "",
+    namespace: str = "",
+    maintenance: bool = False,
+    nodes: str = "",
+    labels: str = "",
+    gpus: int = 0,
+    count: int = 0,
+    within: str = "",
+    repeat: str = "",
+    notice: str = "",
+    make: bool = False,
+    kubeconfig: Path | None = None,
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Plan a reservation of nodes, for a queue, a namespace or maintenance: what it displaces; and make it.
+
+    Nothing is made without --make: the plan and its manifest are printed. Exit 1 if it is refused.
+
+    Args:
+        name: of the reservation.
+        start: of its first window: a time (2026-12-05T02:00:00Z), or so long from now (+2h).
+        end: of its first window: a time, or so long after the start (+4h).
+        queue: the queue that it is for, with the queues below it.
+        namespace: the namespace that it is for.
+        maintenance: it is for nobody.
+        nodes: names of the nodes, divided by commas.
+        labels: of the nodes that are chosen from, as key=value, divided by commas.
+        gpus: how many GPUs the chosen nodes have together, at least.
+        count: how many nodes are chosen.
+        within: a label; all chosen nodes are in one of its domains.
+        repeat: when further windows begin, as RFC 5545 has it, in UTC: FREQ=WEEKLY;BYDAY=SA.
+        notice: until so long before a window work without a limit may start there; by default 1h.
+        make: make it on the cluster.
+        kubeconfig: by which it is made; by default as kubectl finds it.
+        source: where to ask: the log, or the API of --api-url.
+        output: of the plan: table, json or yaml.
+    """
+    if maintenance == bool(queue or namespace):
+        raise ConfigurationError("reserve: name --queue or --namespace, or say --maintenance")
+    begins = _moment(start, datetime.now(UTC), "--start")
+    asked = ReservationQuestion(
+        name=name,
+        start=_text(begins),
+        end=_text(_moment(end, begins, "--end")),
+        queue=queue,
+        namespace=namespace,
+        nodes=nodes,
+        labels=labels,
+        gpus=gpus,
+        count=count,
+        within=within,
+        recurrence=repeat,
+        notice=notice,
+    )
+    plan = asyncio.run(_planned(source or AnswerSource(), asked))
+    if output != "table":
+        print_answers([plan], output)
+    else:
+        print(plan_text(plan, made=make))
+    if plan.refusal:
+        return 1
+    if make:
+        asyncio.run(_make(plan.manifest, kubeconfig))
+        sys.stderr.write(f"made: Reservation {name}\n")
+    return 0
+
+
+def drain(
+    nodes: str = "",
+    /,
+    *,
+    by: str,
+    until: str = "+24h",
+    name: str = "",
+    labels: str = "",
+    make: bool = False,
+    kubeconfig: Path | None = None,
+    source: SourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Plan a drain of nodes: the groups it touches, what each loses, where it goes on; and carry it out.
+
+    From now on no work starts there. What can go on elsewhere is evicted, gang by gang, within disruption budgets; at
+    the time of --by, all of it. To stop it, or take it back: kubectl delete reservation NAME. Exit 1 if it is refused.
+
+    Args:
+        nodes: names, divided by commas.
+        by: when all work has left: a time, or so long from now (+2h).
+        until: until when nothing starts there: a time, or so long after --by.
+        name: of the reservation that it is; by default drain- and the first node.
+        labels: of the nodes instead of names, as key=value, divided by commas: a rack, a domain.
+        make: carry it out on the cluster.
+        kubeconfig: by which it is made; by default as kubectl finds it.
+        source: where to ask: the log, or the API of --api-url.
+        output: of the plan: table, json or yaml.
+    """
+    now = datetime.now(UTC)
+    end = _moment(by, now, "--by")
+    called = name or "drain-" + re.sub(r"[^a-z0-9.-]+", "-", (nodes or labels).partition(",")[0].lower()).strip("-.")
+    asked = ReservationQuestion(
+        name=called,
+        start=_text(now),
+        end=_text(_moment(until, end, "--until")),
+        nodes=nodes,
+        labels=labels,
+        drain_by=_text(max(end, now)),
+    )
+    plan = asyncio.run(_drained(source or AnswerSource(), asked))
+    if output != "table":
+        print_answers([plan], output)
+    else:
+        print(drain_text(plan, made=make))
+    if plan.refusal:
+        return 1
+    if make:
+        asyncio.run(_make(plan.manifest, kubeconfig))
+        sys.stderr.write(f"made: Reservation {called}\n")
+    return 0
+
+
+async def _drained(source: AnswerSource, asked: ReservationQuestion) -> DrainPlan:
+    async with open_answers(source) as (answers, clusters):
+        return await answers.planned_drain(one_cluster(source, clusters), asked)
+
+
+def drain_text(plan: DrainPlan, *, made: bool) -> str:
+    """Return the plan of a drain for people."""
+    if plan.refusal:
+        return f"refused: {plan.refusal}"
+    parts = [f"{len(plan.nodes)} nodes: {', '.join(plan.nodes)}"]
+    rows = [(row.group, row.queue or "-", str(row.pods), row.gpus, row.lost, row.goes_on) for row in plan.groups]
+    head = ("GROUP", "QUEUE", "PODS", "GPUS", "LOSES", "GOES ON")
+    parts.append(table(head, rows) if rows else "no work is on them")
+    if plan.waits_longer:
+        parts.append(f"waits longer: {', '.join(plan.waits_longer)}")
+    if not made:
+        parts.append(yaml.safe_dump(plan.manifest, sort_keys=False).rstrip())
+    return "\n\n".join(parts)
+
+
+def _moment(text: str, base: datetime, flag: str) -> datetime:
+    try:
+        if ahead := _AHEAD.fullmatch(text):
+            return base + timedelta(microseconds=parse_duration(ahead[1], subject="reserve", field=flag))
+        moment = datetime.fromisoformat(text)
+    except (ValueError, InvalidObject) as error:
+        raise ConfigurationError(f"{flag}: is no time such as 2026-12-05T02:00:00Z, and no +2h: {text!r}") from error
+    if moment.tzinfo is None:
+        raise ConfigurationError(f"{flag}: needs a zone, such as Z or +01:00: {text!r}")
+    return moment
+
+
+def _text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+async def _planned(source: AnswerSource, asked: ReservationQuestion) -> ReservationPlan:
+    async with open_answers(source) as (answers, clusters):
+        return await answers.planned_reservation(one_cluster(source, clusters), asked)
+
+
+async def _make(manifest: dict[str, object], kubeconfig: Path | None) -> None:
+    async with KubeClient(configured_access(str(kubeconfig) if kubeconfig else None)) as client:
+        loaded = await Loader(client).create([manifest])
+    if loaded.refused:
+        raise ConfigurationError(loaded.refused[0])
+
+
+def plan_text(plan: ReservationPlan, *, made: bool) -> str:
+    """Return a plan for people."""
+    if plan.refusal:
+        return f"refused: {plan.refusal}"
+    parts = [f"{len(plan.nodes)} nodes with {plan.gpus} GPUs: {', '.join(plan.nodes)}", _in_the_way(plan.displaces)]
+    if not made:
+        parts.append(yaml.safe_dump(plan.manifest, sort_keys=False).rstrip())
+    return "\n\n".join(parts)
+
+
+def _in_the_way(rows: list[InTheWayRow]) -> str:
+    if not rows:
+        return "nothing is in its way"
+    lines = [(row.node, row.namespace, row.name, row.queue or "-", row.gpus, row.ends_at or "no limit") for row in rows]
+    return "there when its window begins, unless it ends before:\n" + table(
+        ("NODE", "NAMESPACE", "POD", "QUEUE", "GPUS", "ENDS"), lines
+    )
+
+
+def reservations(
+    *, at: AtFlag = "", ical: bool = False, source: SourceFlags | None = None, output: OutputFlag = "table"
+) -> int:
+    """List the reservations of nodes: when, for whom, and what is in their way.
+
+    Args:
+        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
+        ical: print them as a calendar (RFC 5545).
+        source: where to ask: the log, or the API of --api-url.
+        output: table, json or yaml.
+    """
+
+    async def ask() -> list[ReservationsAnswer]:
+        return await ask_each(
+            source or AnswerSource(), at, lambda answers, cluster: answers.reservations(cluster, at=at)
+        )
+
+    answers = asyncio.run(ask())
+    if ical:
+        print(calendar_text(answers), end="")
+    elif output != "table":
+        print_answers(answers, output)
+    else:
+        print("\n\n".join(map(reservations_text, answers)))
+    return 0
+
+
+def reservations_text(answer: ReservationsAnswer) -> str:
+    """Return reservations for people."""
+    head = f"cluster {answer.cluster}: as of position {answer.position}, {answer.recorded_at}"
+    if not answer.reservations:
+        return f"{head}\n\nno reservations"
+    lines = [_cells(row) for row in answer.reservations]
+    columns = ("NAME", "STATE", "FOR", "FROM", "TO", "AGAIN", "NODES", "GPUS", "IN THE WAY")
+    return f"{head}\n\n{table(columns, lines)}"
+
+
+def _cells(row: ReservationRow) -> list[str]:
+    nodes = f"{len(row.nodes)}" + (f" ({len(row.missing)} not ready)" if row.missing else "")
+    names = [f"{one.namespace}/{one.name}" for one in row.in_the_way]
+    more = f" and {len(names) - 2} more" if len(names) > 2 else ""
+    about = [row.name, row.state, row.whom, row.start, row.end, row.recurrence or "-", nodes, str(row.gpus)]
+    return [*about, f"{', '.join(names[:2])}{more}" if names else "-"]
+
+
+def calendar_text(answers: list[ReservationsAnswer]) -> str:
+    """Return reservations as an iCalendar."""
+    calendar = Calendar()
+    calendar.add("prodid", f"-//kai-ledger//{version()}//EN")
+    calendar.add("version", "2.0")
+    for answer in answers:
+        for row in answer.reservations:
+            event = Event()
+            event.add("uid", f"{row.name}@{answer.cluster}.kai-ledger")
+            event.add("dtstamp", datetime.fromisoformat(answer.recorded_at))
+            event.add("dtstart", datetime.fromisoformat(row.start))
+            event.add("dtend", datetime.fromisoformat(row.end))
+            event.add("summary", f"{row.name}: {len(row.nodes)} nodes for {row.whom}")
+            event.add("description", ", ".join(row.nodes))
+            if row.recurrence:
+                event.add("rrule", vRecur.from_ical(row.recurrence))
+            calendar.add_component(event)
+    return calendar.to_ical().decode()

@@ -1,0 +1,186 @@
+"""`kai reserve` and `kai reservations`: plans, what is in the way, and the calendar."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from icalendar import Calendar
+from kaicore.analysis.ask.drains import DrainPlan, planned_drain
+from kaicore.analysis.ask.reservations import (
+    ReservationPlan,
+    ReservationQuestion,
+    planned_reservation,
+    standing_reservations,
+)
+from kaicore.analysis.json_spelling import time_text
+from kaicore.errors import InvalidObject
+from kaicore.rules.engine.policies.book import NO_POLICIES
+from kaicore.rules.events import payloads
+from kaicore.rules.model.reservation import NodeReservation
+from kaicore.rules.state.snapshot import encode_state
+
+from tests.exported import write_file
+from tests.factory import pod
+from tests.kai_commands import kai
+from tests.workloads import Workloads
+
+HOUR = 3_600_000_000
+
+
+def fleet() -> Workloads:
+    """Six nodes of four GPUs in three racks. On a0 runs a pod without a limit, on b0 one for an hour."""
+    cluster = Workloads("test", hashes=True)
+    for name in ("a0", "a1", "b0", "b1", "c0"):
+        cluster.add_node(name, cpu=64, gpu=4, labels={"rack": name[0]})
+    for name, node, hours in (("endless", "a0", 0), ("short", "b0", 1)):
+        one = pod(name, gpu=2, active_deadline_s=hours * 3600, node_selector={"at": node})
+        cluster.add_node(node, cpu=64, gpu=4, labels={"rack": node[0], "at": node})
+        cluster.add_pod(one)
+        cluster.full(one)
+    return cluster
+
+
+def made(cluster: Workloads, name: str, nodes: tuple[str, ...], begins: int, hours: int = 4, **fields: Any) -> None:
+    start = cluster.now + begins * HOUR
+    one = NodeReservation(f"uid-{name}", name, "1", start, start + hours * HOUR, nodes=nodes, **fields)
+    cluster.record(f"reservation/{name}", payloads.ReservationObserved(one))
+
+
+def plan(cluster: Workloads, begins: int = 2, hours: int = 4, **asked: Any) -> ReservationPlan:
+    start = cluster.now + begins * HOUR
+    times = {"start": time_text(start), "end": time_text(start + hours * HOUR)}
+    return planned_reservation(cluster.state, ReservationQuestion(**({"name": "plan"} | times | asked)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "displaced"),
+    [
+        # What ends before the window displaces nothing.
+        ({"count": 4}, ["a1", "b0", "b1", "c0"], []),
+        ({"count": 5}, ["a0", "a1", "b0", "b1", "c0"], ["endless"]),
+        ({"nodes": "b0", "begins": 0}, ["b0"], ["short"]),
+        ({"gpus": 7, "within": "rack"}, ["b0", "b1"], []),
+        ({"gpus": 3}, ["a1"], []),
+        ({"labels": "rack=a"}, ["a0", "a1"], ["endless"]),
+        ({"nodes": "a0,c0"}, ["a0", "c0"], ["endless"]),
+        # It is for the work that is there.
+        ({"nodes": "a0", "namespace": "default"}, ["a0"], []),
+    ],
+)
+def test_nodes_are_chosen_that_displace_least(asked: dict[str, Any], nodes: list[str], displaced: list[str]) -> None:
+    answer = plan(fleet(), **asked)
+    assert (answer.refusal, answer.nodes, answer.gpus) == ("", nodes, 4 * len(nodes))
+    assert [row.name for row in answer.displaces] == displaced
+    assert answer.manifest["spec"]["nodes"] == nodes  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("asked", "refusal"),
+    [
+        ({"nodes": "b1"}, "node b1 is reserved by taken then"),
+        ({"nodes": "b1", "begins": 5}, "node b1 is reserved by taken then"),
+        # Another week's window touches it.
+        ({"nodes": "c0", "begins": 24 * 14, "hours": 1}, "node c0 is reserved by weekly then"),
+        ({"nodes": "c0", "begins": -24, "hours": 1, "recurrence": "FREQ=DAILY"}, "node c0 is reserved by weekly then"),
+        ({"nodes": "nowhere"}, "no node nowhere"),
+        ({"nodes": "a0", "name": "taken"}, "there is a reservation taken already"),
+        ({"count": 5}, "5 nodes cannot be had beside other reservations: 3 at most"),
+        (
+            {"gpus": 8, "within": "rack", "labels": "rack=b"},
+            "8 GPUs cannot be had in one rack beside other reservations",
+        ),
+        ({"nodes": "a0", "begins": -9}, "its last window is over"),
+    ],
+)
+def test_what_cannot_be_had_is_refused(asked: dict[str, Any], refusal: str) -> None:
+    cluster = fleet()
+    made(cluster, "taken", ("b1",), begins=4)
+    made(cluster, "weekly", ("c0",), begins=0, recurrence="FREQ=WEEKLY")
+    answer = plan(cluster, **asked)
+    assert answer.refusal.startswith(refusal)
+    assert not answer.manifest
+
+
+@pytest.mark.parametrize(
+    ("asked", "problem"),
+    [
+        ({}, "nodes: name nodes, labels, GPUs or a count of nodes"),
+        ({"nodes": "a0", "gpus": 4}, "nodes: are named: no labels, GPUs, count or domain besides"),
+        ({"labels": "rack"}, "labels: must be key=value"),
+        ({"count": 1, "hours": -1}, "spec.end: is not after spec.start"),
+        ({"count": 1, "notice": "soon"}, "spec.notice: is no duration"),
+    ],
+)
+def test_question_that_makes_no_sense_is_named(asked: dict[str, Any], problem: str) -> None:
+    with pytest.raises(InvalidObject, match=problem):
+        plan(fleet(), **asked)
+
+
+def test_reservations_are_listed_with_what_is_in_their_way() -> None:
+    cluster = fleet()
+    made(cluster, "later", ("a0", "gone"), begins=2, queue="lab")
+    made(cluster, "now", ("b0",), begins=-1)
+    made(cluster, "past", ("b0",), begins=-9)
+    rows = standing_reservations(cluster.state).reservations
+    assert [(row.name, row.state, row.whom, row.missing) for row in rows] == [
+        ("now", "Active", "maintenance", []),
+        ("later", "Planned", "queue lab", ["gone"]),
+        ("past", "Over", "maintenance", []),
+    ]
+    assert [[pod.name for pod in row.in_the_way] for row in rows] == [["short"], ["endless"], []]
+
+
+def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
+    cluster = fleet()
+    made(cluster, "weekly", ("a0", "a1"), begins=2, queue="lab", recurrence="FREQ=WEEKLY;BYDAY=SA")
+    file = write_file(tmp_path / "log.gz", cluster.events)
+    listed = kai("reservations", "--file", str(file))
+    assert "weekly   Planned   queue lab" in listed.stdout
+    assert "default/endless" in listed.stdout
+    calendar = Calendar.from_ical(kai("reservations", "--ical", "--file", str(file)).stdout)
+    (event,) = calendar.walk("VEVENT")
+    assert (event["summary"], event["rrule"]["FREQ"]) == ("weekly: 2 nodes for queue lab", ["WEEKLY"])
+    refused = kai(
+        "reserve", "x", "--maintenance", "--nodes", "no", "--start", "+1h", "--end", "+1h", "--file", str(file)
+    )
+    assert (refused.returncode, refused.stdout) == (1, "refused: no node no\n")
+    drained = kai("drain", "a0", "--by", "+1h", "--file", str(file))
+    assert "default/endless" in drained.stdout
+    assert "drainBy: " in drained.stdout
+
+
+def busy(*, waiting: bool = False) -> Workloads:
+    """A gang of two runs on n0, and a bare pod; n1 has room for two of them; another pod may be about to start."""
+    cluster = Workloads("test", hashes=True)
+    cluster.add_node("n0", cpu=64, gpu=6)
+    gang = cluster.gang("g", 2, gpu=2)
+    lone = cluster.add_pod(pod("lone", gpu=2))
+    cluster.full(gang, lone)
+    cluster.add_node("n1", cpu=64, gpu=4)
+    if waiting:
+        cluster.add_pod(pod("next", gpu=2, created_at=9_999))
+    return cluster
+
+
+def drain(cluster: Workloads, nodes: str) -> DrainPlan:
+    times = [time_text(cluster.now + hours * HOUR) for hours in (0, 1, 9)]
+    asked = ReservationQuestion(name="d", start=times[0], end=times[2], nodes=nodes, drain_by=times[1])
+    return planned_drain(cluster.state, asked, NO_POLICIES)
+
+
+@pytest.mark.parametrize(("waiting", "goes_on"), [(False, "n1"), (True, "waits: there is no room")])
+def test_drain_says_what_each_group_loses_and_where_it_goes_on_and_changes_nothing(waiting: bool, goes_on: str) -> None:
+    cluster = busy(waiting=waiting)
+    before = encode_state(cluster.state)
+    cluster.now += HOUR
+    answer = drain(cluster, "n0")
+    assert encode_state(cluster.state) == before
+    rows = {row.group.rpartition("/")[2]: (row.pods, row.gpus, row.goes_on) for row in answer.groups}
+    assert rows["lone"] == (1, "2", "ends: no controller makes it anew")
+    assert rows["g"] == (2, "4", goes_on)
+    assert answer.manifest["spec"]["drainBy"] == time_text(cluster.now + HOUR)  # type: ignore[index]
+
+
+def test_nodes_without_work_are_drained_at_once_and_unknown_ones_refused() -> None:
+    assert drain(busy(), "n1").groups == []
+    assert drain(busy(), "n9").refusal == "no node n9"

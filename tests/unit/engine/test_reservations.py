@@ -1,0 +1,207 @@
+"""Reserved nodes in cycles: who may start on them, and when."""
+
+from typing import Any
+
+import pytest
+from kaicore.errors import InvalidObject
+from kaicore.kube.kinds.table import RESERVATION
+from kaicore.rules.deciding.cycle_input import next_due
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.events import payloads
+from kaicore.rules.events.reasons.node import NodeReserved
+from kaicore.rules.model.pod import PodDisruptionBudget
+from kaicore.rules.model.queue import Queue
+from kaicore.rules.model.reservation import NodeReservation, Window
+from kaicore.rules.model.selector import PodSelector
+from kaicore.rules.state.snapshot import decode_state, encode_state
+
+from tests.factory import pod
+from tests.workloads import Workloads
+
+HOUR = 3_600_000_000
+
+
+def reservation(cluster: Workloads, begins: float, hours: float = 4, **fields: Any) -> NodeReservation:
+    """A reservation of node n0 that begins so many hours from now."""
+    start = cluster.now + round(begins * HOUR)
+    given = {"nodes": ("n0",), "queue": "lab", "start": start, "end": start + round(hours * HOUR)}
+    return NodeReservation(**({"uid": "u", "name": "r", "resource_version": "1"} | given | fields))
+
+
+def cluster_with(begins: float, hours: float = 4, **fields: Any) -> Workloads:
+    """One node with 8 GPUs, reserved for queue lab unless fields say otherwise."""
+    cluster = Workloads()
+    cluster.add_node("n0", cpu=64, gpu=8, labels={"rack": "a"})
+    for name, parent in (("department", ""), ("lab", "department"), ("other", "department")):
+        cluster.record(f"queue/{name}", payloads.QueueObserved(Queue(name, uid=f"uid-{name}", parent=parent)))
+    one = reservation(cluster, begins, hours, **fields)
+    cluster.record("reservation/r", payloads.ReservationObserved(one))
+    return cluster
+
+
+@pytest.mark.parametrize(
+    ("begins", "fields", "limit_h", "queue", "starts"),
+    [
+        # Ends in time, would not, and has no limit: then an hour's notice.
+        (2, {}, 1, "other", True),
+        (2, {}, 3, "other", False),
+        (2, {}, 0, "other", True),
+        (0.5, {}, 0, "other", False),
+        (0.5, {"notice_us": 0}, 0, "other", True),
+        (5, {"notice_us": 6 * HOUR}, 0, "other", False),
+        # In the window, and after it.
+        (-1, {}, 1, "other", False),
+        (-5, {}, 1, "other", True),
+        # Work that it is for, at any time.
+        (2, {}, 3, "lab", True),
+        (-1, {}, 3, "lab", True),
+        (-1, {"queue": "department"}, 3, "lab", True),
+        (-1, {"namespace": "default"}, 3, "lab", True),
+        (-1, {"namespace": "another"}, 3, "lab", False),
+        (-1, {"queue": "", "namespace": "default"}, 3, "other", True),
+        # Maintenance is for nobody.
+        (-1, {"queue": ""}, 3, "lab", False),
+        # Nodes by labels.
+        (-1, {"nodes": (), "node_labels": {"rack": "a"}}, 1, "other", False),
+        (-1, {"nodes": (), "node_labels": {"rack": "b"}}, 1, "other", True),
+        # Again and again: the next window counts.
+        (-24 * 7, {"recurrence": "FREQ=WEEKLY"}, 1, "other", False),
+        (-24 * 7 - 2, {"recurrence": "FREQ=WEEKLY"}, 1, "other", False),
+        (-24 * 7 + 2, {"recurrence": "FREQ=WEEKLY"}, 1, "other", True),
+        (-24 * 7 + 2, {"recurrence": "FREQ=WEEKLY"}, 3, "other", False),
+        (-24 * 7, {"recurrence": "FREQ=WEEKLY;COUNT=1"}, 1, "other", True),
+    ],
+)
+def test_work_starts_on_reserved_nodes_if_it_may_be_there_for_as_long_as_it_runs(
+    begins: float, fields: dict[str, Any], limit_h: int, queue: str, starts: bool
+) -> None:
+    cluster = cluster_with(begins, **fields)
+    cluster.state = decode_state(encode_state(cluster.state))
+    cluster.add_pod(pod("p", gpu=1, active_deadline_s=limit_h * 3600, labels={"kai.scheduler/queue": queue}))
+    result = cluster.cycle()
+    assert (cluster.placed(result) == {"p": "n0"}) is starts
+    if not starts:
+        ((reason,),) = [one.reasons for one in result.pending]
+        assert isinstance(reason, NodeReserved)
+        assert (reason.reservation, reason.terms.startswith("for ")) == ("r", True)
+
+
+def test_pods_of_one_class_are_told_apart_by_their_limits_and_the_free_node_takes_the_long_one() -> None:
+    cluster = cluster_with(2)
+    cluster.add_node("n1", cpu=64, gpu=2)
+    for name, hours in (("short", 1), ("long", 3), ("longer", 9), ("none", 0)):
+        cluster.add_pod(pod(name, gpu=2, active_deadline_s=hours * 3600))
+    placed = cluster.placed(cluster.cycle())
+    assert placed["short"] == placed["none"] == "n0"
+    assert sorted((placed.get("long"), placed.get("longer")), key=str) == [None, "n1"]
+
+
+def test_work_that_waits_is_looked_at_again_when_the_window_ends_or_the_reservation_goes() -> None:
+    cluster = cluster_with(-1)
+    cluster.add_pod(pod("p", gpu=1))
+    assert not cluster.cycle().placements
+    window = cluster.state.reservations["r"].window(cluster.now)
+    assert window is not None
+    assert next_due(cluster.state, EngineConfig(), now=cluster.now) == window.end
+    cluster.record("reservation/r", payloads.ReservationDeleted("another", "r"))
+    assert not cluster.cycle().placements
+    cluster.record("reservation/r", payloads.ReservationDeleted("u", "r"))
+    assert cluster.placed(cluster.cycle()) == {"p": "n0"}
+
+
+OBJECT = """{"metadata": {"name": "r", "uid": "u", "resourceVersion": "1"}, "spec": {
+    "for": {"queue": "lab"}, "nodes": ["n1", "n0"], "start": "2026-12-05T02:00:00+01:00", "end": "2026-12-05T06:00:00Z",
+    "recurrence": "FREQ=WEEKLY;BYDAY=SA", "notice": "30m"}}"""
+
+
+def normalized(text: str) -> tuple[NodeReservation, list[str]]:
+    lost: list[InvalidObject] = []
+    model = RESERVATION.normalize(RESERVATION.decode(text.encode()), lost.append)
+    assert isinstance(model, NodeReservation)
+    return model, [str(error) for error in lost]
+
+
+def test_object_says_for_whom_where_and_when() -> None:
+    model, lost = normalized(OBJECT)
+    assert not lost
+    assert (model.queue, model.namespace, model.nodes, model.notice_us) == ("lab", "", ("n0", "n1"), HOUR // 2)
+    first = model.window(0)
+    assert first == Window(1_796_432_400_000_000, 1_796_450_400_000_000)
+    assert model.windows(first.start, first.start + 14 * 24 * HOUR) == [
+        Window(first.start + days * 24 * HOUR, first.end + days * 24 * HOUR) for days in (0, 7)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "problem"),
+    [
+        ('"2026-12-05T06:00:00Z"', '"2026-12-05T01:00:00Z"', "spec.end: is not after spec.start"),
+        ('"start": "2026-12-05T02:00:00+01:00", ', "", "spec.start: is missing"),
+        ("+01:00", "", "spec.start: has no zone"),
+        ('["n1", "n0"]', "[]", "spec.nodes: names no node, and nodeSelector no label"),
+        ("WEEKLY;BYDAY=SA", "SECONDLY", "spec.recurrence: needs FREQ, one of DAILY, WEEKLY, MONTHLY, YEARLY"),
+        ("BYDAY=SA", "BYHOUR=3", "spec.recurrence: BYHOUR is not supported"),
+        ("BYDAY=SA", "BYDAY=XX", "spec.recurrence: is no rule of RFC 5545"),
+        # No such day ever: to look for it would take a second each time.
+        ("WEEKLY;BYDAY=SA", "MONTHLY;BYMONTHDAY=31;BYMONTH=2", "has no day in four years"),
+    ],
+)
+def test_what_cannot_be_is_named(before: str, after: str, problem: str) -> None:
+    assert before in OBJECT
+    with pytest.raises(InvalidObject, match=problem):
+        normalized(OBJECT.replace(before, after))
+
+
+def test_notice_that_says_nothing_costs_only_itself() -> None:
+    model, lost = normalized(OBJECT.replace("30m", "soon"))
+    assert model.notice_us == HOUR
+    assert "spec.notice: is no duration such as 90s or 1h30m: 'soon'" in lost[0]
+
+
+def draining(cluster: Workloads, by: float, *, begins: float = -1) -> None:
+    """Node n0 is drained for maintenance, from `begins` on."""
+    until = cluster.now + round(by * HOUR)
+    one = reservation(cluster, begins, 9, queue="", drain_by=until)
+    cluster.record("reservation/r", payloads.ReservationObserved(one))
+
+
+def crowded() -> Workloads:
+    """A gang of two on n0, a pod of another owner there; n1 has room for two of the three."""
+    cluster = Workloads()
+    cluster.add_node("n0", cpu=64, gpu=6)
+    gang = cluster.gang("g", 2, gpu=2)
+    lone = cluster.add_pod(pod("lone", gpu=2))
+    cluster.full(gang, lone)
+    cluster.add_node("n1", cpu=64, gpu=4)
+    return cluster
+
+
+def test_drained_node_loses_at_once_what_can_go_on_elsewhere_and_the_rest_in_time() -> None:
+    cluster = crowded()
+    draining(cluster, 1)
+    result = cluster.cycle()
+    # There is room for the gang, and not for the third pod.
+    assert cluster.evicted(result) == {"g-0": "Drained", "g-1": "Drained"}
+    assert not cluster.cycle().evictions
+    due = next_due(cluster.state, EngineConfig(), now=cluster.now)
+    assert due is not None
+    assert due <= cluster.now + HOUR
+    cluster.now += HOUR
+    assert cluster.evicted(cluster.cycle()) == {"lone": "Drained"}
+
+
+@pytest.mark.parametrize(("begins", "deleted"), [(1, False), (-1, True)])
+def test_nothing_leaves_before_a_drain_begins_or_after_it_is_taken_back(begins: float, deleted: bool) -> None:
+    cluster = crowded()
+    draining(cluster, 2, begins=begins)
+    if deleted:
+        cluster.record("reservation/r", payloads.ReservationDeleted("u", "r"))
+    assert not cluster.cycle().evictions
+
+
+def test_disruption_budget_keeps_pods_on_a_drained_node() -> None:
+    cluster = crowded()
+    budget = PodDisruptionBudget("uid-b", "default", "b", "1", PodSelector(("default",), None, ()))
+    cluster.record("pdb/default/b", payloads.PodDisruptionBudgetObserved(budget))
+    draining(cluster, -0.5)
+    assert not cluster.cycle().evictions
