@@ -1,13 +1,16 @@
 """Read models in Postgres: exactly once, made anew beside those that are read, by a role that writes nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
+import pyarrow.parquet as pq
 import pytest
+from kai_cli.history import parquet
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.jobs import JobQuestion
@@ -22,6 +25,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.conftest import as_role
 from tests.integration.test_api_access import Client, serving
@@ -231,7 +235,7 @@ def test_the_migration_makes_the_tables_that_the_code_has(superuser_url: str) ->
 
 
 async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_log(
-    database_url: str, superuser_url: str
+    database_url: str, superuser_url: str, tmp_path: Path
 ) -> None:
     # In a month that is over: a log's clock is its server's.
     events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
@@ -258,6 +262,7 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
                 JobQuestion(state="failed"),
             ):
                 assert await ReadModels(log, store).jobs("c1", wanted) == await folded_jobs(memory, "c1", wanted)
+            await _check_tables(log, events, tmp_path)
             async with serving(log, anonymous="loopback", views=store) as client:
                 (bob,) = (await client.get("/v1/clusters/c1/history/jobs?name=bob"))["items"]
                 assert (bob["state"], bob["waitedS"], len(bob["pods"])) == ("deleted", 1800, 1)
@@ -270,6 +275,26 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
         ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]
         assert ends == [23, 0, 1, 2, 3]
         assert not await kept.read("c1", 0, 1 << 62, labels=("other",))
+
+
+async def _check_tables(log: EventLog, events: Sequence[Event], directory: Path) -> None:
+    """The tables from read models are those of the log, folded."""
+
+    async def some(*types: str) -> AsyncIterator[Event]:
+        for event in events:
+            if not types or event.type in types:
+                yield event
+
+    async with parquet.up_to_date(log, "c1") as models:
+        assert models is not None
+        counts = await parquet.write_tables(directory / "kept", some(*parquet.TYPES), None, {}, models=models)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "_BATCH", 3)
+        assert await parquet.write_tables(directory / "folded", some(), ClusterState("c1"), {}) == counts
+    assert counts["usage"]
+    for name in counts:
+        kept, folded = (pq.read_table(directory / way / f"{name}.parquet") for way in ("kept", "folded"))
+        assert sorted(map(repr, kept.to_pylist())) == sorted(map(repr, folded.to_pylist())), name
 
 
 async def test_the_projectors_role_writes_read_models_and_the_apis_role_nothing(
