@@ -2,7 +2,9 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import msgspec
 import psycopg
 import pyarrow.parquet as pq
 import pytest
+from kai_api.pages.charts import Months
 from kai_cli.history import parquet
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
@@ -18,8 +21,9 @@ from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJ
 from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
+from kaicore.analysis.hours.account import Period, by_month
 from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
-from kaicore.analysis.hours.report import ReportQuestion, usage_report
+from kaicore.analysis.hours.report import Accounted, ReportQuestion, report_of, usage_report
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
@@ -269,12 +273,32 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
                 text = await client.get("/clusters/c1/reports?by=user&month=2025-11")
                 assert all(shown in text for shown in (">bob<", "4.00", "A100"))
                 assert "2025-12" in await client.get("/clusters/c1/reports")
+                await _check_months(log)
                 assert (await client.get("/v1/clusters/c1/priority"))["groups"] == []
         kept = kept_hours_of(log)
         assert kept is not None
         ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]
         assert ends == [23, 0, 1, 2, 3]
         assert not await kept.read("c1", 0, 1 << 62, labels=("other",))
+
+
+async def _check_months(log: EventLog) -> None:
+    """A month's page has the sum of its hours, also where they come one by one."""
+    kept = kept_hours_of(log)
+    assert kept is not None
+    *before, last = await kept.read("c1", 0, 1 << 62)
+    summed, months = list[Period](), Months(kept)
+    for hour in (*before, last):
+        summed.append(hour)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(kept, "read", partial(_read_some, list(summed)))
+            report = await months.report("c1", "user", hour.month, ended=hour.end)
+        by_hand = by_month(one for one in summed if one.month == hour.month)
+        assert report == report_of(Accounted("c1", by_hand[0].begin, hour.end, hour.position, by_hand), by="user")
+
+
+async def _read_some(hours: list[Period], cluster: str, begin: int, end: int) -> list[Period]:
+    return deepcopy([hour for hour in hours if begin <= hour.begin and hour.end <= end])
 
 
 async def _check_tables(log: EventLog, events: Sequence[Event], directory: Path) -> None:
