@@ -249,7 +249,8 @@ class Inquiry:
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
         if cluster not in self._states:
-            kept = KeptState(self.log, cluster, questions=self._questions, progress=self._progress)
+            past = self._past_of(cluster)
+            kept = KeptState(self.log, cluster, questions=self._questions, past=past, progress=self._progress)
             self._states[cluster] = kept
         return self._states[cluster]
 
