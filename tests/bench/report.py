@@ -124,8 +124,9 @@ def _repeat(url: str, life: ClusterLife, folded: int, waves: int) -> None:
             (OCCUPANCY, "TRUE", (1, waves // folded), f"n * {life.end(folded)}", minutes * MINUTE_US),
         ):
             times = "n - 1" if table is POD_HISTORY else "n"
+            columns = ", ".join(f'"{column.name}"' for column in table.c)
             connection.execute(
-                f"INSERT INTO views.{table.name} SELECT {_shifted(table, by, f'({times}) * {shift_us}')} "
+                f"INSERT INTO views.{table.name} ({columns}) SELECT {_shifted(table, by, f'({times}) * {shift_us}')} "
                 f"FROM views.{table.name}, generate_series({more[0]}, {more[1]}) AS n WHERE {where} "
                 "ON CONFLICT DO NOTHING"
             )

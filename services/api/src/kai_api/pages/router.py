@@ -245,7 +245,13 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/services")
     async def services(request: Request, cluster: str, at: str = "") -> Response:
         frame, _ = await (await places.find(request, cluster, at)).look()
-        return page(request, "services.html", frame=frame, lines=board.services.lines, file=board.services.file)
+        return page(
+            request,
+            "services.html",
+            frame=frame,
+            lines=board.services.lines,
+            known=board.services.file or board.services.host,
+        )
 
     @router.get("/clusters/{cluster}/who")
     @for_namespaces
