@@ -127,7 +127,7 @@ def _repeat(url: str, life: ClusterLife, folded: int, waves: int) -> None:
             columns = ", ".join(f'"{column.name}"' for column in table.c)
             connection.execute(
                 f"INSERT INTO views.{table.name} ({columns}) SELECT {_shifted(table, by, f'({times}) * {shift_us}')} "
-                f"FROM views.{table.name}, generate_series({more[0]}, {more[1]}) AS n WHERE {where} "
+                f"FROM views.{table.name}, generate_series({more[0]}::bigint, {more[1]}) AS n WHERE {where} "
                 "ON CONFLICT DO NOTHING"
             )
         connection.execute("UPDATE views.progress SET position = %s, recorded_at = %s", [end, life.recorded_at(end)])
