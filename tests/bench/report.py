@@ -16,6 +16,7 @@ from kaicore.analysis.ask.projections.projection import MINUTE_US, Projection
 from kaicore.analysis.ask.projections.store import OCCUPANCY, POD_HISTORY, ViewStore
 from kaicore.analysis.hours.account import HOUR_US, month_of
 from kaicore.analysis.hours.kept import LABELS, counted_hours, kept_hours_of
+from kaicore.analysis.json_spelling import time_text
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.embedded import EmbeddedPostgres
@@ -31,7 +32,7 @@ SIZE = 200_000
 RUNS = 3
 _FOLDED = 200_000
 _NODES, _GANGS = 200, 40
-_MONTH_US = 30 * 24 * 3_600_000_000
+_MONTH_US, _WEEK_US = 30 * 24 * 3_600_000_000, 7 * 24 * 3_600_000_000
 
 
 def figures() -> Iterator[Figure]:
@@ -56,14 +57,16 @@ async def _with_server(directory: Path, size: int) -> list[Figure]:
         await asyncio.to_thread(make_log, server.url, life, size)
         return [
             *await keep(server.url, life, size),
-            *await asked(server.url, life.end(life.waves_for(size)), directory),
+            *await asked(server.url, life, life.end(life.waves_for(size)), directory),
         ]
 
 
-async def asked(url: str, end: int, directory: Path) -> list[Figure]:
+async def asked(url: str, life: ClusterLife, end: int, directory: Path) -> list[Figure]:
     """Measure what commands take."""
     answers = []
-    for name, question in {"by user": ("--by", "user"), "by queue, the last week": ("--from=-7d",)}.items():
+    # A week of whole days: a range that begins within an hour folds up to there from a state of the trail.
+    week = ("--from", f"{time_text(life.recorded_at(end) - _WEEK_US)[:10]}T00:00:00Z")
+    for name, question in {"by user": ("--by", "user"), "by queue, the last week": week}.items():
         runs = [await asyncio.to_thread(_took, url, "report", *question) for _ in range(RUNS)]
         answers += [
             figure(f"kai report {name}, {end} events in 30 days: CPU", [cpu for cpu, _ in runs], "s"),

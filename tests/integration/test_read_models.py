@@ -21,7 +21,7 @@ from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJ
 from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
-from kaicore.analysis.hours.account import Period, by_month
+from kaicore.analysis.hours.account import ACCOUNT_SCHEMA, Period, by_month
 from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
 from kaicore.analysis.hours.report import Accounted, ReportQuestion, report_of, usage_report
 from kaicore.errors import ConfigurationError, LogUnavailable
@@ -246,7 +246,13 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
     await copy(database_url, events, "c1")
     memory = await log_of(events)
     async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
+        kept = kept_hours_of(log)
+        assert kept is not None
+        with pytest.MonkeyPatch.context() as older:
+            older.setattr("kaicore.analysis.hours.kept.ACCOUNT_SCHEMA", 1)
+            assert await keep_hours(log, "c1") == 5
         assert (await keep_hours(log, "c1"), await keep_hours(log, "c1")) == (5, 0)
+        assert await kept._rows("SELECT DISTINCT schema FROM views.account_hour", []) == [(ACCOUNT_SCHEMA,)]
         assert await keep_hours(log, "c1", anew=True) == 5
         for asked in (
             {"by": "user"},
@@ -275,8 +281,6 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
                 assert "2025-12" in await client.get("/clusters/c1/reports")
                 await _check_months(log)
                 assert (await client.get("/v1/clusters/c1/priority"))["groups"] == []
-        kept = kept_hours_of(log)
-        assert kept is not None
         ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]
         assert ends == [23, 0, 1, 2, 3]
         assert not await kept.read("c1", 0, 1 << 62, labels=("other",))

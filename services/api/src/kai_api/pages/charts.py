@@ -303,11 +303,11 @@ class Months:
             hours = await self._kept.read(cluster, begin if total is None else total.end, end + 1)
             if total is None and not hours:
                 return None
-            total, report = await asyncio.to_thread(_summed, cluster, by, total, hours)
+            month_sum, report = await asyncio.to_thread(_summed, cluster, by, total, hours)
             if len(self._made) >= _REPORTS:
                 self._made.clear()
                 self._sums.clear()
-            self._sums[cluster, month] = total
+            self._sums[cluster, month] = month_sum
             self._made[cluster, by, month] = ended, report
             return report
 

@@ -342,8 +342,8 @@ def make_pages(  # long: one small handler for each page
             if answer.status_code != HTTPStatus.OK:
                 return answer
             compared = msgspec.json.decode(answer.body, type=HistoryComparison)
-        model = {"windows": tuple(SPANS), "window": window, "policies": BEST_POLICIES, "compared": compared}
-        return page(request, "policies.html", frame=frame, **model)
+        parts = {"windows": tuple(SPANS), "window": window, "policies": BEST_POLICIES}
+        return page(request, "policies.html", frame=frame, compared=compared, model=parts)
 
     @router.get("/clusters/{cluster}/search")
     @for_namespaces
