@@ -88,7 +88,7 @@ def policies_text(comparison: HistoryComparison) -> str:
 
 
 def _figures(comparison: HistoryComparison) -> str:
-    return table(("", *(run.name for run in comparison.runs)), comparison.tables()["Figures"])
+    return table(("", *(run.name for run in comparison.runs)), comparison.tables()["figures"])
 
 
 def queues_text(comparison: HistoryComparison) -> str:

@@ -156,8 +156,8 @@ class HistoryComparison(_Part, frozen=True, kw_only=True):
         by_run = [{one.queue: one for one in run.queues} for run in self.runs]
         queues = sorted({name for of_run in by_run for name in of_run})
         return {
-            "Figures": [(one.name, *(one.text(run) for run in self.runs)) for one in FIGURES],
-            "Waits by queue, p50 / p99": [
+            "figures": [(one.name, *(one.text(run) for run in self.runs)) for one in FIGURES],
+            "waits by queue, p50 / p99": [
                 (name, *(run[name].waits.text if name in run else "-" for run in by_run)) for name in queues
             ],
             "GPU-hours by queue": [
