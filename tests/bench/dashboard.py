@@ -30,6 +30,13 @@ _PAGES = {
     "nodes": "/clusters/large/nodes?state=idle",
     "charts": "/clusters/large/charts",
     "group": "/clusters/large/stories/PodGroup/default/wait-7",
+    "waiting pod": "/clusters/large/stories/Pod/default/wait-7-0",
+    "running pod": "/clusters/large/stories/Pod/default/run-7-0",
+    "who": "/clusters/large/who?queue=vision",
+    "cycles": "/clusters/large/cycles",
+    "predictions": "/clusters/large/predictions",
+    "search": "/clusters/large/search?q=wait-7",
+    "policies": "/clusters/large/policies",
 }
 #: Resolves with when the page was painted first.
 _PAINTED = """() => new Promise((done) => new PerformanceObserver((list) => {

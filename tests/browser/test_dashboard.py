@@ -39,6 +39,7 @@ PAGES = {
     "waiting": "/clusters/fleet/waiting",
     "who": "/clusters/fleet/who?queue=vision",
     "reports": "/clusters/fleet/reports",
+    "policies compared": "/clusters/fleet/policies",
     "pod": "/clusters/fleet/stories/Pod/default/notebook-0",
     "waiting pod": "/clusters/fleet/stories/Pod/default/too-large",
     "group": "/clusters/fleet/stories/PodGroup/default/llm-70b",

@@ -316,6 +316,9 @@ async def test_history_is_simulated_again_as_it_was_asked(api: Api, cluster_name
     assert "did you mean 'numa'" in (await api.post(path, {"settings": ["nuna=false"]}, status=400))["error"]
     assert "unknown field `form`" in (await api.post(path, {"form": "1"}, status=400))["error"]
     await api.post(path, {"from": "1" * 200_000}, status=413)
+    page = await api.get(f"/clusters/{cluster_name}/policies?window=1d")
+    assert all(part in page for part in (">reserve-and-move</th>", "Waits by queue", "GPU-hours by queue", ">3</td>"))
+    assert "is none of" in await api.get(f"/clusters/{cluster_name}/policies?window=1y", status=400)
 
 
 async def test_a_shadows_report_is_answered_with_and_without_the_simulated_window(

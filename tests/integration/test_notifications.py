@@ -38,6 +38,7 @@ class Receiver:
         answers: statuses of the next answers; 0 is none at all within the sender's patience.
         asked: how often it was asked.
         taken: the bodies that it took, in order.
+        fails_for: a text; the answer to what has it is an error of the server for ever.
     """
 
     def __init__(self) -> None:
@@ -45,6 +46,7 @@ class Receiver:
         self.asked = 0
         self.taken: list[Any] = []
         self.types: set[str] = set()
+        self.fails_for = ""
         self.port = free_port()
 
     @property
@@ -67,6 +69,8 @@ class Receiver:
     async def _take(self, request: web.Request) -> web.Response:
         self.asked += 1
         status = self.answers.pop(0) if self.answers else 204
+        if self.fails_for and self.fails_for in await request.text():
+            status = 500
         if not status:
             await asyncio.sleep(1)
         elif status < 300:
@@ -164,6 +168,7 @@ def projecting(
     monkeypatch.setattr(notifications, "_ANSWER_S", 0.2)
     monkeypatch.setattr(notifications, "_RETRY_S", 0.01)
     monkeypatch.setattr(notifications, "_RETRY_MAX_S", 0.02)
+    monkeypatch.setattr(notifications, "_IN_ORDER", 10**6)
     path = tmp_path / "rules.yaml"
     path.write_text(
         json.dumps({"targets": {"hook": {"webhook": hook.url}}, "rules": [{"on": ["started"], "to": ["hook"]}]})
@@ -193,6 +198,25 @@ async def test_what_fails_is_slow_or_restarts_gets_each_notice_in_the_end_in_ord
         assert {one["type"] for one in hook.taken} == {"kai.notice.started"}
         assert hook.taken[0]["data"]["text"] == "pod default/p0 (queue default) runs, on n; `kai why default/p0`"
         assert projecting.count("hook", "taken") == 2
+
+
+async def test_a_notice_that_is_never_taken_lets_later_ones_go_on_and_expires_counted(
+    projecting: Projecting, database_url: str, hook: Receiver, after: list[Event], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(notifications, "_IN_ORDER", 3)
+    hook.fails_for = '"default/p0"'
+    async with hook.up(), projecting.run() as builder:
+        await append(database_url, after)
+        await builder.catch_up()
+        await until(lambda: len(hook.taken) == 1)
+        before = hook.asked
+        await until(lambda: hook.asked > before)
+        assert projecting.registry.get_sample_value("kai_projector_notice_waiting_seconds", {"target": "hook"})
+        monkeypatch.setattr(notifications, "_MOST_AGE_US", 1)
+        await until(lambda: projecting.count("hook", "expired") == 1)
+        age = {"target": "hook"}
+        await until(lambda: projecting.registry.get_sample_value("kai_projector_notice_waiting_seconds", age) == 0)
+    assert [one["subject"] for one in hook.taken] == ["default/p1"]
 
 
 async def test_who_dies_between_delivery_and_record_sends_the_same_id_again(

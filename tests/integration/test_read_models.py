@@ -1,13 +1,19 @@
 """Read models in Postgres: exactly once, made anew beside those that are read, by a role that writes nothing else."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from copy import deepcopy
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import psycopg
+import pyarrow.parquet as pq
 import pytest
+from kai_api.pages.charts import Months
+from kai_cli.history import parquet
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.jobs import JobQuestion
@@ -15,13 +21,15 @@ from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJ
 from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
+from kaicore.analysis.hours.account import ACCOUNT_SCHEMA, Period, by_month
 from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
-from kaicore.analysis.hours.report import ReportQuestion, usage_report
+from kaicore.analysis.hours.report import Accounted, ReportQuestion, report_of, usage_report
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.conftest import as_role
 from tests.integration.test_api_access import Client, serving
@@ -230,14 +238,20 @@ def test_the_migration_makes_the_tables_that_the_code_has(superuser_url: str) ->
 
 
 async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_log(
-    database_url: str, superuser_url: str
+    database_url: str, superuser_url: str, tmp_path: Path
 ) -> None:
     # In a month that is over: a log's clock is its server's.
     events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
     await copy(database_url, events, "c1")
     memory = await log_of(events)
     async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
+        kept = kept_hours_of(log)
+        assert kept is not None
+        with pytest.MonkeyPatch.context() as older:
+            older.setattr("kaicore.analysis.hours.kept.ACCOUNT_SCHEMA", 1)
+            assert await keep_hours(log, "c1") == 5
         assert (await keep_hours(log, "c1"), await keep_hours(log, "c1")) == (5, 0)
+        assert await kept._rows("SELECT DISTINCT schema FROM views.account_hour", []) == [(ACCOUNT_SCHEMA,)]
         assert await keep_hours(log, "c1", anew=True) == 5
         for asked in (
             {"by": "user"},
@@ -257,18 +271,57 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
                 JobQuestion(state="failed"),
             ):
                 assert await ReadModels(log, store).jobs("c1", wanted) == await folded_jobs(memory, "c1", wanted)
+            await _check_tables(log, events, tmp_path)
             async with serving(log, anonymous="loopback", views=store) as client:
                 (bob,) = (await client.get("/v1/clusters/c1/history/jobs?name=bob"))["items"]
                 assert (bob["state"], bob["waitedS"], len(bob["pods"])) == ("deleted", 1800, 1)
                 text = await client.get("/clusters/c1/reports?by=user&month=2025-11")
                 assert all(shown in text for shown in (">bob<", "4.00", "A100"))
                 assert "2025-12" in await client.get("/clusters/c1/reports")
+                await _check_months(log)
                 assert (await client.get("/v1/clusters/c1/priority"))["groups"] == []
-        kept = kept_hours_of(log)
-        assert kept is not None
         ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]
         assert ends == [23, 0, 1, 2, 3]
         assert not await kept.read("c1", 0, 1 << 62, labels=("other",))
+
+
+async def _check_months(log: EventLog) -> None:
+    """A month's page has the sum of its hours, also where they come one by one."""
+    kept = kept_hours_of(log)
+    assert kept is not None
+    *before, last = await kept.read("c1", 0, 1 << 62)
+    summed, months = list[Period](), Months(kept)
+    for hour in (*before, last):
+        summed.append(hour)
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(kept, "read", partial(_read_some, list(summed)))
+            report = await months.report("c1", "user", hour.month, ended=hour.end)
+        by_hand = by_month(one for one in summed if one.month == hour.month)
+        assert report == report_of(Accounted("c1", by_hand[0].begin, hour.end, hour.position, by_hand), by="user")
+
+
+async def _read_some(hours: list[Period], cluster: str, begin: int, end: int) -> list[Period]:
+    return deepcopy([hour for hour in hours if begin <= hour.begin and hour.end <= end])
+
+
+async def _check_tables(log: EventLog, events: Sequence[Event], directory: Path) -> None:
+    """The tables from read models are those of the log, folded."""
+
+    async def some(*types: str) -> AsyncIterator[Event]:
+        for event in events:
+            if not types or event.type in types:
+                yield event
+
+    async with parquet.up_to_date(log, "c1") as models:
+        assert models is not None
+        counts = await parquet.write_tables(directory / "kept", some(*parquet.TYPES), None, {}, models=models)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "_BATCH", 3)
+        assert await parquet.write_tables(directory / "folded", some(), ClusterState("c1"), {}) == counts
+    assert counts["usage"]
+    for name in counts:
+        kept, folded = (pq.read_table(directory / way / f"{name}.parquet") for way in ("kept", "folded"))
+        assert sorted(map(repr, kept.to_pylist())) == sorted(map(repr, folded.to_pylist())), name
 
 
 async def test_the_projectors_role_writes_read_models_and_the_apis_role_nothing(

@@ -108,6 +108,20 @@ async def test_whoever_follows_the_log_leaves_a_trail(monkeypatch: pytest.Monkey
     assert await log.trail.places(C) == again, "what is there already is not left again"
 
 
+async def test_states_behind_the_end_are_kept_so_that_a_step_back_reads_no_snapshot(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(past_states, "_STEP", 30)
+    monkeypatch.setattr(past_states, "_EVENTS_A_PAGE", 10)
+    log = await filled()
+    past = PastStates(log, C)
+    await KeptState(log, C, past=past).current()
+    assert len(past._passed) >= 3
+    monkeypatch.setattr(past_states, "read_state", None)
+    for position in (SIZE - 1, SIZE - 35, SIZE - 5):
+        assert encode_state(await past.at(position)) == folded()[position]
+
+
 async def test_places_of_another_version_stand_for_none_of_this_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(snapshots, "SPACING", 30)
     monkeypatch.setattr(snapshots, "_BYTES_PER_EVENT", 10_000)

@@ -20,6 +20,10 @@ helm.sh/chart: {{ $root.Chart.Name }}-{{ $root.Chart.Version | replace "+" "_" }
 app.kubernetes.io/name: {{ index . 1 }}
 app.kubernetes.io/part-of: kai-ledger
 app.kubernetes.io/component: {{ index . 2 }}
+{{- if has (index . 1) (list "kai-binder" "kai-ingest" "kai-projector" "kai-relay" "kai-scheduler" "kai-watcher") }}
+# The API asks it for its health.
+kai.scheduler/health: asked
+{{- end }}
 {{- end }}
 
 {{/* Annotations of a pod: the scraping of its metrics, and what the values add. */}}

@@ -32,6 +32,22 @@ async def test_services_that_are_not_well_are_named_with_deposits_that_refuse(tm
     assert ServicesWatch().unwell == ()
 
 
+async def test_services_of_a_name_say_what_they_are_called_and_are_missed_when_no_address_is_theirs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("socket.gethostname", lambda: "kai-relay-5d8f9c7b6d-x2x4z")
+    health = Health()
+    async with served_app(with_health(health, registry=CollectorRegistry())) as url:
+        watch = ServicesWatch(host=url.removeprefix("http://"))
+        await watch.look()
+        assert [(line.name, line.status) for line in watch.lines] == [("relay-5d8f9c7b6d-x2x4z", "ready")]
+    await watch.look()
+    assert watch.unwell[0].startswith("relay-5d8f9c7b6d-x2x4z: no answer; ")
+    watch.host = f"127.0.0.1:{free_port()}"
+    await watch.look()
+    assert watch.unwell[1] == "relay: no answer; no pod of it has an address"
+
+
 def test_links_get_the_fields_of_an_object_and_need_those_that_they_name() -> None:
     board = Board(links=parse_links("logs=https://l.example/{namespace}/{name} node=http://n.example/?n={node}"))
     assert board.links_of(namespace="a b", name="c", node="") == (("logs", "https://l.example/a%20b/c"),)

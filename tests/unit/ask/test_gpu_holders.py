@@ -9,6 +9,8 @@ from kaicore.analysis.trial.history.alternative import other_rule
 from kaicore.errors import UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
+from kaicore.rules.model.quantity import CPU
+from kaicore.rules.model.queue import QueueShare
 
 from tests.factory import pod
 from tests.hierarchy import queue
@@ -85,3 +87,15 @@ def test_who_sees_one_namespace_gets_amounts_of_the_others_and_no_names(made: Wo
     for other in ("b", "team-b/b0", "no-queue"):
         with pytest.raises(UnknownSubject):
             gpu_holders(made.state, other, namespaces={"team-a"})
+
+
+def test_where_no_queue_counts_gpus_a_queue_asks_for_those_of_its_own_pods() -> None:
+    made = Workloads("c1")
+    made.add_node("n", cpu=64, memory=256, gpu=2)
+    for name in ("a", "b"):
+        made.record(f"queue/{name}", payloads.QueueObserved(queue(name, shares={CPU: QueueShare(quota=9000)})))
+    made.full([made.add_pod(pod("held", cpu=1, memory=1, gpu=2, labels={KAI_QUEUE_LABEL: "a"}))])
+    for name, gpus in (("a", 1), ("b", 4)):
+        made.add_pod(pod(f"{name}-waits", cpu=1, memory=1, gpu=gpus, labels={KAI_QUEUE_LABEL: name}))
+    claims = [gpu_holders(made.state, name).claim for name in ("a", "b")]
+    assert [(one.quota, one.holds, one.asks) for one in claims] == [("unlimited", "2", "3"), ("unlimited", "0", "4")]

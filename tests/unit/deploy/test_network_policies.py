@@ -24,6 +24,7 @@ PEERS = {
     "nats_url": "nats",
     "kubeconfig": "kubernetes",
     "ingest_url": "kai-ingest",
+    "services_host": "whose health is asked",
 }
 BESIDES = {"otlp_endpoint": "projector", "seal_to": "relay"}
 PORTS = {"postgres": (5432,), "nats": (4222,), "kubernetes": (443, 6443), "names": (53,)}
@@ -65,6 +66,10 @@ def needed(workload: Json) -> Iterator[Way]:
     if spec.get("automountServiceAccountToken", True):
         peers.add("kubernetes")
     yield from ((name, peer, port) for peer in peers for port in PORTS.get(peer, ()))
+    if "whose health is asked" in peers:
+        asked = [one for one, other in BY_NAME.items() if labels_of(other).get("kai.scheduler/health") == "asked"]
+        assert len(asked) >= 6
+        yield from ((name, one, 8080) for one in asked)
     yield from ((name, called, int(port)) for called, port in _SERVICE.findall(str(spec)))
 
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from kaicore.analysis.hours.report import ReportQuestion, UsageReport, usage_report
+from kaicore.analysis.hours.account import ACCOUNT_SCHEMA
+from kaicore.analysis.hours.report import ReportQuestion, UsageReport, account_digest, account_of, usage_report
 from kaicore.errors import InvalidObject, UnknownMoment
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
@@ -20,6 +21,7 @@ from tests.exported import write_file
 from tests.factory import Cluster, amounts, node, pod
 from tests.hierarchy import queue
 from tests.kai_commands import kai
+from tests.recorded import DIRECTORY, read_log
 from tests.recorded_history import log_of
 
 _HOUR_US = 3_600_000_000
@@ -75,6 +77,14 @@ def story(seconds: int = _BEGIN) -> list[Event]:
     at(5)
     cluster.record("queue/team", payloads.QueueObserved(queue("team", "dept", quota=1, resource_version="2")))
     return cluster.events
+
+
+async def test_other_figures_for_the_same_log_raise_the_accounts_schema() -> None:
+    log = await log_of(read_log(DIRECTORY / "engine-12" / "demo.jsonl.xz"))
+    digest = account_digest(await account_of(log, "demo", 0, 1 << 62))
+    assert (ACCOUNT_SCHEMA, digest[:12]) == (2, "6082c7f32f3f"), (
+        "sealed months and kept hours are of older rules: raise it"
+    )
 
 
 async def _report(**asked: object) -> UsageReport:

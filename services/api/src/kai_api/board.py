@@ -1,12 +1,15 @@
 """The health of services and the links of an installation: all that pages show besides the log.
 
-A file has the services' addresses (`KAI_SERVICES_FILE`): the one that `kai up` keeps will do. Without it none is asked.
+A file has the services' addresses (`KAI_SERVICES_FILE`), as the one that `kai up` keeps; or a name of the DNS has those
+of all pods that are to be asked (`KAI_SERVICES_HOST`), as the chart's headless Service. Without both none is asked.
 """
 
 import asyncio
 import re
+import socket
 import string
 from dataclasses import dataclass, field
+from http import HTTPStatus
 from pathlib import Path
 from urllib.parse import quote, urlsplit
 
@@ -16,6 +19,8 @@ from kaicore.runtime.asked_health import ask_health, ask_path
 
 #: Seconds between two rounds.
 _EVERY_S = 10.0
+#: The part of a pod's name behind its Deployment's or StatefulSet's.
+_POD = re.compile(r"(-[a-z0-9]{6,10}-[a-z0-9]{5}|-\d+)$")
 _REFUSING = re.compile(r'^kai_relay_deposit_failing\{deposit="(?P<deposit>[^"]*)"\} 1(?:\.0)?$', re.MULTILINE)
 
 
@@ -46,9 +51,13 @@ class _Addresses(msgspec.Struct, frozen=True):
 class ServicesWatch:
     """The services, as they answered last."""
 
-    def __init__(self, file: Path | None = None) -> None:
-        """Args: file: JSON, of which `services` has an address by name; None for no services."""
-        self.file = file
+    def __init__(self, file: Path | None = None, host: str = "") -> None:
+        """Args:
+        file: JSON, of which `services` has an address by name; None for none.
+        host: `NAME:PORT`; its addresses are services, each of which says what it is called. Empty for none.
+        """
+        self.file, self.host = file, host
+        self._names: dict[str, str] = {}
         self.lines: tuple[ServiceLine, ...] = ()
 
     @property
@@ -62,19 +71,39 @@ class ServicesWatch:
 
     async def look(self) -> None:
         """Ask every service once."""
-        if self.file is None:
-            return
+        addresses: dict[str, str] = {}
         try:
-            addresses = msgspec.json.decode(self.file.read_bytes(), type=_Addresses).services
+            if self.file is not None:
+                addresses = msgspec.json.decode(self.file.read_bytes(), type=_Addresses).services
+            if self.host:
+                addresses |= await self._resolved()
         except (OSError, msgspec.MsgspecError) as error:
-            self.lines = (ServiceLine("services", "no answer", f"{self.file}: {error}"),)
+            self.lines = (ServiceLine("services", "no answer", f"{self.file or self.host}: {error}"),)
             return
         asked = (asyncio.to_thread(_look, name, address) for name, address in sorted(addresses.items()))
-        self.lines = tuple(await asyncio.gather(*asked))
+        lines = await asyncio.gather(*asked)
+        there = {_POD.sub("", line.name) for line in lines}
+        # A pod that finds no node has no address.
+        gone = {_POD.sub("", name) for name in self._names.values()} - there
+        self.lines = (*lines, *(ServiceLine(name, "no answer", "no pod of it has an address") for name in sorted(gone)))
+
+    async def _resolved(self) -> dict[str, str]:
+        """Return the addresses of the host, each by the name that it says, or said before."""
+        name, _, port = self.host.rpartition(":")
+        found = await asyncio.get_running_loop().getaddrinfo(name, int(port), type=socket.SOCK_STREAM)
+        addresses = {}
+        for family, _, _, _, place in found:
+            ip = f"[{place[0]}]" if family == socket.AF_INET6 else str(place[0])
+            address = f"http://{ip}:{port}"
+            status, answer = await asyncio.to_thread(ask_path, f"{address}/instance")
+            if status == HTTPStatus.OK:
+                self._names[address] = answer.strip().removeprefix("kai-")
+            addresses[self._names.get(address, ip)] = address
+        return addresses
 
     async def follow(self) -> None:
         """Ask again and again, until cancelled."""
-        while self.file is not None:
+        while self.file is not None or self.host:
             await self.look()
             await asyncio.sleep(_EVERY_S)
 

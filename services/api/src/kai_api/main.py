@@ -198,6 +198,11 @@ class ApiSettings(LogSettings, ProxySettings):
         description="the log as kai_inputs, to record policy inputs",
     )
     services_file: Path | None = Field(None, description="JSON file with the addresses of services, for their health")
+    services_host: str = Field(
+        "",
+        pattern=r"^([\w.-]+:\d{1,5})?$",
+        description="NAME:PORT; the name's addresses are services, for their health",
+    )
     links: str = Field(
         "",
         description="links of pods and groups: NAME=URL with {cluster}, {kind}, {namespace}, {name}, {node}",
@@ -233,7 +238,7 @@ def open_access(settings: ApiSettings, ended: EndedTokens) -> HttpAccess:
 async def serve(context: ServiceContext, settings: ApiSettings) -> None:
     """Answer until asked to stop."""
     policies = book_of(filter(None, settings.policies.split(",")), TimeAndMemory())
-    board = Board(ServicesWatch(settings.services_file), parse_links(settings.links))
+    board = Board(ServicesWatch(settings.services_file, settings.services_host), parse_links(settings.links))
     connections = Connections(settings.database_url, size=1, patience_s=_SESSIONS_S, application="kai-api sessions")
     access = open_access(settings, SharedEndedTokens(connections))
     app = Later(context.health)

@@ -88,7 +88,7 @@ class ProjectorMetrics:
         )
         self.notices = Counter(
             "kai_projector_notices",
-            "Notices that a target took, and that it refused for good",
+            "Notices that a target took, that it refused for good, and that expired untaken after three days",
             ["target", "result"],
             registry=registry,
         )

@@ -3,7 +3,8 @@
 What is to be sent is written to Postgres together with the position up to which notices were made, before the read
 models move on. So no event is skipped, whenever the process dies. A target's notices are sent in order, and deleted
 once it took them. Who dies in between sends a notice again, with the same id: a receiver that honours CloudEvents ids
-acts once. A target that does not answer is tried again for ever; one that refuses a notice for good loses it, counted.
+acts once. A notice that is not taken some times is set aside: later ones go on, and it is sent again now and then.
+After three days it is dropped, as is one that a target refuses for good. Both are counted.
 """
 
 import asyncio
@@ -13,6 +14,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
 from email.message import EmailMessage
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -38,6 +40,8 @@ from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, mod
 _ANSWER_S, _RETRY_S, _RETRY_MAX_S, _LOOK_S = 10.0, 1.0, 300.0, 30.0
 #: Statuses below 500 after which the same is sent again; after any other error it is dropped.
 _AGAIN = frozenset({408, 425, 429})
+#: How often a notice is sent until later ones go on.
+_IN_ORDER = 5
 #: What happened longer ago is nobody's news when it is read: a log that was caught up with would send all of it.
 _MOST_AGE_US = 3 * 86_400_000_000
 #: Notices that are read at once.
@@ -200,12 +204,15 @@ class Outbox:
         for target in {target for _, target, _, _ in made}:
             self.grown[target].set()
 
-    async def oldest(self, target: str) -> list[tuple[int, int, str]]:
-        """Return number, time and body of the notices that wait the longest for a target, and how many wait."""
+    async def oldest(self, target: str, *, besides: Sequence[int]) -> list[tuple[int, int, str]]:
+        """Return number, time and body of the notices that wait the longest for a target, besides some numbers."""
+        text = (
+            "SELECT number, made_at, body FROM notices.waiting WHERE target = %s AND number <> ALL(%s::bigint[]) "
+            "ORDER BY number LIMIT %s"
+        )
 
         async def work(connection: Connection) -> list[Any]:
-            text = "SELECT number, made_at, body FROM notices.waiting WHERE target = %s ORDER BY number LIMIT %s"
-            return await (await connection.execute(text, (target, _BATCH))).fetchall()
+            return await (await connection.execute(text, (target, list(besides), _BATCH))).fetchall()
 
         return await self._connections.run(work)
 
@@ -269,8 +276,17 @@ class NotificationUndelivered(Exception):
     """A receiver did not take a notice this time."""
 
 
+@dataclass(slots=True)
+class _Tries:
+    """The times that a notice was not taken; by the event loop's clock when it was set aside, and is sent again."""
+
+    count: int = 0
+    aside_at: float = 0.0
+    due: float = 0.0
+
+
 class Sender:
-    """Sends one target's notices, in order."""
+    """Sends one target's notices, in order but for those that it does not take."""
 
     def __init__(
         self,
@@ -288,45 +304,72 @@ class Sender:
         self._logger = logger.bind(target=name)
         self._grown = outbox.grown[name] = asyncio.Event()
         self._retry = Retry(first_s=_RETRY_S, most_s=_RETRY_MAX_S)
+        self._tries: dict[int, _Tries] = {}
+        self._took_at = 0.0
 
     async def run(self) -> None:
         """Send until cancelled."""
-        timeout = aiohttp.ClientTimeout(total=_ANSWER_S)
+        timeout, now = aiohttp.ClientTimeout(total=_ANSWER_S), asyncio.get_running_loop().time
         async with aiohttp.ClientSession(timeout=timeout) as session:
             while True:
                 self._grown.clear()
                 try:
-                    while waiting := await self._outbox.oldest(self._name):
+                    while waiting := await self._outbox.oldest(self._name, besides=self._aside(now())):
                         for number, made_at, body in waiting:
-                            await self._send(session, made_at, body)
+                            if not await self._send(session, number, made_at, body):
+                                break
                             await self._outbox.done(number)
-                    self._oldest.set(0)
+                            self._tries.pop(number, None)
+                    if not self._tries:
+                        self._oldest.set(0)
                 except LogError as error:
                     self._logger.warning("notices wait for the database", error=str(error))
+                due = min((one.due - now() for one in self._tries.values()), default=_LOOK_S)
                 try:
-                    async with asyncio.timeout(_LOOK_S):
+                    async with asyncio.timeout(min(max(due, 0.0), _LOOK_S)):
                         await self._grown.wait()
                 except TimeoutError:
                     continue
 
-    async def _send(self, session: aiohttp.ClientSession, made_at: int, body: str) -> None:
-        """Send a notice until the target takes it, or refuses it for good."""
-        while True:
-            await asyncio.sleep(self._retry.remaining_s)
-            try:
-                await self._deliver(session, body)
-            except NotificationUndelivered as error:
-                self._retry.failed()
-                self._oldest.set(time.time() - made_at / 1e6)
-                self._logger.warning("a notice was not taken, and is sent again", error=str(error))
-                continue
-            except NotificationRefused as error:
-                self._logger.error("a notice was refused, and is dropped", error=str(error))
-                self._ended.labels(self._name, "refused").inc()
-            else:
-                self._ended.labels(self._name, "taken").inc()
-            self._retry.succeeded()
-            return
+    def _aside(self, now: float) -> list[int]:
+        return [number for number, tries in self._tries.items() if tries.due > now]
+
+    async def _send(self, session: aiohttp.ClientSession, number: int, made_at: int, body: str) -> bool:
+        """Send a notice once; tell whether it is over: the target took it, refused it for good, or it is too old."""
+        age_s = time.time() - made_at / 1e6
+        if age_s * 1e6 > _MOST_AGE_US:
+            return self._over("expired", "a notice was not taken for days, and is dropped")
+        await asyncio.sleep(self._retry.remaining_s)
+        try:
+            await self._deliver(session, body)
+        except NotificationUndelivered as error:
+            self._oldest.set(age_s)
+            self._logger.warning("a notice was not taken, and is sent again", error=str(error))
+            self._failed(number)
+            return False
+        except NotificationRefused as error:
+            over = self._over("refused", f"a notice was refused, and is dropped: {error}")
+        else:
+            over = self._over("taken", "")
+        self._retry.succeeded()
+        self._took_at = asyncio.get_running_loop().time()
+        return over
+
+    def _over(self, result: str, why: str) -> bool:
+        if why:
+            self._logger.error(why)
+        self._ended.labels(self._name, result).inc()
+        return True
+
+    def _failed(self, number: int) -> None:
+        now, tries = asyncio.get_running_loop().time(), self._tries.setdefault(number, _Tries())
+        tries.count += 1
+        if tries.count >= _IN_ORDER:
+            tries.aside_at = tries.aside_at or now
+            tries.due = now + min(_RETRY_MAX_S, _RETRY_S * 2.0 ** min(tries.count, 30))
+        # Where the target took others meanwhile it is the notice's fault, and nothing else waits for it.
+        if not 0 < tries.aside_at < self._took_at:
+            self._retry.failed()
 
     async def _deliver(self, session: aiohttp.ClientSession, body: str) -> None:
         target = self._target

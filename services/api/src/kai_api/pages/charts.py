@@ -5,13 +5,14 @@ Nothing is kept for them: they are made from read models, from cycles' reports, 
 A month is summed from the hours that are kept.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from kaicore.analysis.ask.projections.rows import Occupancy, QueueHour
-from kaicore.analysis.hours.account import by_month, month_of
+from kaicore.analysis.hours.account import Period, by_month, month_of
 from kaicore.analysis.hours.kept import KeptHours, kept_hours_of
 from kaicore.analysis.hours.report import DIMENSIONS, Accounted, ReportQuestion, UsageReport, month_range, report_of
 from kaicore.ledger.log.port import EventLog
@@ -272,46 +273,72 @@ class ReportPage:
 
 
 #: Reports that a process keeps.
-_REPORTS = 100
+_REPORTS = 30
+
+
+class Months:
+    """Months as they were summed last: of the hours that are over since then each is added once."""
+
+    def __init__(self, kept: KeptHours) -> None:
+        self._kept, self._turn = kept, asyncio.Lock()
+        self._sums: dict[tuple[str, str], Period] = {}
+        self._made: dict[tuple[str, str, str], tuple[int, UsageReport]] = {}
+
+    async def report(self, cluster: str, by: str, month: str, *, ended: int) -> UsageReport | None:
+        """Return the report of a month; None where no hour is kept.
+
+        Args:
+            ended: where the cluster's last kept hour ends.
+
+        Raises:
+            InvalidObject: it is no month.
+        """
+        begin, end = month_range(month)
+        async with self._turn:
+            made = self._made.get((cluster, by, month))
+            if made is not None and made[0] == ended:
+                return made[1]
+            total = self._sums.get((cluster, month))
+            # An hour that ends the range lacks the waits until then, which the page does not show.
+            hours = await self._kept.read(cluster, begin if total is None else total.end, end + 1)
+            if total is None and not hours:
+                return None
+            month_sum, report = await asyncio.to_thread(_summed, cluster, by, total, hours)
+            if len(self._made) >= _REPORTS:
+                self._made.clear()
+                self._sums.clear()
+            self._sums[cluster, month] = month_sum
+            self._made[cluster, by, month] = ended, report
+            return report
+
+
+def _summed(cluster: str, by: str, total: Period | None, hours: list[Period]) -> tuple[Period, UsageReport]:
+    """Add hours to a month's sum, and return it with its report."""
+    if hours:
+        (total,) = by_month(hours if total is None else [total, *hours])
+        for held in total.owners.values():
+            # So the next report sorts in one pass.
+            held.waits.sort()
+    assert total is not None
+    return total, report_of(Accounted(cluster, total.begin, total.end, total.position, [total]), by=by)
 
 
 def add_reports(router: APIRouter, log: EventLog, places: Places) -> None:
     """Add the page's route."""
-    # Until another hour is over a month's sums stay as they are: by cluster, dimension and month.
-    made: dict[tuple[str, str, str], tuple[int, ReportPage]] = {}
+    kept = kept_hours_of(log)
+    months = None if kept is None else Months(kept)
 
     @router.get("/clusters/{cluster}/reports")
     async def reports(request: Request, cluster: str, by: str = "queue", month: str = "", at: str = "") -> Response:
         ReportQuestion(by=by, month=month).check()
         frame, _ = await (await places.find(request, cluster, at)).look()
-        kept = kept_hours_of(log)
         span = None if kept is None else await kept.span(cluster)
-        if kept is None or span is None:
-            return page(request, "reports.html", frame=frame, model=ReportPage(None, by, month, ()))
-        key = cluster, by, month
-        ended, model = made.get(key, (0, None))
-        if model is None or ended != span[1]:
-            model = await _report_page(kept, span, cluster, by, month)
-            if len(made) >= _REPORTS:
-                made.clear()
-            made[key] = span[1], model
+        model = ReportPage(None, by, month, ())
+        if months is not None and span is not None:
+            there = [month_of(span[1] - 1)]
+            while there[-1] != month_of(span[0]):
+                there.append(month_of(month_range(there[-1])[0] - 1))
+            chosen = month or there[0]
+            report = await months.report(cluster, by, chosen, ended=span[1])
+            model = ReportPage(report, by, chosen, tuple(there))
         return page(request, "reports.html", frame=frame, model=model)
-
-
-async def _report_page(kept: KeptHours, span: tuple[int, int], cluster: str, by: str, month: str) -> ReportPage:
-    """Return the report of a month, by default of the last one.
-
-    Raises:
-        InvalidObject: it is no month.
-    """
-    months = [month_of(span[1] - 1)]
-    while months[-1] != month_of(span[0]):
-        months.append(month_of(month_range(months[-1])[0] - 1))
-    chosen = month or months[0]
-    begin, end = month_range(chosen)
-    # An hour that ends the range lacks the waits until then, which the page does not show.
-    hours = await kept.read(cluster, begin, end + 1)
-    if not hours:
-        return ReportPage(None, by, chosen, tuple(months))
-    accounted = Accounted(cluster, hours[0].begin, hours[-1].end, hours[-1].position, by_month(hours))
-    return ReportPage(report_of(accounted, by=by), by, chosen, tuple(months))

@@ -15,7 +15,10 @@ from kaicore.analysis.ask.gpu_holders import gpu_holders
 from kaicore.analysis.ask.listing import list_cycles
 from kaicore.analysis.ask.projections.questions import Decisions, ReadModels
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
+from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion
+from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.shadow import ShadowReport
 from kaicore.analysis.trial.submission.start_forecasts import StartForecasts
 from kaicore.errors import UnknownMoment
@@ -248,7 +251,13 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/services")
     async def services(request: Request, cluster: str, at: str = "") -> Response:
         frame, _ = await (await places.find(request, cluster, at)).look()
-        return page(request, "services.html", frame=frame, lines=board.services.lines, file=board.services.file)
+        return page(
+            request,
+            "services.html",
+            frame=frame,
+            lines=board.services.lines,
+            known=board.services.file or board.services.host,
+        )
 
     @router.get("/clusters/{cluster}/who")
     @for_namespaces
@@ -323,6 +332,24 @@ def make_pages(  # long: one small handler for each page
             report = msgspec.json.decode(answer.body, type=ShadowReport)
         frame, state = await place.look()
         return page(request, "pods/shadow.html", frame=frame, model=shadow_page(state), report=report)
+
+    @router.get("/clusters/{cluster}/policies")
+    async def policies(request: Request, cluster: str, at: str = "", window: str = "") -> Response:
+        frame, _ = await (await places.find(request, cluster, at)).look()
+        compared = None
+        if window:
+            if window not in SPANS:
+                raise HTTPException(400, f"window: {window[:20]!r} is none of {', '.join(SPANS)}")
+            since = time_text(frame.recorded_at - SPANS[window] * 1_000_000)
+            question = HistoryQuestion(since=since, until=str(frame.position), policies=True)
+            options = {"question": msgspec.json.encode(question).decode()}
+            asked = long_answers.ask(Question.WHAT_IF, cluster, options, gone=client_gone(request))
+            answer = await answered(asked)
+            if answer.status_code != HTTPStatus.OK:
+                return answer
+            compared = msgspec.json.decode(answer.body, type=HistoryComparison)
+        parts = {"windows": tuple(SPANS), "window": window, "policies": BEST_POLICIES}
+        return page(request, "policies.html", frame=frame, compared=compared, model=parts)
 
     @router.get("/clusters/{cluster}/search")
     @for_namespaces

@@ -25,6 +25,9 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import Span, SpanAnswer
+from kaicore.analysis.trial.history.alternative import HistoryQuestion
+from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
+from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import KaiError, UnknownSubject
 from kaicore.rules.events.reasons.base import gpu_hours_text
 from kaicore.rules.model.quantity import parse_amount
@@ -77,6 +80,7 @@ TOOLS = (
     "changes",
     "node",
     "history",
+    "policies",
     "rows",
     "health",
 )
@@ -268,6 +272,33 @@ class Tools:
         )
         facts = msgspec.to_builtins(answer)
         return self._cited(text, facts, name, answer.position, ("what-if", "start", subject))
+
+    async def policies(
+        self, ctx: Context[Any, Any], *, cluster: str = "", since: str = "-24h", until: str = ""
+    ) -> Cited:
+        """Say which policy would have been better: history simulated again with the best ones; may take minutes.
+
+        Args:
+            cluster: needed where there are several.
+            since: begin at a position, a time, or a time before the log's end.
+            until: end there, likewise; by default now.
+        """
+        question = HistoryQuestion(since=since, until=until, policies=True)
+        async with self._asked(ctx, cluster) as (answers, name):
+            if isinstance(answers, ApiAnswers):
+                body = await answers.what_if(name, msgspec.json.encode(question))
+                compared = msgspec.json.decode(body, type=HistoryComparison)
+            else:
+                compared = await compare_history(answers.log, name, question, find_kubelets, policies=answers.policies)
+        runs = {run.name: run for run in compared.runs}
+        text = "; ".join(
+            f"{title}: {run.started} of {run.pods} started, waits {run.waits.text}, {run.preemptions} evicted"
+            for title, run in runs.items()
+        )
+        facts = {"figures": compared.tables(), "runs": list(runs), "notes": list(compared.notes)}
+        ends = ("--from", str(compared.from_position), "--to", str(compared.to_position))
+        command = ("what-if", "policies", *ends)
+        return self._cited(text, facts, name, compared.to_position, command, past=False)
 
     async def changes(
         self, ctx: Asking, *, since: str, cluster: Cluster = "", until: str = "end", kind: str = "", limit: Most = _FEW

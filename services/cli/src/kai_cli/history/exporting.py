@@ -13,7 +13,7 @@ from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.files.writer import Header
-from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
@@ -59,9 +59,13 @@ def export(
     moments = moments_of(begin, to)
     if form == "log":
         return asyncio.run(_export(file, moments, source or LogSource(), output))
-    if begin and form == "parquet":
+    if form == "perfetto":
+        from kai_cli.history.perfetto import write_trace  # noqa: PLC0415
+
+        return asyncio.run(_export_folded(file, moments, source or LogSource(), output, writer=write_trace))
+    if begin:
         raise ConfigurationError(f"--from {begin}: tables begin with the log, for a pod's row needs all of its life")
-    return asyncio.run(_export_folded(file, moments, source or LogSource(), output, writer=_writer(form)))
+    return asyncio.run(_export_tables(file, moments, source or LogSource(), output))
 
 
 async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> int:
@@ -85,19 +89,42 @@ async def _cluster(log: EventLog, source: LogSource) -> str:
 _Writer = Callable[[Path, AsyncIterator[Event], ClusterState, Mapping[str, str]], Awaitable[Mapping[str, int]]]
 
 
-def _writer(form: Literal["parquet", "perfetto"]) -> _Writer:
+async def _export_tables(
+    path: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output
+) -> int:
+    """Write tables: those of the read models from there, where these are up to date; else all by folding the log."""
     # Other exports do without the engine, and without the package.
-    if form == "perfetto":
-        from kai_cli.history.perfetto import write_trace  # noqa: PLC0415
-
-        return write_trace
     try:
-        from kai_cli.history.parquet import write_tables  # noqa: PLC0415
+        from kai_cli.history.parquet import TYPES, up_to_date, write_tables  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "pyarrow":
             raise
         raise ConfigurationError("pyarrow is not installed: pip install 'kai-ledger[parquet]'") from error
-    return write_tables
+    if moments[1] is None:
+        async with open_log(source) as log:
+            cluster = await _cluster(log, source)
+            async with up_to_date(log, cluster) as models:
+                if models is not None:
+                    first, last = await log.retired(cluster) + 1, models.generation.position
+                    with Progress("exporting events") as progress:
+                        events = _events(log, cluster, (first, last), progress, where=Filter(types=TYPES))
+                        about = _about(cluster, first, last)
+                        counts = await write_tables(path, events, None, about, models=models)
+                    return _report_rows(path, about, counts, output)
+    return await _export_folded(path, moments, source, output, writer=write_tables)
+
+
+async def _events(
+    log: EventLog, cluster: str, span: tuple[int, int], progress: Progress, *, where: Filter | None = None
+) -> AsyncIterator[Event]:
+    first, last = span
+    async for event in events_of(log, cluster, after=first - 1, upto=last, where=where):
+        yield event
+        progress(event.position, last)
+
+
+def _about(cluster: str, first: int, last: int) -> dict[str, str]:
+    return {"kai.cluster": cluster, "kai.first": str(first), "kai.last": str(last)}
 
 
 async def _export_folded(
@@ -110,19 +137,17 @@ async def _export_folded(
         with Progress("exporting events") as progress:
             async for event in events_of(log, cluster, after=state.position, upto=wanted.first - 1):
                 state.fold(event)
-            after = state.position
-            about = {"kai.cluster": cluster, "kai.first": str(after + 1), "kai.last": str(wanted.last)}
+            span = state.position + 1, wanted.last
+            about = _about(cluster, *span)
+            counts = await writer(path, _events(log, cluster, span, progress), state, about)
+    return _report_rows(path, about, counts, output)
 
-            async def events() -> AsyncIterator[Event]:
-                async for event in events_of(log, cluster, after=after, upto=wanted.last):
-                    yield event
-                    progress(event.position, wanted.last)
 
-            counts = await writer(path, events(), state, about)
+def _report_rows(path: Path, about: Mapping[str, str], counts: Mapping[str, int], output: Output) -> int:
     if output != "table":
         print_data({"path": str(path), **about, "rows": counts}, output)
         return 0
-    print(f"cluster {cluster}: events {about['kai.first']} to {wanted.last} in {path}")
+    print(f"cluster {about['kai.cluster']}: events {about['kai.first']} to {about['kai.last']} in {path}")
     print(table(("WHAT", "ROWS"), [(name, str(count)) for name, count in counts.items()]))
     return 0
 

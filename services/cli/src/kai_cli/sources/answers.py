@@ -166,6 +166,13 @@ class ApiAnswers:
         query = urllib.parse.urlencode({"namespace": namespace, **_moment(at)})
         return await asyncio.to_thread(request_api, f"{self._url}/v1/clusters/{path}?{query}", self._token)
 
+    async def what_if(self, cluster: str, question: bytes) -> bytes:
+        """Return a window of history simulated again, as JSON; so is the question."""
+        url = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/what-if"
+        return await asyncio.to_thread(
+            request_api, url, self._token, method="POST", body=question, answer_s=LONG_ANSWER_S
+        )
+
     async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
         """Return what would become of manifests, as JSON."""
         where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/submit"

@@ -12,7 +12,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
-from kaicore.analysis.trial.history.results import FIGURES, Waits, duration_text, signed_duration_text
+from kaicore.analysis.trial.history.results import signed_duration_text
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
@@ -28,7 +28,7 @@ _ORDER = (Fares.LOSES, Fares.MIXED, Fares.GAINS, Fares.SAME)
 
 def comparison_text(comparison: HistoryComparison) -> str:
     """Return the answer for people."""
-    parts = [_head(comparison), _runs(comparison), _sizes(comparison)]
+    parts = [_head(comparison), _figures(comparison), _sizes(comparison)]
     for alternative in comparison.alternatives:
         rows = [
             (
@@ -67,20 +67,14 @@ def _head(comparison: HistoryComparison) -> str:
     return "\n".join(lines)
 
 
-def _runs(comparison: HistoryComparison) -> str:
-    results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
-    head = ("", *(result.name for result in results))
-    return table(head, [(one.name, *(one.text(result) for result in results)) for one in FIGURES])
-
-
 def _sizes(comparison: HistoryComparison) -> str:
-    results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
+    results = comparison.runs
     sizes = list(dict.fromkeys(size.gpus for result in results for size in result.waiting_times))
     rows = []
     for gpus in sizes:
         by_run = [next((size for size in result.waiting_times if size.gpus == gpus), None) for result in results]
         jobs = max((size.jobs for size in by_run if size is not None), default=0)
-        rows.append((gpus, str(jobs), *(_pair(None if size is None else size.waits) for size in by_run)))
+        rows.append((gpus, str(jobs), *("-" if size is None else size.waits.text for size in by_run)))
     if not rows:
         return ""
     head = ("GPUS", "JOBS", *(result.name for result in results))
@@ -90,22 +84,18 @@ def _sizes(comparison: HistoryComparison) -> str:
 def policies_text(comparison: HistoryComparison) -> str:
     """Return the report of the best policies for people: the runs side by side, then the waits of each queue."""
     named = [f"{policy.name}: {policy.meaning}" for policy in BEST_POLICIES]
-    return "\n\n".join((_head(comparison), "\n".join(named), _runs(comparison), queues_text(comparison)))
+    return "\n\n".join((_head(comparison), "\n".join(named), _figures(comparison), queues_text(comparison)))
+
+
+def _figures(comparison: HistoryComparison) -> str:
+    return table(("", *(run.name for run in comparison.runs)), comparison.tables()["figures"])
 
 
 def queues_text(comparison: HistoryComparison) -> str:
     """Return the waits and GPU-hours of each queue, the runs side by side."""
-    results = [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
-    by_run = [{one.queue: one for one in result.queues} for result in results]
-    queues = sorted({name for queues in by_run for name in queues})
-    rows = [(name, *(_pair(run[name].waits) if name in run else "-" for run in by_run)) for name in queues]
-    hours = [(name, *(f"{run[name].gpu_hours:.2f}" if name in run else "-" for run in by_run)) for name in queues]
-    head = ("QUEUE", *(result.name for result in results))
-    return f"waits by queue, p50 / p99:\n{table(head, rows)}\n\nGPU-hours by queue:\n{table(head, hours)}"
-
-
-def _pair(waits: Waits | None) -> str:
-    return "-" if waits is None else f"{duration_text(waits.p50)} / {duration_text(waits.p99)}"
+    head = ("QUEUE", *(run.name for run in comparison.runs))
+    _, *of_queues = comparison.tables().items()
+    return "\n\n".join(f"{name}:\n{table(head, rows)}" for name, rows in of_queues)
 
 
 def history(

@@ -163,7 +163,8 @@ class _Court:
         quota, fair, holds, asks = (self._gpus(row[number]) for row in rows)
         if holds >= UNLIMITED:
             # No queue counts GPUs.
-            waiting = sum(gpus_asked(self._state.pods[uid]) for uid in self._state.waiting)
+            pods = (self._state.pods[uid] for uid in self._state.waiting)
+            waiting = sum(gpus_asked(one) for one in pods if number in self._path(one))
             holds = sum(gpus for gpus, one in held if one.standing is HolderStanding.OWN)
             asks = holds + waiting
         takeable = sum(gpus for gpus, one in held if one.standing is HolderStanding.RECLAIMABLE)

@@ -60,6 +60,7 @@ from kaicore.rules.events.payloads import CycleCompleted
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK, Term
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.fork import fork
 from kaicore.rules.state.views import ClusterView, FleetView, PodsView
 from kaicore.spelling import did_you_mean
 
@@ -256,7 +257,8 @@ class Inquiry:
     def state(self, cluster: str) -> KeptState:
         """Return the kept state of a cluster."""
         if cluster not in self._states:
-            kept = KeptState(self.log, cluster, questions=self._questions, progress=self._progress)
+            past = self._past_of(cluster)
+            kept = KeptState(self.log, cluster, questions=self._questions, past=past, progress=self._progress)
             self._states[cluster] = kept
         return self._states[cluster]
 
@@ -540,7 +542,9 @@ class Inquiry:
             if not evidence.uid:
                 close = did_you_mean(f"{namespace}/{name}", known_names(state, kind, namespace))
                 raise UnknownSubject(f"the log has never heard of a pod {namespace}/{name}{close}")
-            answer = why_pod(state, namespace, name, evidence, self.policies, trials=trials)
+            waiting = (one := state.pods.get(evidence.uid)) is not None and one.waiting
+            ask = partial(why_pod, namespace=namespace, name=name, evidence=evidence)
+            answer = await self._tried(state, ask, trials=trials, waiting=waiting)
         else:
             match kind:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
@@ -548,13 +552,24 @@ class Inquiry:
                 case "Node":
                     answer = why_node(state, name)
                 case _:
-                    answer = why_owner(state, kind, namespace, name, self.policies, trials=trials)
+                    waiting = any(state.pods[uid].pod.namespace == namespace for uid in state.waiting)
+                    ask = partial(why_owner, kind=kind, namespace=namespace, name=name)
+                    answer = await self._tried(state, ask, trials=trials, waiting=waiting)
         if answer is None:
             of_namespace = f"{namespace}/" if namespace else ""
             close = did_you_mean(name, known_names(state, kind, namespace))
             raise UnknownSubject(f"the log knows of no {kind} {of_namespace}{name}{close}")
         dispatch = await self._dispatch_of(state, answer)
         return msgspec.structs.replace(answer, recorded_at=time_text(state.recorded_at), dispatch=dispatch)
+
+    async def _tried(
+        self, state: ClusterState, ask: Callable[..., Why | None], *, trials: bool, waiting: bool
+    ) -> Why | None:
+        """Ask why something waits; changes are tried on a copy, in a thread, so that others are answered meanwhile."""
+        ask = partial(ask, policies=self.policies, trials=trials)
+        if self._once or not (trials and waiting):
+            return ask(state)
+        return await asyncio.to_thread(ask, fork(state))
 
     async def _dispatch_of(self, state: PodsView, answer: Why) -> DispatchWhy | None:
         """Return why the hub gave something to this cluster; None where it did not."""

@@ -51,6 +51,8 @@ _WRITE = """
     DO UPDATE SET end_at = excluded.end_at, position = excluded.position, document = excluded.document
 """
 
+_FORGET = "DELETE FROM views.account_hour WHERE cluster = %s AND schema <> %s"
+
 
 class KeptHours:
     """The hours that are kept beside a log in Postgres."""
@@ -90,6 +92,14 @@ class KeptHours:
 
         if hours:
             await self._connections.run(work)
+
+    async def forget_others(self, cluster: str) -> None:
+        """Delete the hours that were made by other rules."""
+
+        async def work(connection: Connection) -> None:
+            await connection.execute(_FORGET, [cluster, ACCOUNT_SCHEMA])
+
+        await self._connections.run(work)
 
     async def _rows(self, query: Any, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
         async def work(connection: Connection) -> list[tuple[Any, ...]]:
@@ -221,4 +231,6 @@ async def keep_hours(
         async for hour in hours:
             await kept.save(cluster, [hour], labels=labels)
             count += 1
+    if last is None:
+        await kept.forget_others(cluster)
     return count

@@ -1,8 +1,9 @@
-"""Health and metrics of a service over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`.
+"""Health and metrics of a service over HTTP: `/healthz`, `/readyz` and Prometheus `/metrics`; its host at `/instance`.
 
 Error bodies have one form in all our HTTP servers.
 """
 
+import socket
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any, NamedTuple
 
@@ -38,13 +39,14 @@ class _Answer(NamedTuple):
 def _answers(health: Health, registry: CollectorRegistry) -> dict[str, Callable[[], _Answer]]:
     return {
         "/healthz": lambda: _Answer(200, b"ok\n"),
+        "/instance": lambda: _Answer(200, socket.gethostname().encode()),
         "/readyz": lambda: _Answer(200 if health.ready else 503, health.report().encode()),
         "/metrics": lambda: _Answer(200, generate_latest(registry), CONTENT_TYPE_LATEST),
     }
 
 
 def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorRegistry = REGISTRY) -> Asgi:
-    """Return an application that answers the three paths itself, and leaves the others to `app`."""
+    """Return an application that answers these paths itself, and leaves the others to `app`."""
     answers = _answers(health, registry)
 
     async def routed(scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:

@@ -97,6 +97,11 @@ class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
     requested: int
     fair_share: int
 
+    def plus(self, more: "QueueHour") -> "QueueHour":
+        """Return the row with another part of the same hour."""
+        names = ("seconds", "allocated", "requested", "fair_share")
+        return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(more, name) for name in names})
+
 
 class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
     """One hour's decisions and kubelets' outcomes.

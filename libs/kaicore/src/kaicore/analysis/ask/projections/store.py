@@ -8,10 +8,12 @@ two builders cannot both count the same events.
 The tables of the read models, in the schema `views`. `migrations/versions/0006_views.py` creates them.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
+import psycopg
 from psycopg.rows import dict_row
 from sqlalchemy import (
     BigInteger,
@@ -43,14 +45,16 @@ from kaicore.ledger.log.postgres.connections import Connection, Connections
 METADATA = MetaData(schema="views")
 
 #: Amounts times seconds, which 64 bits do not hold.
-_LARGE = frozenset({"allocated", "requested", "fair_share"})
+LARGE = frozenset({"allocated", "requested", "fair_share"})
+#: Rows that are read at once.
+_ROWS = 20_000
 
 
 def _table(name: str, row: type[msgspec.Struct], *keys: str) -> Table:
     fields = [
         Column(
             field.name,
-            Text if field.type is str else Numeric(asdecimal=False) if field.name in _LARGE else BigInteger,
+            Text if field.type is str else Numeric(asdecimal=False) if field.name in LARGE else BigInteger,
             primary_key=field.name in keys,
             nullable=False,
         )
@@ -103,6 +107,22 @@ class Generation(NamedTuple):
     position: int
     recorded_at: int
     live: bool
+
+
+class FrozenViews:
+    """A cluster's live read models as of one moment, to be read as a whole."""
+
+    def __init__(self, connection: Connection, cluster: str, generation: Generation) -> None:
+        """Use `ViewStore.frozen`."""
+        self._connection, self._cluster, self.generation = connection, cluster, generation
+
+    async def rows(self, table: Table) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+        """Give all rows of a table, so many at a time, in the order of the fields of its row."""
+        text, parameters = _compiled(select(*_fields(table)).where(_of(table, self._cluster, self.generation.number)))
+        async with psycopg.AsyncServerCursor(self._connection, "rows") as cursor:
+            await cursor.execute(text, parameters, binary=True)
+            while rows := await cursor.fetchmany(_ROWS):
+                yield rows
 
 
 class ViewStore:
@@ -229,6 +249,17 @@ class ViewStore:
         await self._connections.run(work)
 
     # Reading.
+
+    @asynccontextmanager
+    async def frozen(self, cluster: str) -> AsyncIterator[FrozenViews | None]:
+        """Give the read models by this program's rules, unmoved by what is written meanwhile; None where none are."""
+        async with self._connections.snapshot() as connection:
+            query = select(PROGRESS).where(PROGRESS.c.cluster == cluster, PROGRESS.c.live)
+            text, parameters = _compiled(query)
+            row = await (await connection.execute(text, parameters)).fetchone()
+            generation = None if row is None else Generation(row[1], row[2], row[4], row[5], live=True)
+            ours = generation is not None and generation.schema == PROJECTION_SCHEMA
+            yield FrozenViews(connection, cluster, generation) if generation is not None and ours else None
 
     async def live(self, cluster: str) -> Generation | None:
         """Return the generation that is read; None where nothing was made yet."""

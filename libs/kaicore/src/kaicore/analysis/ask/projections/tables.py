@@ -10,10 +10,10 @@ from typing import Any
 
 import msgspec
 
-from kaicore.analysis.ask.projections.projection import Projection
+from kaicore.analysis.ask.projections.projection import HOUR_US, Projection
 from kaicore.analysis.ask.projections.rows import Occupancy, PodHistory, QueueHour
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.state.cluster_state import ClusterState
@@ -106,15 +106,29 @@ _DECISIONS = (
     payloads.RepairRequested,
 )
 
+#: The tables with rows of read models, and types of the events that the others are made from.
+OF_READ_MODELS = ("pods", "usage", "occupancy")
+TYPES = names_in_logs(
+    kind.__name__
+    for kind in (
+        payloads.GroupSourceObserved,
+        payloads.GroupSourceDeleted,
+        payloads.PlacementObserved,
+        *_DECISIONS,
+    )
+)
+
 
 class Tables:
     """Takes in a cluster's events in order, and gives rows in batches; a row is given once, when it is final."""
 
-    def __init__(self, state: ClusterState) -> None:
+    def __init__(self, state: ClusterState | None) -> None:
         """Args:
-        state: before the first event; it is folded on.
+        state: before the first event; it is folded on. None where others have the rows of `OF_READ_MODELS`: then only
+            events of `TYPES` are needed.
         """
-        self._projection = Projection(state, ())
+        self._projection = None if state is None else Projection(state, ())
+        self._hours: dict[tuple[int, str, str], QueueHour] = {}
         self._pods: dict[str, PodHistory] = {}
         self._groups: dict[str, GroupRecord] = {}
         self._rows: dict[str, list[msgspec.Struct]] = {name: [] for name in TABLES}
@@ -127,7 +141,8 @@ class Tables:
             UnknownEvent: this program is too old for it.
         """
         payload: Any = decode_payload(event)
-        self._projection.take(event)
+        if self._projection is not None:
+            self._projection.take(event)
         match payload:
             case payloads.GroupSourceObserved():
                 self._group_seen(payload, event)
@@ -142,19 +157,27 @@ class Tables:
 
     def batch(self, *, last: bool = False) -> dict[str, list[msgspec.Struct]]:
         """Return the rows that became final since the last call, by table; `last` for all that are left."""
-        changes = self._projection.changes()
+        rows, self._rows = self._rows, {name: [] for name in TABLES}
+        if self._projection is not None:
+            self._add_read_models(rows, self._projection, last=last)
+        if last:
+            rows["groups"] += self._groups.values()
+        return rows
+
+    def _add_read_models(self, rows: dict[str, list[msgspec.Struct]], projection: Projection, *, last: bool) -> None:
+        changes = projection.changes()
         for row in changes.pods:
             self._pods[row.uid] = row
         gone = [row for row in self._pods.values() if last or row.gone_at]
         for row in gone:
             del self._pods[row.uid]
-        rows, self._rows = self._rows, {name: [] for name in TABLES}
+        for hour in changes.queues:
+            key = hour.at, hour.queue, hour.resource
+            self._hours[key] = hour if (before := self._hours.get(key)) is None else before.plus(hour)
+        over = [key for key in self._hours if last or key[0] + HOUR_US <= projection.state.recorded_at]
         rows["pods"] += gone
-        rows["usage"] += changes.queues
+        rows["usage"] += [self._hours.pop(key) for key in over]
         rows["occupancy"] += changes.occupancy
-        if last:
-            rows["groups"] += self._groups.values()
-        return rows
 
     def _group_seen(self, payload: payloads.GroupSourceObserved, event: Event) -> None:
         source = payload.source

@@ -24,7 +24,7 @@ from kaicore.analysis.trial.history.alternative import (
 from kaicore.analysis.trial.history.pod_stories import PodStory, RunBasis
 from kaicore.analysis.trial.history.reading import History, read_history
 from kaicore.analysis.trial.history.rerun import Rerun
-from kaicore.analysis.trial.history.results import QueueResult, RunResult, places_of, result_of
+from kaicore.analysis.trial.history.results import FIGURES, QueueResult, RunResult, places_of, result_of
 from kaicore.analysis.trial.simulation.kubelets import FleetKubelets
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
@@ -145,6 +145,25 @@ class HistoryComparison(_Part, frozen=True, kw_only=True):
     baseline: RunResult
     alternatives: tuple[AlternativeAnswer, ...]
     notes: tuple[str, ...]
+
+    @property
+    def runs(self) -> tuple[RunResult, ...]:
+        """All runs: as recorded, the baseline, and the alternatives."""
+        return (self.recorded, self.baseline, *(one.result for one in self.alternatives))
+
+    def tables(self) -> dict[str, list[tuple[str, ...]]]:
+        """Return figures, waits by queue and GPU-hours by queue, as rows of a name and a text for each run."""
+        by_run = [{one.queue: one for one in run.queues} for run in self.runs]
+        queues = sorted({name for of_run in by_run for name in of_run})
+        return {
+            "figures": [(one.name, *(one.text(run) for run in self.runs)) for one in FIGURES],
+            "waits by queue, p50 / p99": [
+                (name, *(run[name].waits.text if name in run else "-" for run in by_run)) for name in queues
+            ],
+            "GPU-hours by queue": [
+                (name, *(f"{run[name].gpu_hours:.2f}" if name in run else "-" for run in by_run)) for name in queues
+            ],
+        }
 
 
 async def compare_history(

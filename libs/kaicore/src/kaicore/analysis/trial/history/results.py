@@ -145,6 +145,11 @@ class Waits(_Figures, frozen=True, kw_only=True):
     p90: float | None
     p99: float | None
 
+    @property
+    def text(self) -> str:
+        """The median and the 99th percentile, for people."""
+        return f"{duration_text(self.p50)} / {duration_text(self.p99)}"
+
 
 class QueueResult(_Figures, frozen=True, kw_only=True):
     """The figures of a queue's pods.
@@ -364,6 +369,7 @@ def _wait(work: _Work, end: int) -> float:
 
 def waits_of(seconds: Sequence[float]) -> Waits:
     """Return waiting times, in seconds, in figures."""
+    seconds = sorted(seconds)
     p50, p90, p99 = (quantile(seconds, share) for share in (0.5, 0.9, 0.99))
     return Waits(count=len(seconds), p50=p50, p90=p90, p99=p99)
 
