@@ -33,7 +33,7 @@ FORMER_NAMES = {"HealRequested": "RepairRequested"}
 _FIRST_NAMES = {name: former for former, name in FORMER_NAMES.items()}
 
 #: Current schema versions, where not 1.
-_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 9}
+_SCHEMAS: dict[str, int] = {"PodPlaced": 2, "CycleCompleted": 10}
 
 #: `(type, version)` to the function that makes a document of `version + 1` of it.
 _UPCASTERS: dict[tuple[str, int], Upcaster] = {
@@ -55,6 +55,8 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 7): lambda document: document,
     # Until then there were no policies.
     ("CycleCompleted", 8): lambda document: document,
+    # Until then no node was suspect.
+    ("CycleCompleted", 9): lambda document: document,
 }
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in payload_types() if cls not in _PARTS}

@@ -22,6 +22,7 @@ from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
+from kaicore.rules.state.indexes.node_trials import NodeTrials
 from kaicore.rules.state.indexes.past_runs import GpuUse, GpuUseRecord, RecentWork, RunsOfKind, RunTimes, SeenWork
 from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecord
 from kaicore.rules.state.indexes.rejections import Rejection
@@ -35,7 +36,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRe
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-28-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-29-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -97,6 +98,7 @@ class _StateRecord(msgspec.Struct):
     gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
     gpu_use: GpuUseRecord = msgspec.field(default_factory=GpuUseRecord)
     policy_inputs: list[PolicyInput] = msgspec.field(default_factory=list)
+    node_trials: NodeTrials = msgspec.field(default_factory=NodeTrials)
 
 
 _Fact = TypeVar("_Fact")
@@ -184,6 +186,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
             gpu_use=state.gpu_use.record(),
             policy_inputs=state.policy_inputs.record(),
+            node_trials=state.node_trials,
         )
     )
 
@@ -250,6 +253,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}
     state.recent_work, state.run_times = RecentWork(record.recent_work), RunTimes(record.run_times)
+    state.node_trials = record.node_trials
     state.gpu_use, state.policy_inputs = GpuUse(record.gpu_use), PolicyInputs(record.policy_inputs)
     for event in record.quarantined:
         state.close_quarantined(event.stream)

@@ -314,6 +314,7 @@ class Remedies:
         session, excluded_nodes = self._session, self._given.excluded_nodes
         classes: dict[str, PodClass] = {}
         rejecting, avoid = dict(excluded_nodes.rejecting), dict(excluded_nodes.avoid)
+        suspects = dict(excluded_nodes.suspects)
         for key, member in samples.items():
             pod_class = session.pods.class_of(member)
             if pod_class.requests.get(resource, 0) > most:
@@ -328,6 +329,7 @@ class Remedies:
                 rejecting[pod_class.key] = {
                     row: why for one in alike for row, why in excluded_nodes.rejecting.get(one, {}).items()
                 }
+                suspects[pod_class.key] = excluded_nodes.suspects.get(before.key, {})
                 avoid[pod_class.key] = excluded_nodes.avoid.get(before.key, set())
             classes[key] = pod_class
         rows = len(session.nodes.columns.names)
@@ -336,7 +338,9 @@ class Remedies:
             return None
         class_of: Callable[[Member], PodClass] = lambda member: classes[session.pods.key_of(member)]  # noqa: E731
         savepoint = session.nodes.statement.savepoint()
-        placer = Placer(session.nodes.statement, class_of, ExcludedNodes(rejecting, avoid), self._config)
+        placer = Placer(
+            session.nodes.statement, class_of, ExcludedNodes(rejecting, avoid, suspects=suspects), self._config
+        )
         outcome = self._place(steps, placer)
         session.nodes.statement.rollback(savepoint)
         return outcome.assignments if outcome.starts else None

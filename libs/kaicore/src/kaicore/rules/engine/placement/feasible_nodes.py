@@ -267,6 +267,7 @@ class FeasibleNodes:
         *,
         states: RowStates,
         rejecting: Mapping[int, str],
+        suspects: Mapping[int, str],
         avoid: Collection[int] = (),
         turns: Ints | None = None,
         among: Flags | None = None,
@@ -281,6 +282,7 @@ class FeasibleNodes:
 
         Args:
             rejecting: rows that rejected such a pod and have not changed since, with the kubelet's reason.
+            suspects: rows that are suspect for such pods, and why.
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
             doubts: about the rows; None where pods do not come to them now.
@@ -295,7 +297,14 @@ class FeasibleNodes:
         self._need = columns.vector(pod_class.requests)
         self.filters: ClassFilters = (
             ClassFilters(
-                pod_class, columns, config, states=states, rejecting=rejecting, doubts=doubts, policies=policies
+                pod_class,
+                columns,
+                config,
+                states=states,
+                rejecting=rejecting,
+                suspects=suspects,
+                doubts=doubts,
+                policies=policies,
             )
             if like is None or policies is None
             else like.filters.with_policies(policies)

@@ -137,6 +137,7 @@ class ExcludedNodes:
     Attributes:
         rejecting: by class key, the rows that rejected such a pod and have not changed since, with the
             kubelet's reason.
+        suspects: by kind of work, and by class key, the rows that are suspect for it, and why.
         avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
         left_to_others: rows where another replica is to decide first about what became free; None where this one has
@@ -150,6 +151,13 @@ class ExcludedNodes:
     turns: Ints | None = None
     left_to_others: Flags | None = None
     wanted_by_others: Ints | None = None
+    suspects: Mapping[str, dict[int, str]] = field(default_factory=dict)
+
+    def suspects_for(self, pod_class: PodClass) -> dict[int, str]:
+        """Return the rows that are suspect for a class."""
+        if not self.suspects:
+            return {}
+        return self.suspects.get(pod_class.kind, {}) | self.suspects.get(pod_class.key, {})
 
 
 def in_placement_order(
@@ -231,12 +239,14 @@ class Placer:
         touched = self.statement.touched
         if feasible is None:
             rejecting = self._excluded_nodes.rejecting.get(class_key, {})
-            alike = None if pod_class.work is None or rejecting else key_without_work(class_key)
+            suspects = self._excluded_nodes.suspects_for(pod_class)
+            alike = None if pod_class.work is None or rejecting or suspects else key_without_work(class_key)
             feasible = self._feasible_nodes[class_key] = FeasibleNodes(
                 pod_class,
                 self.statement.columns,
                 self._config,
                 rejecting=rejecting,
+                suspects=suspects,
                 states=self.statement.states,
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
                 turns=self._excluded_nodes.turns,

@@ -26,6 +26,7 @@ from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
+from kaicore.rules.state.indexes.node_trials import NodeTrials
 from kaicore.rules.state.indexes.past_runs import GpuUse, RecentWork, RunTimes, run_keys
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
@@ -120,6 +121,7 @@ class PodIndexes:
         recent_work: classes of pods with devices that came in the last days.
         run_times: how long pods ran that came to their own end.
         gpu_use: the GPU time that namespaces and groups have had.
+        node_trials: how nodes fared with the pods that were put on them.
         counters: counts over the whole log.
     """
 
@@ -150,6 +152,7 @@ class PodIndexes:
         self.recent_work = RecentWork()
         self.run_times = RunTimes()
         self.gpu_use = GpuUse()
+        self.node_trials = NodeTrials()
         self.revision = 0
 
     # One entry changed.
@@ -199,6 +202,8 @@ class PodIndexes:
             self._update_recent_work(before, after, new=new, ends=ends)
         if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
             self._count_run(before)
+        if ends and not reserves:
+            self.node_trials.ended(before, after, position=self.context.position, at=self.context.recorded_at)
         if ends and after.started_at and not reserves and (gpus := gpus_held(before)):
             self._count_gpus(before, gpus)
         # 5. Its group and its queue, and whether it waits.
