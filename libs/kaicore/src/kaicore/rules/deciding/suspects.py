@@ -4,8 +4,8 @@ A node that kills pods at once is always empty, so each cycle would fill it agai
 (`kaicore.rules.state.indexes.node_trials`) tell these nodes from work that fails by itself:
 
 1. Failures count that are in a row: of the last hour, with no pod of that kind of work since that lasted on the node.
-2. A failure follows the work if the work has failed on two other nodes as well, and has lasted nowhere since. It counts
-   for no node. A work that fails everywhere has so shown it on three nodes.
+2. A failure follows the work if the work has failed on two other nodes as well, or on one where other work lasts, and
+   has lasted nowhere since. It counts for no node.
 3. A node is suspect for a kind of work after `suspect_after` failures: each of a work that ran elsewhere, or of another
    work. After so many of fewer works, which were tried nowhere else, it is suspect for these works alone: their next
    pods, elsewhere, tell which it was. One failure is enough on a node that reports a problem of itself.
@@ -82,7 +82,7 @@ def suspect_text(suspect: SuspectNode) -> str:
     problems = f"; it reports {', '.join(found.problems)}" if found.problems else ""
     return (
         f"for {work} since {time_text(suspect.since)}: {failed} in a row failed within a minute{elsewhere} "
-        f"(events {', '.join(map(str, suspect.failures))}){problems}; next probe from {time_text(suspect.probe_at)} on"
+        f"(events {', '.join(str(one.position) for one in suspect.failures)}){problems}; next probe from {time_text(suspect.probe_at)} on"
     )
 
 
@@ -145,7 +145,7 @@ class _Judge:
     def suspects(self) -> Suspects:
         standing: dict[str, SuspectNode] = {}
         for key, one in sorted(self._trials.suspects.items()):
-            reason = self._cleared(key, one)
+            reason = self._cleared(one)
             if reason:
                 self._news.append(NodeCleared(one.suspected.node, one.suspected.kind, reason, self._cycle))
             else:
@@ -154,9 +154,8 @@ class _Judge:
         for key in sorted(self._trials.failures.keys() - cleared):
             found = self._found(key, standing)
             if found is not None:
-                self._news.append(found)
-                failures, probe_at = found.failures, self._now + found.probe_after_us
-                standing[key] = SuspectNode(found, self._state.position, self._now, failures, probe_at)
+                self._news.append(found.suspected)
+                standing[key] = found
         due = [one for one in standing.values() if one.probe_at <= self._now and not any(self._since(one))]
         later = [one for one in due if one.probe_at + one.suspected.probe_after_us <= self._now]
         return Suspects(
@@ -166,16 +165,15 @@ class _Judge:
             frozenset(one.key for one in later),
         )
 
-    def _cleared(self, key: str, suspect: SuspectNode) -> str:
+    def _cleared(self, suspect: SuspectNode) -> str:
         """Say why a node is suspect no more; empty while it is."""
         if suspect.proven or any(self._lasts(entry) for entry in self._since(suspect)):
             return "Probed"
-        failures = [one for one in self._trials.failures.get(key, ()) if one.position in suspect.failures]
-        if failures and all(self._follows_work(suspect.suspected.node, one) for one in failures):
+        if all(self._follows_work(suspect.suspected.node, one) for one in suspect.failures):
             return "FollowsWork"
         return ""
 
-    def _found(self, key: str, standing: dict[str, SuspectNode]) -> NodeSuspected | None:
+    def _found(self, key: str, standing: dict[str, SuspectNode]) -> SuspectNode | None:
         """Return what is found of a node with failures; None where nothing new is."""
         before, (kind, _, node) = standing.get(key), key.partition("/")
         row = self._state.columns.rows.get(node, -1)
@@ -193,7 +191,7 @@ class _Judge:
             before is not None and works and set(works) <= {*before.suspected.works}
         ):
             return None
-        return NodeSuspected(
+        found = NodeSuspected(
             node=node,
             kind=kind,
             cycle=self._cycle,
@@ -203,6 +201,8 @@ class _Judge:
             ran_elsewhere=len(ran),
             problems=facts.problems,
         )
+        since, until = self._now, self._now + found.probe_after_us
+        return SuspectNode(found, self._state.position, since, tuple(failures), until)
 
     def _in_a_row(self, key: str, node: str, kind: str) -> list[FailedTrial]:
         """Return the failures of a node that count, in order."""
@@ -215,9 +215,19 @@ class _Judge:
 
     def _follows_work(self, node: str, failure: FailedTrial) -> bool:
         others = [one for one in self._trials.works.get(failure.work, ()) if one.node != node]
-        failed = sum(one.failed and one.at > failure.at - _WINDOW_US for one in others)
+        failed = {one.node for one in others if one.failed and one.at > failure.at - _WINDOW_US}
         lasted = any(not one.failed and one.at > failure.at for one in others)
-        return failed >= _OTHER_NODES and not lasted and not self._runs_elsewhere(node, failure, since=failure.at)
+        enough = len(failed) >= _OTHER_NODES or any(self._lets_others_last(node, failure) for node in failed)
+        return enough and not lasted and not self._runs_elsewhere(node, failure, since=failure.at)
+
+    def _lets_others_last(self, node: str, failure: FailedTrial) -> bool:
+        """Tell whether a pod of another work lasted on a node, not long before a failure or after it."""
+        return any(
+            one.node == node and not one.failed and one.at > failure.at - _WINDOW_US
+            for work, trials in self._trials.works.items()
+            if work != failure.work
+            for one in trials
+        )
 
     def _ran_elsewhere(self, node: str, failure: FailedTrial) -> bool:
         """Tell whether a work has run on other nodes, and failed on none since."""
@@ -256,8 +266,7 @@ class _Judge:
 
     def _since(self, suspect: SuspectNode) -> Iterable[PodEntry]:
         """Return the pods of a suspect node that came after it was found: its probes."""
-        held = self._held(suspect.suspected.node, suspect.suspected.kind)
-        return (entry for entry in held if entry.charged_at > suspect.position)
+        return filter(suspect.tries, self._held(suspect.suspected.node, suspect.suspected.kind))
 
     def _held(self, node: str, kind: str) -> Iterable[PodEntry]:
         return (entry for entry in self._state.charges.held_on(node) if kind_of(entry) == kind)

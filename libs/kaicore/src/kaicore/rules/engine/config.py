@@ -269,7 +269,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     gpu_reservation_namespace: str = RESERVATION_NAMESPACE
     suspect_after: Annotated[int, msgspec.Meta(ge=0, le=16)] = 3
     suspect_probe_us: Annotated[int, msgspec.Meta(ge=1_000_000, le=DAY_US)] = 7_200_000_000
-    suspect_per_cent: Annotated[int, msgspec.Meta(ge=0, le=50)] = 10
+    suspect_per_cent: Annotated[int, msgspec.Meta(ge=0, le=50)] = 25
     policies: tuple[PolicySetting, ...] = ()
 
     @property

@@ -1,8 +1,8 @@
-"""The trials of nodes: by each pod that ends, how its node fared with its kind of work, and how its work fared elsewhere.
+"""The trials of nodes: how each fared with the pods that ended there, and how the work of these fared elsewhere.
 
 A node fails a pod if the pod ends as failed within a minute of its start, or without any start; or if its kubelet
-refuses it for a device that it cannot give. A pod that succeeds, or lasts longer, proves its node. Whoever is evicted or
-deleted, or refused for lack of room, says nothing about its node.
+refuses it for a device that it cannot give. A pod that succeeds, or lasts longer, proves its node. A pod that is
+evicted, deleted, or refused for lack of room says nothing about its node.
 
 What follows from the trials is a cycle's to say (`kaicore.rules.deciding.suspects`), and recorded. Here is what the log
 says, without any setting.
@@ -57,7 +57,7 @@ class SuspectNode(msgspec.Struct, frozen=True):
         suspected: as a cycle recorded it.
         position: of that event.
         since: recorded time of that event, microseconds since the epoch.
-        failures: positions of the events of the pods that failed there, the probes' included.
+        failures: of the pods there, those of the probes included.
         probes: how many probes failed.
         probe_at: from when on the next probe may come, microseconds since the epoch.
         proven: whether a probe has proven the node.
@@ -66,7 +66,7 @@ class SuspectNode(msgspec.Struct, frozen=True):
     suspected: NodeSuspected
     position: int
     since: int
-    failures: tuple[int, ...]
+    failures: tuple[FailedTrial, ...]
     probe_at: int
     probes: int = 0
     proven: bool = False
@@ -75,6 +75,11 @@ class SuspectNode(msgspec.Struct, frozen=True):
     def key(self) -> str:
         """The key of its trials."""
         return trials_key(self.suspected.node, self.suspected.kind)
+
+    def tries(self, entry: PodEntry) -> bool:
+        """Tell whether a pod with the node, of the kind of work, is a probe."""
+        works = self.suspected.works
+        return entry.charged_at > self.position and (not works or work_of(entry.pod) in works)
 
 
 def kind_of(entry: PodEntry) -> WorkKind:
@@ -125,17 +130,18 @@ class NodeTrials(msgspec.Struct):
         self._remember(work, LastTrial(node, failed, at))
         key = trials_key(node, kind_of(before))
         suspect = self.suspects.get(key)
-        is_probe = suspect is not None and before.charged_at > suspect.position
+        is_probe = suspect is not None and suspect.tries(before)
         if not failed:
             self._keep(key, [one for one in self.failures.get(key, ()) if one.position > before.charged_at])
             if suspect is not None and is_probe:
                 self.suspects[key] = msgspec.structs.replace(suspect, proven=True)
             return
-        self._keep(key, [*self.failures.get(key, ()), FailedTrial(position, at, work)][-_MOST_FAILURES:])
+        failure = FailedTrial(position, at, work)
+        self._keep(key, [*self.failures.get(key, ()), failure][-_MOST_FAILURES:])
         if suspect is not None and is_probe:
             probes = suspect.probes + 1
             wait = min(suspect.suspected.probe_after_us << min(probes, 32), DAY_US)
-            failures = (*suspect.failures, position)[-_MOST_FAILURES:]
+            failures = (*suspect.failures, failure)[-_MOST_FAILURES:]
             self.suspects[key] = msgspec.structs.replace(
                 suspect, failures=failures, probes=probes, probe_at=at + wait, proven=False
             )
@@ -143,7 +149,8 @@ class NodeTrials(msgspec.Struct):
     def suspected(self, payload: NodeSuspected, *, position: int, at: int) -> None:
         """Take in that a cycle found a node suspect."""
         key = trials_key(payload.node, payload.kind)
-        self.suspects[key] = SuspectNode(payload, position, at, payload.failures, at + payload.probe_after_us)
+        failures = tuple(one for one in self.failures.get(key, ()) if one.position in payload.failures)
+        self.suspects[key] = SuspectNode(payload, position, at, failures, at + payload.probe_after_us)
 
     def forget(self, node: str, kind: str = "") -> None:
         """Begin anew with a node, for a kind of work or all."""
