@@ -15,6 +15,7 @@ import msgspec
 from kaicore.rules.engine.config import DAY_US
 from kaicore.rules.engine.placement.pod_class import WorkKind, work_kind
 from kaicore.rules.events.payloads import NodeSuspected
+from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.state.indexes.past_runs import work_of
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
@@ -186,8 +187,9 @@ def _failed(before: PodEntry, after: PodEntry, *, at: int) -> bool | None:
         return False
     if pod.phase == "Succeeded":
         return False
-    if after.rejection is not None:
-        return True if after.rejection.reason in _DEVICE_REFUSALS else None
+    if after.rejection is not None or is_kubelet_rejection(pod):
+        reason = pod.reason if after.rejection is None else after.rejection.reason
+        return True if reason in _DEVICE_REFUSALS else None
     if pod.phase != "Failed" or pod.deletion_at is not None or before.leaving_by_decision:
         return None
     return True if at - before.running_since < _LATE_US else None
