@@ -1,4 +1,4 @@
-"""`NodeSuspected` and `NodeCleared`: nodes that fail what is put on them, found by cycles and cleared by these or people.
+"""`NodeSuspected` and `NodeCleared`: nodes that fail what is put on them, found and cleared by cycles.
 
 Version 10 of `CycleCompleted` has their reason.
 """
@@ -10,7 +10,7 @@ down_revision = "0018"
 
 STATEMENTS = (
     "INSERT INTO writer_type (writer, type, schema) VALUES "
-    "('scheduler', 'NodeSuspected', 1), ('scheduler', 'NodeCleared', 1), ('inputs', 'NodeCleared', 1)",
+    "('scheduler', 'NodeSuspected', 1), ('scheduler', 'NodeCleared', 1)",
     "UPDATE writer_type SET schema = 10 WHERE type = 'CycleCompleted'",
 )
 

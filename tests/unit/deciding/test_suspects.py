@@ -175,7 +175,7 @@ def test_waiting_pod_names_the_evidence_and_the_next_probe() -> None:
     (found,) = (one for one in map(decode_payload, fleet.events) if isinstance(one, NodeSuspected))
     shown = [decode_payload(fleet.events[position - 1]) for position in found.failures]
     assert [one.pod.name for one in shown if isinstance(one, PodObserved)] == ["a-1", "b-2", "c-3"]
-    assert str(reason).startswith("1 node that are suspect: for work with devices since 20")
+    assert str(reason).startswith("1 node that are suspect: for devices since 20")
     assert f"events {', '.join(map(str, found.failures))}); next probe from " in str(reason)
 
 
@@ -243,17 +243,15 @@ def test_gang_with_a_bad_node_starts_elsewhere_after_three_failures() -> None:
     assert starts == [True, True, True, False]
 
 
-@pytest.mark.parametrize("how", ["cordon", "problem", "operator", "deleted"])
+@pytest.mark.parametrize("how", ["cordon", "problem", "deleted"])
 def test_node_that_was_mended_is_suspect_no_more(how: str) -> None:
     fleet = black_hole()
     if how == "cordon":
         fleet.seen("n0", unschedulable=True)
     elif how == "problem":
         fleet.seen("n0", problems=("GpuXidError",))
-    elif how == "deleted":
-        fleet.record("node/n0", NodeDeleted("uid-n0", "n0"))
     else:
-        fleet.record("suspect/n0", NodeCleared("n0", reason="new GPU", by="ann"))
+        fleet.record("node/n0", NodeDeleted("uid-n0", "n0"))
     fleet.seen("n0")
     assert fleet.suspects() == {}
     assert fleet.start("e") == "n0"

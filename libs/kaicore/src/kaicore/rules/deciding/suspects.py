@@ -75,15 +75,14 @@ def suspects(state: ClusterView, config: EngineConfig, *, now: int, cycle: str =
 
 def suspect_text(suspect: SuspectNode) -> str:
     """Say why a node is suspect, and until when."""
-    found, of = suspect.suspected, {WorkKind.DEVICES: "work with devices", WorkKind.NO_DEVICES: "work without devices"}
-    work = ", ".join(found.works) or of[WorkKind(found.kind)]
-    failed = plural(len(suspect.failures), "pod")
+    found = suspect.suspected
+    work = ", ".join(found.works) or ("devices" if found.kind == WorkKind.DEVICES else "work without devices")
+    failed = f"{plural(len(suspect.failures), 'pod')} in a row failed within a minute"
     elsewhere = f", {found.ran_elsewhere} of work that ran elsewhere" if found.ran_elsewhere else ""
+    events = ", ".join(str(one.position) for one in suspect.failures)
     problems = f"; it reports {', '.join(found.problems)}" if found.problems else ""
-    return (
-        f"for {work} since {time_text(suspect.since)}: {failed} in a row failed within a minute{elsewhere} "
-        f"(events {', '.join(str(one.position) for one in suspect.failures)}){problems}; next probe from {time_text(suspect.probe_at)} on"
-    )
+    probe = f"next probe from {time_text(suspect.probe_at)} on"
+    return f"for {work} since {time_text(suspect.since)}: {failed}{elsewhere} (events {events}){problems}; {probe}"
 
 
 @dataclass(slots=True)

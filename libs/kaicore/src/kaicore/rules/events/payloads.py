@@ -521,22 +521,19 @@ class NodeSuspected(Payload, frozen=True):
 
 
 class NodeCleared(Payload, frozen=True):
-    """A node is suspect no more, and its failures so far do not count: a cycle found so, or somebody said so.
+    """A cycle found that a node is suspect no more; its failures so far do not count.
 
     Attributes:
         node: its name.
-        kind: of work; empty for every kind.
-        reason: `Probed` after a pod that lasted, `FollowsWork` where the work failed on other nodes as well, or what
-            whoever cleared it said.
-        cycle: id of the cycle; empty where somebody cleared it.
-        by: who cleared it; empty where a cycle did.
+        kind: of work.
+        reason: `Probed` after a pod that lasted, `FollowsWork` where the work failed on other nodes as well.
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
     """
 
     node: str
-    kind: str = ""
-    reason: str = ""
-    cycle: str = ""
-    by: str = ""
+    kind: str
+    reason: str
+    cycle: str
 
 
 class GpuOpened(Payload, frozen=True, gc=False):
