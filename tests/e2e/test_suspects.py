@@ -60,7 +60,7 @@ async def test_node_that_kills_pods_takes_three_and_comes_back_by_a_probe(cluste
     failed = [entry for entry in ours(state) if entry.pod.phase == "Failed"]
     assert {entry.node for entry in failed} == {"gpu-0"}
     assert len(failed) == 3 + suspect.probes
-    (row,) = [row for row in stack.ask("get", "nodes")["rows"] if row["name"] == "gpu-0"]
+    (row,) = [row for row in stack.ask("get", "nodes")["items"] if row["name"] == "gpu-0"]
     assert row["status"] == "Ready,Suspect"
     assert row["suspect"][0].startswith("for devices since ")
 
