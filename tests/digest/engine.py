@@ -151,7 +151,7 @@ class Recorder(Workloads):
 
 def _decided(name: str, payload: bytes, config: EngineConfig) -> Json:
     body: Json = msgspec.json.decode(payload)
-    said = {key: value for key, value in config.document().items() if _NEW_SETTINGS.get(key) != value}
+    said = {key: value for key, value in config.document().items() if (key, value) not in _NEW_SETTINGS.items()}
     digest = sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]
     body |= {
         "CycleCompleted": {"config_digest": digest},

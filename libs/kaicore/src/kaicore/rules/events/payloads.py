@@ -497,7 +497,7 @@ class PodPlaced(Payload, frozen=True, gc=False):
 
 
 class NodeSuspected(Payload, frozen=True):
-    """A cycle found that a node fails what is put on it; from here on it gets no such work but a probe now and then.
+    """A cycle found that a node fails its pods; from here on it gets such work as a probe only.
 
     Attributes:
         node: its name.
