@@ -7,7 +7,6 @@ import pytest
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import NodeSuspected, PodObserved
-from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import Cluster, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest
@@ -65,15 +64,13 @@ async def test_node_that_kills_pods_takes_three_and_comes_back_by_a_probe(cluste
     assert row["suspect"][0].startswith("for devices since ")
 
     await set_broken(cluster, stack, broken=False)
-    await stack.create(
-        pod_manifest("long-0", cpu="1", gpu="1"), pod_manifest("long-1", cpu="1", gpu="1"), *pods("e", 1)
-    )
-
-    def is_back(state: ClusterState) -> bool:
-        last = list(ours(state, "e"))
-        return bool(last) and last[0].pod.phase == "Succeeded"
-
-    await stack.until(is_back)
+    for node in ("gpu-1", "gpu-2"):
+        pod = pod_manifest(f"on-{node}", cpu="1", memory="1Gi", gpu="1")
+        pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+        await stack.create(pod)
+    await stack.until(lambda state: sum(entry.pod.phase == "Running" for entry in ours(state, "on")) == 2)
+    await stack.create(*pods("e", 1))
+    await stack.until(lambda state: any(entry.pod.phase == "Succeeded" for entry in ours(state, "e")))
     await stack.create(*pods("f", 1))
     state = await stack.until(lambda state: any(entry.pod.phase == "Succeeded" for entry in ours(state, "f")))
     assert [entry.node for entry in ours(state, "f")] == ["gpu-0"]

@@ -203,9 +203,7 @@ class PodIndexes:
         if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
             self._count_run(before)
         if ends and not reserves:
-            self.node_trials.ended(before, after, position=self.context.position, at=self.context.recorded_at)
-        if ends and after.started_at and not reserves and (gpus := gpus_held(before)):
-            self._count_gpus(before, gpus)
+            self._count_end(before, after)
         # 5. Its group and its queue, and whether it waits.
         if gone:
             self._forget(after)
@@ -279,9 +277,11 @@ class PodIndexes:
         owner = pod.owner.uid if pod.owner is not None else pod.uid
         self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
 
-    def _count_gpus(self, before: PodEntry, gpus: int) -> None:
-        ran_us = self.context.recorded_at - before.running_since
-        self.gpu_use.ended(move_key(before.group, before.pod), gpus, ran_us=ran_us)
+    def _count_end(self, before: PodEntry, after: PodEntry) -> None:
+        now = self.context.recorded_at
+        self.node_trials.ended(before, after, position=self.context.position, at=now)
+        if after.started_at and (gpus := gpus_held(before)):
+            self.gpu_use.ended(move_key(before.group, before.pod), gpus, ran_us=now - before.running_since)
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
         """A pod may change class while it waits: gates fall, tolerations are added.
