@@ -1,12 +1,11 @@
-"""Version 10 of `CycleCompleted`, with reasons about reserved nodes, and facts about Reservations."""
+"""Facts about Reservations, appended by the watcher."""
 
 from alembic import op
 
 revision = "0022"
-down_revision = "0018"
+down_revision = "0020"
 
 STATEMENTS = (
-    "UPDATE writer_type SET schema = 10 WHERE type = 'CycleCompleted'",
     "INSERT INTO writer_type (writer, type, schema) VALUES "
     "('watcher', 'ReservationObserved', 1), ('watcher', 'ReservationDeleted', 1)",
 )

@@ -10,6 +10,7 @@ from tests.chaos.strikes import (
     Step,
     Strike,
     api,
+    black_hole,
     cut,
     delete_caches,
     end_sessions,
@@ -35,11 +36,12 @@ VICTIMS = (*PROCESSES, *READERS)
 NODES = tuple(f"{name}-{number}" for name in ("single", "restricted") for number in range(3))
 
 #: What no fault may break, in the words of the record.
-KEPT, ONCE, REPLAYED, GOES_ON = (
+KEPT, ONCE, REPLAYED, GOES_ON, SUSPECT = (
     "what was acknowledged is in the log, once, without gaps",
     "no zone, no queue limit is promised twice; no pod is bound twice",
     "every recorded cycle replays",
     "everything that can run runs in the end",
+    "a suspect node gets no such work before its probe",
 )
 
 
@@ -254,6 +256,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("kubelet-restart", "a kubelet is down for a moment", GOES_ON, 3, restart_kubelet, NODES, (0.2, 1)),
     Kind("topologies-lost", "a node's publications of its zones are lost and late", ONCE, 3, lose_topologies, NODES),
     Kind("kubelet-lag", "a kubelet tells later than it did what it does", ONCE, 3, lag, NODES),
+    Kind(
+        "black-hole", "a node fails each pod that comes to it", f"{SUSPECT}; {GOES_ON}", 0.5, black_hole, NODES, (5, 20)
+    ),
 )
 
 

@@ -22,6 +22,8 @@ from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.indexes.node_trials import kind_of, trials_key
+from kaicore.rules.state.indexes.past_runs import work_of
 
 from tests.chaos.checker import NoChecker, Verdict, verdict_of
 from tests.chaos.faults import Kind
@@ -261,7 +263,10 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
     state = ClusterState(CLUSTER)
     stride = max(_INDEXES_CHECKED_EVERY, len(outcome.events) // 100)
     for start in range(0, len(outcome.events), stride):
-        state.fold_all(outcome.events[start : start + stride])
+        for event in outcome.events[start : start + stride]:
+            state.fold(event)
+            if event.type == "PodPlaced":
+                outcome.wrong += _placed_on_suspect(state, event)
         outcome.wrong += [f"index at position {state.position}: {one}" for one in differences(state)]
     state.misses.expire(1 << 62)
     outcome.misses = misses_of(state)
@@ -275,6 +280,18 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
     outcome.stories = rejections.avoidable
     outcome.figures["rejectedUnavoidably"] = rejections.unavoidable
     outcome.figures["rejectedAvoidably"] = outcome.figures["PodRejected"] - rejections.unavoidable
+
+
+def _placed_on_suspect(state: ClusterState, event: Event) -> list[str]:
+    """Say that a pod was placed on a node that is suspect for its kind of work, before a probe was due."""
+    entry = state.pods.get(event.stream.removeprefix("pod/"))
+    if entry is None:
+        return []
+    suspect = state.node_trials.suspects.get(trials_key(entry.node, kind_of(entry)))
+    if suspect is None or (suspect.suspected.works and work_of(entry.pod) not in suspect.suspected.works):
+        return []
+    early = entry.decided_at >= suspect.position and event.occurred_at < suspect.probe_at
+    return [f"position {event.position}: placed on suspect node {entry.node}"] if early else []
 
 
 def misses_of(state: ClusterState) -> Counter[str]:

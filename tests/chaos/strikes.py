@@ -209,13 +209,21 @@ def _items(answer: Any) -> list[dict[str, Any]]:
 
 
 async def restart_kubelet(world: World, step: Step) -> int:
-    stopped = await world.control_fleet(step.target, "kubelet", {"running": False})
+    return await _for_a_while(world, step, "kubelet", "running", struck=False)
+
+
+async def black_hole(world: World, step: Step) -> int:
+    return await _for_a_while(world, step, "pods", "fail", struck=True)
+
+
+async def _for_a_while(world: World, step: Step, what: str, field: str, *, struck: bool) -> int:
+    done = await world.control_fleet(step.target, what, {field: struck})
     await asyncio.sleep(step.seconds)
     for _ in range(20):
-        if await world.control_fleet(step.target, "kubelet", {"running": True}):
+        if await world.control_fleet(step.target, what, {field: not struck}):
             break
         await asyncio.sleep(0.5)
-    return int(stopped)
+    return int(done)
 
 
 async def lose_topologies(world: World, step: Step) -> int:

@@ -91,6 +91,9 @@ _NOT_DECIDED = {
     "EvictionDecided": ("cost", "chosen_for", "runner_up", "runner_up_cost"),
 }
 
+#: Settings that came since the digests were renewed, and their defaults: a configuration is digested without these.
+_NEW_SETTINGS = {"suspect_after": 3}
+
 
 class Recorder(Workloads):
     """A cluster in memory that digests what each cycle decides."""
@@ -111,12 +114,13 @@ class Recorder(Workloads):
         self, config: EngineConfig | None = None, *, meanwhile: Callable[[], None] | None = None
     ) -> list[Decided]:
         """Run a cycle and append what it decides, after `meanwhile` has been recorded; return what was appended."""
-        proposal = decide(self.state, config or EngineConfig(), shard="default", now=self.now, actor="scheduler")
+        used = config or EngineConfig()
+        proposal = decide(self.state, used, shard="default", now=self.now, actor="scheduler")
         for unit in proposal.units:
             self._line(["unit", dict(sorted(unit.expect.items()))])
             for event in unit.events:
                 name, payload = type(event.payload).__name__, encode_payload(event.payload)
-                body = _decided(name, payload)
+                body = _decided(name, payload, used)
                 self._line([name, event.stream, event.subject, event.occurred_at, body])
                 self.decisions += 1
         self.cycles += 1
@@ -145,8 +149,14 @@ class Recorder(Workloads):
             self._write(line)
 
 
-def _decided(name: str, payload: bytes) -> Json:
+def _decided(name: str, payload: bytes, config: EngineConfig) -> Json:
     body: Json = msgspec.json.decode(payload)
+    said = {key: value for key, value in config.document().items() if (key, value) not in _NEW_SETTINGS.items()}
+    digest = sha256(msgspec.json.encode(said, order="deterministic")).hexdigest()[:16]
+    body |= {
+        "CycleCompleted": {"config_digest": digest},
+        "ConfigRecorded": {"config": said, "digest": digest},
+    }.get(name, {})
     for left_out in _NOT_DECIDED.get(name, ()):
         body.pop(left_out, None)
     return body

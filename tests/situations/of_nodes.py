@@ -11,6 +11,7 @@ from kaicore.rules.model.selector import Requirement
 
 from tests.factory import Cluster, amounts, pod
 from tests.situations import shows
+from tests.unit.deciding.test_suspects import black_hole
 from tests.unit.engine.test_flavors import cluster_of, of, quota
 from tests.unit.state.test_doubts import beside_an_unobserved_pod
 from tests.workloads import Workloads
@@ -86,6 +87,12 @@ def rejected() -> tuple[Cluster, Pod]:
         f"pod/{first.uid}", payloads.PodRejected(first.uid, "default", "first", "n1", "TopologyAffinityError")
     )
     return cluster, cluster.add_pod(pod("again", cpu=1, gpu=1))
+
+
+@shows(reasons.NodeSuspect, "n0", "3 pods in a row failed within a minute", "8 nvidia.com/gpu")
+def suspect() -> tuple[Cluster, Pod]:
+    fleet = black_hole(3)
+    return fleet, fleet.add_pod(pod("one", cpu=1, gpu=8))
 
 
 @shows(reasons.HistoryIncomplete, "n1", "4 cpu", "1 pod", config=WAITS)

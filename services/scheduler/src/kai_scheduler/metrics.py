@@ -234,6 +234,9 @@ class _StateCollector(Collector):
             "GPUs that pods share and no reservation pod holds",
             len(state.shared_gpus.exposed),
         )
+        yield GaugeMetricFamily(
+            "kai_nodes_suspect", "Nodes that fail what is put on them, by kind of work", len(state.node_trials.suspects)
+        )
         yield _counted(
             "kai_evictions_decided", "Decisions to evict a pod; Repaired: such a pod", "reason", tally.evictions_decided
         )

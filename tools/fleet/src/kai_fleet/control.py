@@ -4,6 +4,7 @@ GET  /simulator/nodes                        nodes, pods on them, whether their 
 GET  /simulator/nodes/{node}                 what each pod holds
 POST /simulator/nodes/{node}/kubelet         {"running": false}
 POST /simulator/nodes/{node}/heartbeats      {"silent": true}
+POST /simulator/nodes/{node}/pods            {"fail": true}: those that come from then on fail at once
 POST /simulator/nodes/{node}/devices         {"resource": "nvidia.com/gpu", "id": "gpu-00", "healthy": false}
 POST /simulator/nodes/{node}/lag             {"statusSeconds": 2, "podresourcesSeconds": 0.4, "syncSeconds": 0.1}
 POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose": 2, "wrongFingerprint": true}
@@ -119,6 +120,10 @@ class _Heartbeats(_Body):
     silent: bool
 
 
+class _Pods(_Body):
+    fail: bool
+
+
 class _Device(_Body):
     resource: str
     id: str
@@ -219,6 +224,11 @@ def _control_routes(joined: Callable[[], Fleet]) -> list[BaseRoute]:  # long: on
         node.silent = body.silent
         return JSONResponse(_summary(node))
 
+    async def pods(request: Request) -> Response:
+        node, body = _node(joined(), request), await _read(request, _Pods)
+        node.agent.fails_pods = body.fail
+        return JSONResponse(_summary(node))
+
     async def devices(request: Request) -> Response:
         node, body = _node(joined(), request), await _read(request, _Device)
         try:
@@ -249,6 +259,7 @@ def _control_routes(joined: Callable[[], Fleet]) -> list[BaseRoute]:  # long: on
     posts: dict[str, Callable[[Request], Awaitable[Response]]] = {
         "kubelet": kubelet,
         "heartbeats": heartbeats,
+        "pods": pods,
         "devices": devices,
         "lag": lag,
         "publisher": publisher,

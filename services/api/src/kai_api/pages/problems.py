@@ -81,6 +81,10 @@ def _swallowing(state: FleetView) -> set[str]:
     return {node for node, count in counts.items() if node and count >= _SWALLOWS}
 
 
+def _suspect(state: FleetView) -> set[str]:
+    return {one.suspected.node for one in state.node_trials.suspects.values()}
+
+
 def _exposed(state: FleetView) -> set[str]:
     return {group.opened.node for group in state.shared_gpus.exposed}
 
@@ -93,6 +97,7 @@ def _misaligned(state: FleetView) -> set[str]:
 NODE_PROBLEMS: dict[str, tuple[Callable[[FleetView], set[str]], tuple[str, str]]] = {
     "not ready": (_not_ready, ("node is not ready", "nodes are not ready")),
     "swallowing": (_swallowing, ("node ends pod after pod at once", "nodes end pod after pod at once")),
+    "suspect": (_suspect, ("node is suspect: it fails work", "nodes are suspect: they fail work")),
     "silent": (_silent, ("node has a silent exporter", "nodes have silent exporters")),
     "exposed": (_exposed, ("node shares a GPU that nothing reserves", "nodes share GPUs that nothing reserves")),
     "misaligned": (

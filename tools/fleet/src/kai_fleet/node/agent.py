@@ -23,7 +23,7 @@ from kaicore.errors import InvalidObject
 from kai_fleet.kubelet import Kubelet, Rejection
 from kai_fleet.node.pod_conversion import PodObject, convert_pod
 from kai_fleet.node.pod_status import StatusWriter
-from kai_fleet.node.tracked_pod import ACTIVE, OVER, Stage, TrackedPod, fate_of
+from kai_fleet.node.tracked_pod import ACTIVE, FAILS_AT_ONCE, OVER, Stage, TrackedPod, fate_of
 from kai_fleet.profiles.nodes import NodeSpec
 from kai_fleet.profiles.profile import LagProfile
 
@@ -125,6 +125,8 @@ class Agent:
         #: By uid.
         self.pods: dict[str, TrackedPod] = {}
         self.lag = Lag.of(spec.group.lag, seed=spec.seed)
+        #: Whether pods that come fail at once, as on a broken node.
+        self.fails_pods = False
         #: Pods that the kubelet is admitting, to those who ask podresources → until when.
         self.half_way: dict[str, float] = {}
         #: Whether pods came to hold something, or ceased to, since this was last set back.
@@ -210,6 +212,7 @@ class Agent:
 
     def _arrived(self, pod: PodObject, now: float) -> list[Instruction]:
         fate, problems = fate_of(pod, self._timing)
+        fate = FAILS_AT_ONCE if self.fails_pods else fate
         tracked = self.pods[pod.metadata.uid] = TrackedPod(pod, Stage.WAITING, fate)
         complaints: list[Instruction] = [Complaint(problem) for problem in problems]
         if not self.lag.sync_s:

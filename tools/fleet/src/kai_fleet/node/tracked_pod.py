@@ -28,6 +28,10 @@ class Fate:
     exit_code: int
 
 
+#: The plan for any pod on a node that is broken.
+FAILS_AT_ONCE = Fate(0.05, 1)
+
+
 def fate_of(pod: PodObject, timing: TimingProfile) -> tuple[Fate, list[InvalidObject]]:
     """Return the pod's fate, and what is wrong with its annotations; a wrong one counts as absent."""
     annotations = pod.metadata.annotations or {}

@@ -352,12 +352,13 @@ class NodeRow(Answer, frozen=True, kw_only=True, omit_defaults=True):
     """A node.
 
     Attributes:
-        status: Ready or NotReady, and `SchedulingDisabled` where it is cordoned, as kubectl writes it.
+        status: Ready or NotReady, and `SchedulingDisabled` where it is cordoned, as kubectl writes it; and `Suspect`.
         policy: of its Topology Manager; empty where nothing is published.
         pods: that hold something there.
         rejections: classes of pods that its kubelet has rejected.
         kubelet: as which kubelet its zones are predicted, and why; empty for a node without zones.
         gpus: its GPUs that are opened for sharing.
+        suspect: why it is suspect, by kind of work.
     """
 
     name: str
@@ -370,6 +371,7 @@ class NodeRow(Answer, frozen=True, kw_only=True, omit_defaults=True):
     zones: list[ZoneAnswer]
     kubelet: str
     gpus: list[why_answers.SharedGpuAnswer] = msgspec.field(default_factory=list)
+    suspect: list[str] = msgspec.field(default_factory=list)
 
 
 class ZoneAmounts(Answer, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.analysis.life.placements import kubelet_text, part_answers, shared_gpus_on
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
+from kaicore.rules.deciding.suspects import suspect_text
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.placement.reservation_pod import PLANNED
 from kaicore.rules.events.codec import decode_payload
@@ -426,10 +427,12 @@ def node_row(state: FleetView, node: Node) -> answers.NodeRow:
     columns = state.columns
     row = columns.rows[node.name]
     topology, zones = columns.topologies[row], columns.zones
-    ready = "Ready" if node.ready else "NotReady"
+    status = ["Ready" if node.ready else "NotReady", *(["SchedulingDisabled"] if node.unschedulable else [])]
+    suspect = [suspect_text(one) for one in state.node_trials.of_node(node.name)]
     return answers.NodeRow(
         name=node.name,
-        status=f"{ready},SchedulingDisabled" if node.unschedulable else ready,
+        status=",".join([*status, "Suspect"] if suspect else status),
+        suspect=suspect,
         policy="" if topology is None else topology.policy.value,
         scope="" if topology is None else topology.scope.value,
         pods=len(state.charges.on_node.get(node.name, ())),

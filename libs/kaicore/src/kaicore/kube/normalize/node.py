@@ -27,6 +27,9 @@ from kaicore.rules.model.pod import PriorityClass
 from kaicore.rules.model.quantity import is_hugepages
 from kaicore.rules.objects.wire import int32
 
+#: The conditions that kubelets and cloud providers set; those that say a node is unfit come with taints.
+_OF_KUBELET = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", "EtcdIsVoter"})
+
 
 def normalize_node(wire: objects.NodeObject, lost: Lost = unheard) -> Node:
     """Reduce a Node to what scheduling needs; it has nothing of a resource without a usable amount."""
@@ -47,6 +50,9 @@ def normalize_node(wire: objects.NodeObject, lost: Lost = unheard) -> Node:
         ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions or ()),
         kubelet_version=status.node_info.kubelet_version if status.node_info is not None else "",
         declared_features=tuple(sorted(set(status.declared_features or ()))),
+        problems=tuple(
+            sorted(one.type for one in status.conditions or () if one.status == "True" and one.type not in _OF_KUBELET)
+        ),
         gpus_repeated=bool((metadata.annotations or {}).get(_HAMI_DEVICES)),
     )
 

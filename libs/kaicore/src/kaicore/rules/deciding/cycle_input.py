@@ -16,6 +16,7 @@ from kaicore.backoff import backoff
 from kaicore.rules.deciding.decided_classes import decided_classes, queue_names
 from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
+from kaicore.rules.deciding.suspects import SuspectRows, suspects
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED, ReservedNodes
 from kaicore.rules.engine.constraints.node_matching import tolerates
@@ -195,7 +196,9 @@ def cycle_input(  # long: one line for each field of the input
         policies: the operator's; none for explanations, which have no code of policies.
     """
     share = share or Share(state, "", config)
-    waiting, in_backoff, excluded = _waiting(state, config, share, now=now)
+    found = suspects(state, config, now=now, cycle=cycle)
+    rows = SuspectRows(state, found)
+    waiting, in_backoff, excluded = _waiting(state, config, share, rows, now=now)
     workloads = state.workload_index
     decided_as = decided_classes(state, config, now=now)
 
@@ -204,7 +207,7 @@ def cycle_input(  # long: one line for each field of the input
 
     failed = failed_nodes(state, config, now=now)
     return CycleInput(
-        columns=state.columns,
+        columns=rows.columns(),
         class_of=class_of,
         policies=policies,
         marks_of=state.constraints.marks_of,
@@ -248,6 +251,7 @@ def cycle_input(  # long: one line for each field of the input
         policy_inputs=state.policy_inputs.values(),
         gpu_seconds_before=state.gpu_use.seconds_of,
         namespace_use=lambda: _namespace_use(state, config, now=now),
+        node_news=found.news,
     )
 
 
@@ -273,7 +277,7 @@ def _promised(state: WorkView, share: Share) -> dict[str, RoomPromised | Promise
 
 
 def _waiting(
-    state: CycleView, config: EngineConfig, share: Share, *, now: int
+    state: CycleView, config: EngineConfig, share: Share, rows: SuspectRows, *, now: int
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
     """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
     in_backoff = set()
@@ -294,10 +298,10 @@ def _waiting(
             avoid.setdefault(decided_as(entry).key, set()).add(state.columns.row(entry.replaces_on))
         if entry.class_key in rejecting:
             rejecting[decided_as(entry).key] = rejecting[entry.class_key]
-    reserved = _reserved(state, now=now)
-    excluded = ExcludedNodes(
-        rejecting, avoid, share.turns(), share.left_to_others(), share.wanted_by_others(), reserved
-    )
+        if rows.found.standing:
+            rows.waits(entry, decided_as(entry))
+    by_others = share.turns(), share.left_to_others(), share.wanted_by_others()
+    excluded = ExcludedNodes(rejecting, avoid, *by_others, _reserved(state, now=now), rows.by_key)
     return waiting, frozenset(in_backoff), excluded
 
 

@@ -40,6 +40,8 @@ from kaicore.rules.events.payloads import (
     GpuOpened,
     GroupPending,
     NodeCharged,
+    NodeCleared,
+    NodeSuspected,
     Payload,
     PodNominated,
     PodPlaced,
@@ -139,7 +141,7 @@ def decide(
     )
     # 3. The units: the cycle's own, then those of the batches, in the order in which the cycle charged nodes.
     record = _Record(state, summary, actor, share)
-    units = (record.cycle(config, result.placements), *map(record.batch, result.batches))
+    units = (record.cycle(config, result.placements, run.given.node_news), *map(record.batch, result.batches))
     # 4. The condition: no other cycle of this scheduler was recorded since, and the replicas are the same.
     listed = replicas_stream(share.shard)
     expect = {one: state.versions.get(one, 0) for one in (stream, listed) if one == stream or one in state.versions}
@@ -163,7 +165,9 @@ class _Record:
         self._charged_by: dict[str, int] = {}
         self._units = 1
 
-    def cycle(self, config: EngineConfig, placements: Sequence[PodPlaced]) -> Unit:
+    def cycle(
+        self, config: EngineConfig, placements: Sequence[PodPlaced], node_news: Sequence[NodeSuspected | NodeCleared]
+    ) -> Unit:
         """Return the unit that records the cycle: its summary, and what has changed of what it reports besides."""
         state, summary, shard = self._state, self._summary, self._summary.shard
         events = [self._about_shard(self._id, cycle_stream(shard), summary)]
@@ -173,6 +177,7 @@ class _Record:
         report = queue_report(state, config, shard=shard, now=summary.now) if self._share.reports else None
         if report is not None:
             events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
+        events += [self._event(f"suspect/{one.node}", one.node, one) for one in node_news]
         placed = {decision.uid for decision in placements}
         reports = waiting_reports(state, config, shard=shard, now=summary.now, share=self._share, placed=placed)
         events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]

@@ -214,6 +214,10 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         hold_us: such room is held for so long at most, and then not for the same group for as long again.
         gpu_sharing: whether pods get shares of GPUs; without, pods that ask for one wait.
         gpu_reservation_namespace: the namespace of the pods that hold GPUs that are opened for sharing.
+        suspect_after: a node is suspect for a kind of work after so many failures in a row that do not follow the work;
+            0 for never (`kaicore.rules.deciding.suspects`).
+        suspect_probe_us: how long until a suspect node gets its first probe; doubles with each that fails, to a day.
+        suspect_per_cent: of the nodes, so many at most are suspect for all of a kind of work; one in any case.
         policies: the operator's own rules (`kaicore.policy`), in this order.
     """
 
@@ -263,6 +267,9 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     hold_us: Annotated[int, msgspec.Meta(ge=0)] = DAY_US
     gpu_sharing: bool = False
     gpu_reservation_namespace: str = RESERVATION_NAMESPACE
+    suspect_after: Annotated[int, msgspec.Meta(ge=0, le=16)] = 3
+    suspect_probe_us: Annotated[int, msgspec.Meta(ge=1_000_000, le=DAY_US)] = 7_200_000_000
+    suspect_per_cent: Annotated[int, msgspec.Meta(ge=0, le=50)] = 25
     policies: tuple[PolicySetting, ...] = ()
 
     @property
@@ -332,10 +339,13 @@ _LATER = (
     "consolidate_pods_per_day",
     "gpu_sharing",
     "gpu_reservation_namespace",
+    "suspect_after",
+    "suspect_probe_us",
+    "suspect_per_cent",
     "policies",
 )
 _UNSAID: dict[str, object] = {name: msgspec.to_builtins(getattr(EngineConfig(), name)) for name in _LATER}
-_UNSAID |= {"backfill": Backfill.OFF.value, "promise_alone_after_us": 0, "hold_after_us": 0}
+_UNSAID |= {"backfill": Backfill.OFF.value, "promise_alone_after_us": 0, "hold_after_us": 0, "suspect_after": 0}
 
 #: Former names of settings: they are still read, and they are the names in the log.
 _FORMER = {

@@ -18,6 +18,7 @@ from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.work.provisioning import StandingRequest
 from kaicore.rules.engine.work.workload import Kind, Member, Workload
+from kaicore.rules.events.payloads import NodeCleared, NodeSuspected
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.membership import POD
@@ -136,6 +137,7 @@ class CycleInput:
         policy_inputs: facts from outside for them, by name and node; of the whole cluster, under an empty node.
         gpu_seconds_before: returns the GPU-seconds of a group's pods that have ended, by `move_key`.
         namespace_use: returns the past use of each namespace, in millionths of the cluster's GPUs.
+        node_news: which nodes are found suspect, or cleared; recorded with the cycle.
     """
 
     columns: NodeColumns
@@ -178,6 +180,7 @@ class CycleInput:
     policy_inputs: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
     gpu_seconds_before: Callable[[str], int] = lambda _: 0
     namespace_use: Callable[[], Mapping[str, int]] = dict
+    node_news: Sequence[NodeSuspected | NodeCleared] = ()
 
 
 #: Creation times are in whole seconds.

@@ -55,7 +55,7 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 7): lambda document: document,
     # Until then there were no policies.
     ("CycleCompleted", 8): lambda document: document,
-    # Until then no reason was that nodes are reserved.
+    # Until then no node was reserved or suspect.
     ("CycleCompleted", 9): lambda document: document,
 }
 

@@ -507,6 +507,46 @@ class PodPlaced(Payload, frozen=True, gc=False):
     gpus: tuple[GpuPart, ...] = ()
 
 
+class NodeSuspected(Payload, frozen=True):
+    """A cycle found that a node fails its pods; from here on it gets such work as a probe only.
+
+    Attributes:
+        node: its name.
+        kind: of work (`kaicore.rules.state.indexes.node_trials.WorkKind`).
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+        failures: positions of the events that show the pods that failed there.
+        probe_after_us: how long until the first probe; doubles with each that fails.
+        works: the works that it fails, where no other is to keep off it; none for all of the kind.
+        ran_elsewhere: how many of the failures are of works that ran on other nodes.
+        problems: what the node reported of itself then.
+    """
+
+    node: str
+    kind: str
+    cycle: str
+    failures: tuple[int, ...]
+    probe_after_us: int
+    works: tuple[str, ...] = ()
+    ran_elsewhere: int = 0
+    problems: tuple[str, ...] = ()
+
+
+class NodeCleared(Payload, frozen=True):
+    """A cycle found that a node is suspect no more; its failures so far do not count.
+
+    Attributes:
+        node: its name.
+        kind: of work.
+        reason: `Probed` after a pod that lasted, `FollowsWork` where the work failed on other nodes as well.
+        cycle: id of the cycle, the same as in its `CycleCompleted`.
+    """
+
+    node: str
+    kind: str
+    reason: str
+    cycle: str
+
+
 class GpuOpened(Payload, frozen=True, gc=False):
     """A cycle decided to open a GPU of a node for sharing; the binder makes a reservation pod that holds the GPU.
 

@@ -22,6 +22,8 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         kubelet_version: as its kubelet reports it, such as `v1.36.2`; empty where it reports none.
         declared_features: names of features that its kubelet declares to have switched on, sorted (since 1.35).
+        problems: types of conditions that are true and are not the kubelet's own, sorted, as a problem detector sets
+            them (XID errors, …).
         gpus_repeated: its device plugin offers each GPU several times (HAMi), so what it offers are no whole GPUs.
     """
 
@@ -37,6 +39,7 @@ class Node(msgspec.Struct, frozen=True, omit_defaults=True):
     kubelet_version: str = ""
     declared_features: tuple[str, ...] = ()
     gpus_repeated: bool = False
+    problems: tuple[str, ...] = ()
 
 
 class TopologyPolicy(StrEnum):

@@ -27,6 +27,7 @@ from kaicore.rules.events.quarantine import QuarantinedEvent, known_problem, lea
 from kaicore.rules.groups.labels import JOB
 from kaicore.rules.groups.membership import owner_kind
 from kaicore.rules.model.group import Group, source_key
+from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.model.replicas import replica_shard
@@ -110,6 +111,13 @@ def _node_of(stream: str) -> str:
     """Return the node that a stream is about; empty where it is about none."""
     kind, _, name = stream.partition("/")
     return name if kind in ("node", "nrt") else ""
+
+
+def is_mended(before: Node | None, after: Node) -> bool:
+    """Tell whether a node is likely to have been mended: it is no longer cordoned, or reports no problem any more."""
+    if before is None:
+        return False
+    return (before.unschedulable and not after.unschedulable) or (bool(before.problems) and not after.problems)
 
 
 class ClusterState(PodIndexes):
@@ -352,7 +360,10 @@ class ClusterState(PodIndexes):
     # Events about nodes.
 
     def _node_observed(self, payload: payloads.NodeObserved) -> None:
-        self.columns.set_node(payload.node, self.columns.row(payload.node.name))
+        row = self.columns.row(payload.node.name)
+        if is_mended(self.columns.facts[row], payload.node):
+            self.node_trials.forget(payload.node.name)
+        self.columns.set_node(payload.node, row)
         self.charges.node_seen(payload.node.name)
         self.node_readiness.node_seen(payload.node, at=self.recorded_at)
         self.network_topologies.node_seen(payload.node.name, payload.node.labels)
@@ -371,6 +382,7 @@ class ClusterState(PodIndexes):
             self.rejections.forget_node(payload.name)
             self.freed_at.pop(payload.name, None)
             self.counters.forget_node(payload.name)
+            self.node_trials.forget(payload.name)
 
     def _topology_observed(self, payload: payloads.TopologyObserved) -> None:
         topology = payload.topology
@@ -390,6 +402,13 @@ class ClusterState(PodIndexes):
 
     def _topology_deleted(self, payload: payloads.TopologyDeleted) -> None:
         self.set_topology(payload.node, None)
+
+    def _node_suspected(self, payload: payloads.NodeSuspected) -> None:
+        self.node_trials.suspected(payload, position=self.position, at=self.recorded_at)
+
+    def _node_cleared(self, payload: payloads.NodeCleared) -> None:
+        self.node_trials.forget(payload.node, payload.kind)
+        self.revision += 1
 
     # Events about GPUs that are opened for sharing.
 
@@ -526,6 +545,8 @@ class ClusterState(PodIndexes):
         payloads.PlacementObserved: None,
         payloads.PredictionMissed: _prediction_missed,
         payloads.PodPlaced: None,
+        payloads.NodeSuspected: _node_suspected,
+        payloads.NodeCleared: _node_cleared,
         payloads.GpuOpened: _gpu_opened,
         payloads.GpuClosed: _gpu_closed,
         payloads.NodeCharged: _only_counted,

@@ -46,6 +46,7 @@ class RestorePoint:
         self._clock = state.context.clock
         self._rejections = state.rejections.copy()
         self._readiness = state.node_readiness.copy()
+        self._trials = state.node_trials.copy()
         self._workloads = index.records({group, *together, *index.needed_by.get(group, ())})
 
     def restore(self) -> None:
@@ -54,6 +55,7 @@ class RestorePoint:
         state.context.turn_back(self._clock)
         state.rejections.restore(self._rejections)
         state.node_readiness.restore(self._readiness)
+        state.node_trials.restore(self._trials)
         there = state.workload_index.workloads
         state.workload_index.restore([record for record in self._workloads if record.key in there])
 

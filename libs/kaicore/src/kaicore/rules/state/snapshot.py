@@ -23,6 +23,7 @@ from kaicore.rules.state.charges.early_release import PodHolding
 from kaicore.rules.state.charges.prediction_misses import ExplainedMiss, OpenMiss
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.counters import Counters
+from kaicore.rules.state.indexes.node_trials import NodeTrials
 from kaicore.rules.state.indexes.past_runs import GpuUse, GpuUseRecord, RecentWork, RunsOfKind, RunTimes, SeenWork
 from kaicore.rules.state.indexes.recorded_reasons import ShadowBook, ShadowRecord
 from kaicore.rules.state.indexes.rejections import Rejection
@@ -99,6 +100,7 @@ class _StateRecord(msgspec.Struct):
     gpu_use: GpuUseRecord = msgspec.field(default_factory=GpuUseRecord)
     policy_inputs: list[PolicyInput] = msgspec.field(default_factory=list)
     reservations: list[NodeReservation] = msgspec.field(default_factory=list)
+    node_trials: NodeTrials = msgspec.field(default_factory=NodeTrials)
 
 
 _Fact = TypeVar("_Fact")
@@ -187,6 +189,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             gpu_use=state.gpu_use.record(),
             policy_inputs=state.policy_inputs.record(),
             reservations=_sorted(state.reservations),
+            node_trials=state.node_trials,
         )
     )
 
@@ -253,6 +256,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.workload_index.restore(record.workloads)
     state.quarantined = {event.position: event for event in record.quarantined}
     state.recent_work, state.run_times = RecentWork(record.recent_work), RunTimes(record.run_times)
+    state.node_trials = record.node_trials
     state.gpu_use, state.policy_inputs = GpuUse(record.gpu_use), PolicyInputs(record.policy_inputs)
     state.reservations = {one.name: one for one in record.reservations}
     for event in record.quarantined:

@@ -36,6 +36,7 @@ from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.cluster_state import GroupOwners
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
+from kaicore.rules.state.indexes.node_trials import NodeTrials
 from kaicore.rules.state.indexes.past_runs import GpuUse, RecentWork, RunTimes
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
@@ -107,6 +108,8 @@ class FleetView(PodsView, Protocol):
     def node_readiness(self) -> NodeReadiness: ...
     @property
     def network_topologies(self) -> TopologyBook: ...
+    @property
+    def node_trials(self) -> NodeTrials: ...
 
 
 class WorkView(PodsView, Protocol):

@@ -41,6 +41,7 @@ from kaicore.rules.events.reasons.node import (
     NodeNotReady,
     NodeReserved,
     NodeSelectorMismatch,
+    NodeSuspect,
     NodeUnschedulable,
     NoGpuToShare,
     NoPartOfGpu,
@@ -141,6 +142,7 @@ class ClassFilters:
         states: RowStates,
         rejecting: Mapping[int, str],
         reserved: Sequence[ReservedNodes] = (),
+        suspects: Mapping[int, str],
         doubts: Doubts | None = None,
         policies: ClassPolicies | None = None,
     ) -> None:
@@ -171,7 +173,8 @@ class ClassFilters:
             *matching,
             self._taints(~tolerated),
             *self.constraints.unreachable,
-            self._rejections(rejecting),
+            self._named(RejectedByKubelet, "rejection", rejecting),
+            *([self._named(NodeSuspect, "why", suspects)] if suspects else []),
             *self._exposed_gpus(),
         ]
         self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
@@ -273,13 +276,14 @@ class ClassFilters:
         details = [{"taint": "" if taint is None else _taint_text(taint)} for taint in offending]
         return GroupedMaskFilter(columns, UntoleratedTaint, untolerated, columns.taint_set, details)
 
-    def _rejections(self, rejecting: Mapping[int, str]) -> GroupedMaskFilter:
-        columns, reasons = self._columns, sorted(set(rejecting.values()))
+    def _named(self, code: type[NodeReason], field: str, by_row: Mapping[int, str]) -> GroupedMaskFilter:
+        """Rows with a text that is a field of their reason."""
+        columns, texts = self._columns, sorted(set(by_row.values()))
         mask = np.zeros(len(columns.present), np.bool_)
         group = np.zeros(len(columns.present), np.int64)
-        for row, reason in rejecting.items():
-            mask[row], group[row] = True, reasons.index(reason)
-        return GroupedMaskFilter(columns, RejectedByKubelet, mask, group, [{"rejection": reason} for reason in reasons])
+        for row, text in by_row.items():
+            mask[row], group[row] = True, texts.index(text)
+        return GroupedMaskFilter(columns, code, mask, group, [{field: text} for text in texts])
 
     def _exposed_gpus(self) -> list[MaskFilter]:
         """Rows where the kubelet may give a pod a whole GPU that others share."""

@@ -316,6 +316,7 @@ class Remedies:
         session, excluded_nodes = self._session, self._given.excluded_nodes
         classes: dict[str, PodClass] = {}
         rejecting, avoid = dict(excluded_nodes.rejecting), dict(excluded_nodes.avoid)
+        suspects = dict(excluded_nodes.suspects)
         for key, member in samples.items():
             pod_class = session.pods.class_of(member)
             if pod_class.requests.get(resource, 0) > most:
@@ -330,6 +331,7 @@ class Remedies:
                 rejecting[pod_class.key] = {
                     row: why for one in alike for row, why in excluded_nodes.rejecting.get(one, {}).items()
                 }
+                suspects[pod_class.key] = excluded_nodes.suspects.get(before.key, {})
                 avoid[pod_class.key] = excluded_nodes.avoid.get(before.key, set())
             classes[key] = pod_class
         rows = len(session.nodes.columns.names)
@@ -338,7 +340,7 @@ class Remedies:
             return None
         class_of: Callable[[Member], PodClass] = lambda member: classes[session.pods.key_of(member)]  # noqa: E731
         savepoint = session.nodes.statement.savepoint()
-        excluded = ExcludedNodes(rejecting, avoid, reserved=excluded_nodes.reserved)
+        excluded = ExcludedNodes(rejecting, avoid, reserved=excluded_nodes.reserved, suspects=suspects)
         placer = Placer(session.nodes.statement, class_of, excluded, self._config)
         outcome = self._place(steps, placer)
         session.nodes.statement.rollback(savepoint)

@@ -268,6 +268,7 @@ class FeasibleNodes:
         states: RowStates,
         rejecting: Mapping[int, str],
         reserved: Sequence[ReservedNodes] = (),
+        suspects: Mapping[int, str],
         avoid: Collection[int] = (),
         turns: Ints | None = None,
         among: Flags | None = None,
@@ -283,6 +284,7 @@ class FeasibleNodes:
         Args:
             rejecting: rows that rejected such a pod and have not changed since, with the kubelet's reason.
             reserved: the nodes of the reservations that keep the class off.
+            suspects: rows that are suspect for such pods, and why.
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
             doubts: about the rows; None where pods do not come to them now.
@@ -303,6 +305,7 @@ class FeasibleNodes:
                 states=states,
                 rejecting=rejecting,
                 reserved=reserved,
+                suspects=suspects,
                 doubts=doubts,
                 policies=policies,
             )

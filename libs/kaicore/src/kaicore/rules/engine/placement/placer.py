@@ -139,6 +139,7 @@ class ExcludedNodes:
         rejecting: by class key, the rows that rejected such a pod and have not changed since, with the
             kubelet's reason.
         reserved: by name, the nodes of each reservation that keeps any class off.
+        suspects: by kind of work, and by class key, the rows that are suspect for it, and why.
         avoid: by class key, the rows from which pods of the class were taken because their zones were not right.
         turns: by row, how many other replicas take it before this one; None where this one has all rows.
         left_to_others: rows where another replica is to decide first about what became free; None where this one has
@@ -153,6 +154,13 @@ class ExcludedNodes:
     left_to_others: Flags | None = None
     wanted_by_others: Ints | None = None
     reserved: Mapping[str, ReservedNodes] = field(default_factory=dict)
+    suspects: Mapping[str, dict[int, str]] = field(default_factory=dict)
+
+    def suspects_for(self, pod_class: PodClass) -> dict[int, str]:
+        """Return the rows that are suspect for a class."""
+        if not self.suspects:
+            return {}
+        return self.suspects.get(pod_class.kind, {}) | self.suspects.get(pod_class.key, {})
 
 
 def in_placement_order(
@@ -231,7 +239,8 @@ class Placer:
         touched = self.statement.touched
         if feasible is None:
             rejecting = self._excluded_nodes.rejecting.get(class_key, {})
-            own = rejecting or pod_class.kept_off
+            suspects = self._excluded_nodes.suspects_for(pod_class)
+            own = rejecting or suspects or pod_class.kept_off
             alike = None if pod_class.work is None or own else key_without_work(class_key)
             feasible = self._feasible_nodes[class_key] = FeasibleNodes(
                 pod_class,
@@ -239,6 +248,7 @@ class Placer:
                 self._config,
                 rejecting=rejecting,
                 reserved=[self._excluded_nodes.reserved[name] for name in pod_class.kept_off],
+                suspects=suspects,
                 states=self.statement.states,
                 avoid=self._excluded_nodes.avoid.get(class_key, ()),
                 turns=self._excluded_nodes.turns,

@@ -1,5 +1,6 @@
 """Classes of pods: pods with equal requests and constraints are evaluated once."""
 
+from enum import StrEnum
 from hashlib import sha256
 
 import msgspec
@@ -15,6 +16,18 @@ from kaicore.rules.model.quantity import CPU, MAX_AMOUNT, MEMORY, PODS, is_nativ
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request, counted_request
 from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION, PodNumaPolicy, pod_numa_policy
+
+
+class WorkKind(StrEnum):
+    """The kinds of work that a node may fail: with devices, and without."""
+
+    DEVICES = "devices"
+    NO_DEVICES = "no devices"
+
+
+def work_kind(requests: Amounts, *, devices: bool) -> WorkKind:
+    """Return the kind of work that requests so much; `devices` where it asks for some by a share or by claims."""
+    return WorkKind.DEVICES if devices or not all(map(is_native, requests)) else WorkKind.NO_DEVICES
 
 
 class PodClass(msgspec.Struct, frozen=True):
@@ -67,6 +80,11 @@ class PodClass(msgspec.Struct, frozen=True):
         """A measure of how hard a pod is to place: devices, CPUs, memory."""
         devices = sum(amount for resource, amount in self.requests.items() if not is_native(resource))
         return devices, self.requests.get(CPU, 0), self.requests.get(MEMORY, 0)
+
+    @property
+    def kind(self) -> WorkKind:
+        """The kind of its pods' work."""
+        return work_kind(self.requests, devices=self.gpu_share is not None or bool(self.devices.wanted))
 
 
 _NO_DEMAND = VolumeDemand()

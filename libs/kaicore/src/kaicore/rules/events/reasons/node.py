@@ -99,6 +99,17 @@ class RejectedByKubelet(NodeReason, frozen=True, kw_only=True):
     says: ClassVar[str] = "that rejected such a pod before ({rejection}) and have not changed since"
 
 
+class NodeSuspect(NodeReason, frozen=True, kw_only=True):
+    """Nodes that are suspect: pods of this kind failed there in a row, and not because of their work.
+
+    Attributes:
+        why: since when, how many failed, and when the next probe is due.
+    """
+
+    why: str = field(name="detail", default="")
+    says: ClassVar[str] = "that are suspect: {why}"
+
+
 class HistoryIncomplete(NodeReason, frozen=True, kw_only=True):
     """Nodes where it is not known which zones some pods hold.
 

@@ -53,16 +53,21 @@ LEAST_RUNS = {Basis.OWNER: 5, Basis.CLASS: 10, Basis.QUEUE: 20, Basis.CLUSTER: 2
 
 def run_keys(pod: Pod) -> RunKeys:
     """Return what a pod's run has in common with others, by basis."""
-    owner = pod.owner
-    kind, name = ("Pod", pod.name) if owner is None else (owner.kind, owner.name)
     queue = queue_of(pod) or pod.namespace
     requests = ",".join(f"{resource}={amount}" for resource, amount in sorted(node_requests(pod).items()))
     return {
-        Basis.OWNER: f"{kind}/{pod.namespace}/{name_pattern(name)}",
+        Basis.OWNER: work_of(pod),
         Basis.CLASS: f"{queue}/{requests}",
         Basis.QUEUE: queue,
         Basis.CLUSTER: "",
     }
+
+
+def work_of(pod: Pod) -> str:
+    """Return the work that a pod does: the kind, namespace and pattern of the name of its owner, or else its own."""
+    owner = pod.owner
+    kind, name = ("Pod", pod.name) if owner is None else (owner.kind, owner.name)
+    return f"{kind}/{pod.namespace}/{name_pattern(name)}"
 
 
 def name_pattern(name: str) -> str:

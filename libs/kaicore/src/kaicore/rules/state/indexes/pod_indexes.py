@@ -26,6 +26,7 @@ from kaicore.rules.state.charges.node_charges import NodeCharges, is_resized
 from kaicore.rules.state.charges.prediction_misses import PredictionMisses
 from kaicore.rules.state.counters import Counters
 from kaicore.rules.state.indexes.cluster_constraints import ClusterConstraints
+from kaicore.rules.state.indexes.node_trials import NodeTrials
 from kaicore.rules.state.indexes.past_runs import GpuUse, RecentWork, RunTimes, run_keys
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
@@ -120,6 +121,7 @@ class PodIndexes:
         recent_work: classes of pods with devices that came in the last days.
         run_times: how long pods ran that came to their own end.
         gpu_use: the GPU time that namespaces and groups have had.
+        node_trials: how nodes fared with the pods that were put on them.
         counters: counts over the whole log.
     """
 
@@ -150,6 +152,7 @@ class PodIndexes:
         self.recent_work = RecentWork()
         self.run_times = RunTimes()
         self.gpu_use = GpuUse()
+        self.node_trials = NodeTrials()
         self.revision = 0
 
     # One entry changed.
@@ -199,8 +202,8 @@ class PodIndexes:
             self._update_recent_work(before, after, new=new, ends=ends)
         if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
             self._count_run(before)
-        if ends and after.started_at and not reserves and (gpus := gpus_held(before)):
-            self._count_gpus(before, gpus)
+        if ends and not reserves:
+            self._count_end(before, after)
         # 5. Its group and its queue, and whether it waits.
         if gone:
             self._forget(after)
@@ -274,9 +277,11 @@ class PodIndexes:
         owner = pod.owner.uid if pod.owner is not None else pod.uid
         self.run_times.ended(run_keys(pod), owner, ran_us=max(now - before.running_since, 1), at_us=now)
 
-    def _count_gpus(self, before: PodEntry, gpus: int) -> None:
-        ran_us = self.context.recorded_at - before.running_since
-        self.gpu_use.ended(move_key(before.group, before.pod), gpus, ran_us=ran_us)
+    def _count_end(self, before: PodEntry, after: PodEntry) -> None:
+        now = self.context.recorded_at
+        self.node_trials.ended(before, after, position=self.context.position, at=now)
+        if after.started_at and (gpus := gpus_held(before)):
+            self.gpu_use.ended(move_key(before.group, before.pod), gpus, ran_us=now - before.running_since)
 
     def _update_class(self, before: PodEntry, after: PodEntry) -> None:
         """A pod may change class while it waits: gates fall, tolerations are added.

@@ -1,0 +1,195 @@
+"""The trials of nodes: how each fared with the pods that ended there, and how the work of these fared elsewhere.
+
+A node fails a pod if the pod ends as failed within a minute of its start, or without any start; or if its kubelet
+refuses it for a device that it cannot give. A pod that succeeds, or lasts longer, proves its node. A pod that is
+evicted, deleted, or refused for lack of room says nothing about its node.
+
+What follows from the trials is a cycle's to say (`kaicore.rules.deciding.suspects`), and recorded. Here is what the log
+says, without any setting.
+"""
+
+from collections.abc import Iterator
+
+import msgspec
+
+from kaicore.rules.engine.config import DAY_US
+from kaicore.rules.engine.placement.pod_class import WorkKind, work_kind
+from kaicore.rules.events.payloads import NodeSuspected
+from kaicore.rules.model.pod import is_kubelet_rejection
+from kaicore.rules.state.indexes.past_runs import work_of
+from kaicore.rules.state.pods.pod_entry import PodEntry
+
+#: A pod that lasts for so long has proven its node.
+QUICK_US = 60_000_000
+#: A pod that its kubelet took so long ago did not end within a minute: the log saw its start and its end late.
+_LATE_US = 600_000_000
+#: Refusals by a kubelet that are about the node's devices; those for room depend on other pods.
+_DEVICE_REFUSALS = ("UnexpectedAdmissionError",)
+#: So many failures in a row, and so many nodes of a work, are kept; and so many works: those with the last ends.
+_MOST_FAILURES, _MOST_NODES, _MOST_WORKS, _KEPT_WORKS = 16, 16, 512, 384
+
+
+class FailedTrial(msgspec.Struct, frozen=True):
+    """A pod that its node failed.
+
+    Attributes:
+        position: of the event that showed it.
+        at: recorded time of that, microseconds since the epoch.
+        work: its work (`work_of`).
+    """
+
+    position: int
+    at: int
+    work: str
+
+
+class LastTrial(msgspec.Struct, frozen=True):
+    """The last pod of a work that tried a node; `at` in microseconds since the epoch."""
+
+    node: str
+    failed: bool
+    at: int
+
+
+class SuspectNode(msgspec.Struct, frozen=True):
+    """A node that gets no pods of a kind of work but one now and then, as a probe.
+
+    Attributes:
+        suspected: as a cycle recorded it.
+        position: of that event.
+        since: recorded time of that event, microseconds since the epoch.
+        failures: of the pods there, those of the probes included.
+        probes: how many probes failed.
+        probe_at: from when on the next probe may come, microseconds since the epoch.
+        proven: whether a probe has proven the node.
+    """
+
+    suspected: NodeSuspected
+    position: int
+    since: int
+    failures: tuple[FailedTrial, ...]
+    probe_at: int
+    probes: int = 0
+    proven: bool = False
+
+    @property
+    def key(self) -> str:
+        """The key of its trials."""
+        return trials_key(self.suspected.node, self.suspected.kind)
+
+    def tries(self, entry: PodEntry) -> bool:
+        """Tell whether a pod with the node, of the kind of work, is a probe."""
+        works = self.suspected.works
+        return entry.charged_at > self.position and (not works or work_of(entry.pod) in works)
+
+
+def kind_of(entry: PodEntry) -> WorkKind:
+    """Return the kind of a pod's work, as `PodClass.kind` does."""
+    pod = entry.pod
+    return work_kind(entry.requests, devices=pod.gpu_share is not None or bool(pod.resource_claims))
+
+
+def trials_key(node: str, kind: str) -> str:
+    """Return the key of a node's trials with a kind of work."""
+    return f"{kind}/{node}"
+
+
+class NodeTrials(msgspec.Struct):
+    """The trials of all nodes.
+
+    Attributes:
+        failures: by `trials_key`, failures since which no pod that came later has proven the node.
+        works: by work, its last trial on each node.
+        suspects: by `trials_key`, the nodes that are suspect.
+    """
+
+    failures: dict[str, list[FailedTrial]] = {}
+    works: dict[str, list[LastTrial]] = {}
+    suspects: dict[str, SuspectNode] = {}
+
+    def copy(self) -> "NodeTrials":
+        """Return trials of its own."""
+        failures = {key: list(some) for key, some in self.failures.items()}
+        return NodeTrials(failures, {key: list(some) for key, some in self.works.items()}, dict(self.suspects))
+
+    def restore(self, other: "NodeTrials") -> None:
+        """Take over other trials, which are not used any more."""
+        self.failures, self.works, self.suspects = other.failures, other.works, other.suspects
+
+    def ended(self, before: PodEntry, after: PodEntry, *, position: int, at: int) -> None:
+        """Take in that a pod let go of its node.
+
+        Args:
+            before: the pod while it had the node.
+            position: of the event.
+            at: its recorded time, microseconds since the epoch.
+        """
+        failed = _failed(before, after, at=at)
+        if failed is None:
+            return
+        node, work = before.node, work_of(before.pod)
+        self._remember(work, LastTrial(node, failed, at))
+        key = trials_key(node, kind_of(before))
+        suspect = self.suspects.get(key)
+        is_probe = suspect is not None and suspect.tries(before)
+        if not failed:
+            self._keep(key, [one for one in self.failures.get(key, ()) if one.position > before.charged_at])
+            if suspect is not None and is_probe:
+                self.suspects[key] = msgspec.structs.replace(suspect, proven=True)
+            return
+        failure = FailedTrial(position, at, work)
+        self._keep(key, [*self.failures.get(key, ()), failure][-_MOST_FAILURES:])
+        if suspect is not None and is_probe:
+            probes = suspect.probes + 1
+            wait = min(suspect.suspected.probe_after_us << min(probes, 32), DAY_US)
+            failures = (*suspect.failures, failure)[-_MOST_FAILURES:]
+            self.suspects[key] = msgspec.structs.replace(
+                suspect, failures=failures, probes=probes, probe_at=at + wait, proven=False
+            )
+
+    def suspected(self, payload: NodeSuspected, *, position: int, at: int) -> None:
+        """Take in that a cycle found a node suspect."""
+        key = trials_key(payload.node, payload.kind)
+        failures = tuple(one for one in self.failures.get(key, ()) if one.position in payload.failures)
+        self.suspects[key] = SuspectNode(payload, position, at, failures, at + payload.probe_after_us)
+
+    def forget(self, node: str, kind: str = "") -> None:
+        """Begin anew with a node, for a kind of work or all."""
+        for key in (trials_key(node, one) for one in WorkKind if kind in ("", one)):
+            self.failures.pop(key, None)
+            self.suspects.pop(key, None)
+
+    def of_node(self, node: str) -> Iterator[SuspectNode]:
+        """Yield for which kinds of work a node is suspect."""
+        for kind in WorkKind:
+            suspect = self.suspects.get(trials_key(node, kind))
+            if suspect is not None:
+                yield suspect
+
+    def _keep(self, key: str, failures: list[FailedTrial]) -> None:
+        if failures:
+            self.failures[key] = failures
+        else:
+            self.failures.pop(key, None)
+
+    def _remember(self, work: str, trial: LastTrial) -> None:
+        others = [one for one in self.works.get(work, ()) if one.node != trial.node]
+        self.works[work] = [*others, trial][-_MOST_NODES:]
+        if len(self.works) > _MOST_WORKS:
+            last = sorted(self.works, key=lambda key: (-self.works[key][-1].at, key))
+            self.works = {key: self.works[key] for key in last[:_KEPT_WORKS]}
+
+
+def _failed(before: PodEntry, after: PodEntry, *, at: int) -> bool | None:
+    """Tell whether a pod's node failed it, or was proven; None where its end says neither."""
+    pod, ran = after.pod, at - (before.started_at or at)
+    if before.started_at and (ran >= QUICK_US or at - before.running_since >= _LATE_US or pod.phase == "Succeeded"):
+        return False
+    if pod.phase == "Succeeded":
+        return False
+    if after.rejection is not None or is_kubelet_rejection(pod):
+        reason = pod.reason if after.rejection is None else after.rejection.reason
+        return True if reason in _DEVICE_REFUSALS else None
+    if pod.phase != "Failed" or pod.deletion_at is not None or before.leaving_by_decision:
+        return None
+    return True if at - before.running_since < _LATE_US else None
