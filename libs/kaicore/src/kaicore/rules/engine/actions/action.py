@@ -1,14 +1,16 @@
-"""The base of all actions of a cycle, and the dynamic order of groups that they share: the first queue, and within it
-the first group.
+"""The base of all actions of a cycle, and what they share: the dynamic order of groups (the first queue, and within it
+the first group), and the outcome of groups that are alike.
 """
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.queues.cycle_queues import Standing
 
 
@@ -23,24 +25,129 @@ class CycleAction(ABC):
         """Decide what the action can decide now, and leave reasons with the groups that it can do nothing for."""
 
 
+#: Of a group, or of all that are alike.
+Reasons = tuple[Reason, ...]
+#: The place of a group in its queue, and its key.
+_Entry = tuple[tuple[int, int, int, str, str, str], str]
+
+
+@dataclass(slots=True)
+class _Line:
+    """Groups of one kind, as a heap by their order.
+
+    Attributes:
+        reasons: what those of them that are passed are left with; None as long as that is not known.
+    """
+
+    entries: list[_Entry]
+    reasons: Reasons | None = None
+
+
+class AlikeGroups:
+    """The reasons that an action leaves with groups of which one pod is to start, for all groups that are alike.
+
+    An attempt that starts nothing leaves the session as it was. So what follows is alike, too, until the cycle decides
+    something, which is a batch of its record. Groups are alike that differ in nothing by which an attempt is decided:
+
+    | what an attempt goes by                             | how alike groups have it                    |
+    |-----------------------------------------------------|---------------------------------------------|
+    | nodes, accounts, reservations, victims              | no batch was recorded in between            |
+    | requests, constraints, devices and more of the pod  | the same class                              |
+    | the queue, its limits, the place among groups       | the same queue, namespace and priorities    |
+    | what the group may take, and from whom              | the same rights, and the pod's policy       |
+    | companions, pods that run, room that is kept, holds | none                                        |
+    | the delay before evictions                          | over                                        |
+    | the reasons so far                                  | the very same, as those before it left them |
+
+    An observer is shown every attempt.
+    """
+
+    def __init__(self, session: Session, leave: Callable[[PendingGroup], None] | None = None) -> None:
+        """Args:
+        leave: what else is done with a group that is left with the reasons of another.
+        """
+        self._session, self._leave = session, leave
+        #: By kind and reasons so far: how many batches there were, those reasons, and the reasons afterwards.
+        self._left: dict[object, tuple[int, Reasons, Reasons]] = {}
+
+    def note(self, pending_group: PendingGroup, before: Reasons) -> None:
+        """Take notice of the reasons that are left with a group for which nothing could be done.
+
+        Args:
+            before: its reasons until then.
+        """
+        kind = self.kind_of(pending_group)
+        if kind is not None and self._session.observer is None:
+            self._left[kind] = self._session.record.batches, before, pending_group.reasons
+
+    def reasons_of(self, pending_group: PendingGroup) -> Reasons | None:
+        """Return the reasons that were left with a group that is alike; None where there is none."""
+        left = self._left.get(self.kind_of(pending_group)) if self._left else None
+        if left is None or left[0] != self._session.record.batches or left[1] is not pending_group.reasons:
+            return None
+        return left[2]
+
+    def settle(self, pending_group: PendingGroup, reasons: Reasons) -> None:
+        """Leave with a group the reasons of one that is alike."""
+        pending_group.reasons = reasons
+        if self._leave is not None:
+            self._leave(pending_group)
+
+    def kind_of(self, pending_group: PendingGroup) -> tuple[object, ...] | None:
+        """Return what alike groups have in common; None for a group that is not alike others."""
+        if pending_group.kind is None:
+            pending_group.kind = self._kind(pending_group) or ()
+        return pending_group.kind or None
+
+    def _kind(self, pending_group: PendingGroup) -> tuple[object, ...] | None:
+        workload, group, step = pending_group.workload, pending_group.group, pending_group.step()
+        if workload.is_gang or workload.active or workload.constrained or group.together or len(step.members) != 1:
+            return None
+        (member,) = step.members
+        may_evict_at = max(group.created_at * 1_000_000, workload.evicted_at) + group.preemption_delay_us
+        delayed = self._session.cycle_input.now < may_evict_at
+        if delayed or pending_group.nominated or pending_group.deferred or pending_group.held is not None:
+            return None
+        of_queue = group.queue, group.namespace, group.priority, pending_group.priority
+        rights = group.preemptible, group.admitted, member.pod.preemption_policy
+        return self._session.pods.key_of(member), of_queue, rights
+
+
 class GroupOrder:
     """Groups by the order of queues and, within a queue, by their own.
 
     Charging a queue moves it back in the order and no other queue forward, so a queue's place is looked up again when
     it comes first. Evictions also move queues forward: then all places have to be looked up again (`renew`).
+
+    Groups that are alike are passed over once one of them was left with reasons, until the cycle decides something.
+    Where there is one queue, they are passed line by line: those that came before what is decided are left with the
+    reasons then, and the others are taken up again.
     """
 
-    def __init__(self, session: Session, pending_groups: Iterable[PendingGroup]) -> None:
-        self._session = session
-        #: By queue, its groups as a heap of order key and group key.
-        self._groups: dict[str, list[tuple[tuple[int, int, int, str, str, str], str]]] = {}
+    def __init__(
+        self, session: Session, pending_groups: Iterable[PendingGroup], alike: AlikeGroups | None = None
+    ) -> None:
+        """Args:
+        alike: knows the reasons that were left with groups; None where each group is taken up.
+        """
+        self._session, self._alike = session, alike
+        #: By queue, its groups as a heap.
+        self._groups: dict[str, list[_Entry]] = {}
         #: The queues that have groups, as a heap of order key and name.
         self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
         for pending_group in pending_groups:
             queue = session.accounts.queue_of(pending_group.group)
             self._groups.setdefault(queue, []).append((pending_group.order_key, pending_group.key))
         #: The first groups of all queues by their own order, with their queues; see `first_above`.
-        self._heads: list[tuple[tuple[int, int, int, str, str, str], str]] = []
+        self._heads: list[_Entry] = []
+        #: Of one queue, the lines that are open as a heap by their first groups, and those that are passed.
+        self._open: list[tuple[*_Entry, _Line]] = []
+        self._passed: list[_Line] = []
+        #: The last place in the queue that was reached, and how many batches there were when lines were passed.
+        self.reached: tuple[Any, ...] = ()
+        self._moment = session.record.batches
+        if alike is not None and len(self._groups) == 1:
+            self._line_up(alike)
         for queue, groups in self._groups.items():
             heapq.heapify(groups)
             self._push_head(queue)
@@ -53,6 +160,82 @@ class GroupOrder:
 
     def next(self) -> PendingGroup | None:
         """Take out the first group of the first queue; None if no group is left."""
+        if self._moment != self._session.record.batches:
+            self.pass_lines()
+            self._reopen()
+        while True:
+            pending_group = self._next()
+            if pending_group is None:
+                return None
+            reasons = None if self._alike is None else self._alike.reasons_of(pending_group)
+            if self._alike is None or reasons is None:
+                if self._session.observer is not None:
+                    self._session.observer.takes_up(pending_group.key)
+                return pending_group
+            self._alike.settle(pending_group, reasons)
+
+    def pass_lines(self, *, whole: bool = False) -> None:
+        """Leave reasons with the groups of lines that are passed, up to the place that was reached, or with all."""
+        for line in self._passed:
+            reached = [one for one in line.entries if whole or one[0] < self.reached]
+            line.entries = [] if whole else [one for one in line.entries if one[0] >= self.reached]
+            for _, key in reached:
+                if self._alike is not None and line.reasons is not None:
+                    self._alike.settle(self._session.pending_groups[key], line.reasons)
+
+    def _line_up(self, alike: AlikeGroups) -> None:
+        """Have the groups of the one queue stand in lines; those that are not alike others stand in one."""
+        lines: dict[object, _Line] = {}
+        (entries,) = self._groups.values()
+        for entry in entries:
+            pending_group = self._session.pending_groups[entry[1]]
+            kind = alike.kind_of(pending_group)
+            place = None if kind is None else (kind, id(pending_group.reasons))
+            lines.setdefault(place, _Line([])).entries.append(entry)
+        self._passed = [line for place, line in lines.items() if place is not None]
+        entries[:] = lines[None].entries if None in lines else []
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Take lines up again."""
+        for line in self._passed:
+            if line.entries:
+                line.reasons = None
+                heapq.heapify(line.entries)
+                heapq.heappush(self._open, (*line.entries[0], line))
+        self._passed, self._moment = [], self._session.record.batches
+
+    def _next(self) -> PendingGroup | None:
+        """Take out the first group, without those of lines that are passed."""
+        alike, (rest, *others) = self._alike, self._groups.values() or ([],)
+        if alike is None or others:
+            return self._first_of_queues()
+        while self._open:
+            order_key, key, line = self._open[0]
+            if rest and rest[0] < (order_key, key):
+                break
+            pending_group = self._session.pending_groups[key]
+            line.reasons = alike.reasons_of(pending_group)
+            if line.reasons is not None:
+                heapq.heappop(self._open)
+                self._passed.append(line)
+                continue
+            heapq.heappop(line.entries)
+            if line.entries:
+                heapq.heapreplace(self._open, (*line.entries[0], line))
+            else:
+                heapq.heappop(self._open)
+            self.reached = max(self.reached, order_key)
+            return pending_group
+        if rest:
+            order_key, key = heapq.heappop(rest)
+            self.reached = max(self.reached, order_key)
+            return self._session.pending_groups[key]
+        self.pass_lines(whole=True)
+        self._passed = []
+        return None
+
+    def _first_of_queues(self) -> PendingGroup | None:
         while self._queues:
             recorded, queue = self._queues[0]
             if len(self._queues) > 1:
@@ -66,8 +249,6 @@ class GroupOrder:
                 heapq.heappop(self._queues)
             elif len(self._queues) > 1:
                 heapq.heapreplace(self._queues, (self._queue_key(queue), queue))
-            if self._session.observer is not None:
-                self._session.observer.takes_up(key)
             return self._session.pending_groups[key]
         return None
 

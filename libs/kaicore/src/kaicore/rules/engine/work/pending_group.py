@@ -41,6 +41,7 @@ class PendingGroup:
         deferred: whether it fits where another replica is to decide first, and waits for that.
         rank: its place among the groups of its queue with its priority, by the operator's policies; 0 without any.
         held: why such a policy does not let it start; None where none holds it.
+        kind: what it has in common with groups that are alike, once that is looked up; empty for nothing.
     """
 
     __slots__ = (
@@ -53,6 +54,7 @@ class PendingGroup:
         "held",
         "held_back",
         "key",
+        "kind",
         "moved",
         "nominated",
         "priority",
@@ -89,6 +91,7 @@ class PendingGroup:
         self.rank = 0
         self.held: HeldByPolicy | None = None
         self._step: Step | None = None
+        self.kind: tuple[object, ...] | None = None
 
     def step(self) -> Step:
         """Return what is to start next."""
@@ -98,7 +101,7 @@ class PendingGroup:
 
     def forget_step(self) -> None:
         """Work out the next step anew, since the group's pods have changed."""
-        self._step = None
+        self._step = self.kind = None
 
     def hold(self, reason: HeldByPolicy) -> None:
         """Let no pod of it start in this cycle."""

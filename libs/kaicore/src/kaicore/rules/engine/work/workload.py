@@ -112,6 +112,7 @@ class Workload:
         reached: whether it has ever had its minimum, at once with all groups that it starts together with.
         ending: whether a pod of it, or of a group that it starts together with, has ended well: it is at its end.
         constrained: whether any of its sets has a topology constraint.
+        is_gang: whether some of its pods only start together.
     """
 
     __slots__ = (
@@ -129,6 +130,7 @@ class Workload:
         "ending",
         "evicted_at",
         "group",
+        "is_gang",
         "leaving",
         "reached",
         "started_at",
@@ -156,6 +158,7 @@ class Workload:
     def set_group(self, group: Group) -> None:
         """Take over what is now known of the group."""
         self.group = group
+        self.is_gang = is_gang(group)
         self.constrained = any(item.topology is not None for item in group.sets)
         self._sets = {item.name: item for item in group.sets}
         self._children: dict[str, list[PodSet]] = {}
@@ -192,11 +195,6 @@ class Workload:
     def own_counts(self) -> Counts:
         """Pods per leaf that count towards the minimum of what starts next."""
         return {} if self.group.match_policy is MatchPolicy.ONLY_WAITING else self._counts
-
-    @property
-    def is_gang(self) -> bool:
-        """True if some of its pods only start together."""
-        return is_gang(self.group)
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
@@ -290,7 +288,8 @@ class Workload:
         for member in filter(is_ready, self.waiting.values()):
             waiting.setdefault(self.leaf(member), []).append(member)
         for leaf, members in waiting.items():
-            members.sort(key=_age)
+            if len(members) > 1:
+                members.sort(key=_age)
             if self.constrained and (source := self.rank_source(leaf)) is not None:
                 members.sort(key=lambda member: rank_order(member.pod, source))
             if self.constrained:
