@@ -68,7 +68,7 @@ class AlikeGroups:
         """
         self._session, self._leave = session, leave
         #: By kind and reasons so far: how many batches there were, those reasons, and the reasons afterwards.
-        self._left: dict[object, tuple[int, Reasons, Reasons]] = {}
+        self._left: dict[int, tuple[int, Reasons, Reasons]] = {}
 
     def note(self, pending_group: PendingGroup, before: Reasons) -> None:
         """Take notice of the reasons that are left with a group for which nothing could be done.
@@ -77,7 +77,7 @@ class AlikeGroups:
             before: its reasons until then.
         """
         kind = self.kind_of(pending_group)
-        if kind is not None and self._session.observer is None:
+        if kind and self._session.observer is None:
             self._left[kind] = self._session.record.batches, before, pending_group.reasons
 
     def reasons_of(self, pending_group: PendingGroup) -> Reasons | None:
@@ -93,24 +93,34 @@ class AlikeGroups:
         if self._leave is not None:
             self._leave(pending_group)
 
-    def kind_of(self, pending_group: PendingGroup) -> tuple[object, ...] | None:
-        """Return what alike groups have in common; None for a group that is not alike others."""
+    def kind_of(self, pending_group: PendingGroup) -> int:
+        """Return the number of what alike groups have in common; 0 for a group that is not alike others."""
         if pending_group.kind is None:
-            pending_group.kind = self._kind(pending_group) or ()
-        return pending_group.kind or None
+            kind = self._kind(pending_group)
+            kinds = self._session.kinds
+            pending_group.kind = 0 if kind is None else kinds.setdefault(kind, len(kinds) + 1)
+        return pending_group.kind
 
     def _kind(self, pending_group: PendingGroup) -> tuple[object, ...] | None:
-        workload, group, step = pending_group.workload, pending_group.group, pending_group.step()
-        if workload.is_gang or workload.active or workload.constrained or group.together or len(step.members) != 1:
+        workload, group = pending_group.workload, pending_group.group
+        if workload.is_gang or workload.active or workload.constrained or len(group.sets) > 1 or group.together:
             return None
-        (member,) = step.members
+        if pending_group.nominated or pending_group.deferred or pending_group.held is not None:
+            return None
+        member = next((members[0] for members in pending_group.waiting.values() if members), None)
         may_evict_at = max(group.created_at * 1_000_000, workload.evicted_at) + group.preemption_delay_us
-        delayed = self._session.cycle_input.now < may_evict_at
-        if delayed or pending_group.nominated or pending_group.deferred or pending_group.held is not None:
+        if member is None or self._session.cycle_input.now < may_evict_at:
             return None
-        of_queue = group.queue, group.namespace, group.priority, pending_group.priority
-        rights = group.preemptible, group.admitted, member.pod.preemption_policy
-        return self._session.pods.key_of(member), of_queue, rights
+        return (
+            self._session.pods.key_of(member),
+            group.queue,
+            group.namespace,
+            group.priority,
+            pending_group.priority,
+            group.preemptible,
+            group.admitted,
+            member.pod.preemption_policy,
+        )
 
 
 class GroupOrder:
@@ -136,8 +146,11 @@ class GroupOrder:
         #: The queues that have groups, as a heap of order key and name.
         self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
         for pending_group in pending_groups:
-            queue = session.accounts.queue_of(pending_group.group)
-            self._groups.setdefault(queue, []).append((pending_group.order_key, pending_group.key))
+            if pending_group.place is None:
+                queue = session.accounts.queue_of(pending_group.group)
+                pending_group.place = queue, (pending_group.order_key, pending_group.key)
+            queue, entry = pending_group.place
+            self._groups.setdefault(queue, []).append(entry)
         #: The first groups of all queues by their own order, with their queues; see `first_above`.
         self._heads: list[_Entry] = []
         #: Of one queue, the lines that are open as a heap by their first groups, and those that are passed.
@@ -185,15 +198,21 @@ class GroupOrder:
 
     def _line_up(self, alike: AlikeGroups) -> None:
         """Have the groups of the one queue stand in lines; those that are not alike others stand in one."""
-        lines: dict[object, _Line] = {}
+        rest: list[_Entry] = []
+        lines: dict[tuple[int, int], _Line] = {}
         (entries,) = self._groups.values()
         for entry in entries:
             pending_group = self._session.pending_groups[entry[1]]
-            kind = alike.kind_of(pending_group)
-            place = None if kind is None else (kind, id(pending_group.reasons))
-            lines.setdefault(place, _Line([])).entries.append(entry)
-        self._passed = [line for place, line in lines.items() if place is not None]
-        entries[:] = lines[None].entries if None in lines else []
+            kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
+            place = kind, id(pending_group.reasons)
+            line = lines.get(place)
+            if not kind:
+                rest.append(entry)
+            elif line is None:
+                lines[place] = _Line([entry])
+            else:
+                line.entries.append(entry)
+        self._passed, entries[:] = list(lines.values()), rest
         self._reopen()
 
     def _reopen(self) -> None:

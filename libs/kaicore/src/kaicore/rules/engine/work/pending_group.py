@@ -41,7 +41,8 @@ class PendingGroup:
         deferred: whether it fits where another replica is to decide first, and waits for that.
         rank: its place among the groups of its queue with its priority, by the operator's policies; 0 without any.
         held: why such a policy does not let it start; None where none holds it.
-        kind: what it has in common with groups that are alike, once that is looked up; empty for nothing.
+        kind: the number of its kind among groups that are alike, once that is looked up; 0 for none.
+        place: its queue, and its place there, as long as they are not to be looked up again.
     """
 
     __slots__ = (
@@ -57,6 +58,7 @@ class PendingGroup:
         "kind",
         "moved",
         "nominated",
+        "place",
         "priority",
         "rank",
         "reasons",
@@ -91,7 +93,8 @@ class PendingGroup:
         self.rank = 0
         self.held: HeldByPolicy | None = None
         self._step: Step | None = None
-        self.kind: tuple[object, ...] | None = None
+        self.kind: int | None = None
+        self.place: tuple[str, tuple[tuple[int, int, int, str, str, str], str]] | None = None
 
     def step(self) -> Step:
         """Return what is to start next."""
@@ -101,7 +104,7 @@ class PendingGroup:
 
     def forget_step(self) -> None:
         """Work out the next step anew, since the group's pods have changed."""
-        self._step = self.kind = None
+        self._step = self.kind = self.place = None
 
     def hold(self, reason: HeldByPolicy) -> None:
         """Let no pod of it start in this cycle."""
