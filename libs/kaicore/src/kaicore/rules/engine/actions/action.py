@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.pending_group import OrderKey, PendingGroup
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.queues.cycle_queues import Standing
 
@@ -27,8 +27,8 @@ class CycleAction(ABC):
 
 #: Of a group, or of all that are alike.
 Reasons = tuple[Reason, ...]
-#: The place of a group in its queue, and its key.
-_Entry = tuple[tuple[int, int, int, str, str, str], str]
+#: A group with its place in its queue, and its key.
+Entry = tuple[OrderKey, str, PendingGroup]
 
 
 @dataclass(slots=True)
@@ -36,10 +36,12 @@ class _Line:
     """Groups of one kind, as a heap by their order.
 
     Attributes:
+        before: the reasons that each of them has so far.
         reasons: what those of them that are passed are left with; None as long as that is not known.
     """
 
-    entries: list[_Entry]
+    entries: list[Entry]
+    before: Reasons
     reasons: Reasons | None = None
 
 
@@ -62,11 +64,8 @@ class AlikeGroups:
     An observer is shown every attempt.
     """
 
-    def __init__(self, session: Session, leave: Callable[[PendingGroup], None] | None = None) -> None:
-        """Args:
-        leave: what else is done with a group that is left with the reasons of another.
-        """
-        self._session, self._leave = session, leave
+    def __init__(self, session: Session) -> None:
+        self._session = session
         #: By kind and reasons so far: how many batches there were, those reasons, and the reasons afterwards.
         self._left: dict[int, tuple[int, Reasons, Reasons]] = {}
 
@@ -86,12 +85,6 @@ class AlikeGroups:
         if left is None or left[0] != self._session.record.batches or left[1] is not pending_group.reasons:
             return None
         return left[2]
-
-    def settle(self, pending_group: PendingGroup, reasons: Reasons) -> None:
-        """Leave with a group the reasons of one that is alike."""
-        pending_group.reasons = reasons
-        if self._leave is not None:
-            self._leave(pending_group)
 
     def kind_of(self, pending_group: PendingGroup) -> int:
         """Return the number of what alike groups have in common; 0 for a group that is not alike others."""
@@ -123,6 +116,12 @@ class AlikeGroups:
         )
 
 
+def _settle(pending_group: PendingGroup, reasons: Reasons, leave: Callable[[PendingGroup], None] | None) -> None:
+    pending_group.reasons = reasons
+    if leave is not None:
+        leave(pending_group)
+
+
 class GroupOrder:
     """Groups by the order of queues and, within a queue, by their own.
 
@@ -142,19 +141,19 @@ class GroupOrder:
         """
         self._session, self._alike = session, alike
         #: By queue, its groups as a heap.
-        self._groups: dict[str, list[_Entry]] = {}
+        self._groups: dict[str, list[Entry]] = {}
         #: The queues that have groups, as a heap of order key and name.
         self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
         for pending_group in pending_groups:
             if pending_group.place is None:
                 queue = session.accounts.queue_of(pending_group.group)
-                pending_group.place = queue, (pending_group.order_key, pending_group.key)
-            queue, entry = pending_group.place
-            self._groups.setdefault(queue, []).append(entry)
+                pending_group.place = queue, pending_group.order_key
+            queue, order_key = pending_group.place
+            self._groups.setdefault(queue, []).append((order_key, pending_group.key, pending_group))
         #: The first groups of all queues by their own order, with their queues; see `first_above`.
-        self._heads: list[_Entry] = []
+        self._heads: list[tuple[OrderKey, str]] = []
         #: Of one queue, the lines that are open as a heap by their first groups, and those that are passed.
-        self._open: list[tuple[*_Entry, _Line]] = []
+        self._open: list[tuple[*Entry, _Line]] = []
         self._passed: list[_Line] = []
         #: The last place in the queue that was reached, and how many batches there were when lines were passed.
         self.reached: tuple[Any, ...] = ()
@@ -171,13 +170,17 @@ class GroupOrder:
         self._queues = [(self._queue_key(queue), queue) for queue, groups in self._groups.items() if groups]
         heapq.heapify(self._queues)
 
-    def next(self) -> PendingGroup | None:
-        """Take out the first group of the first queue; None if no group is left."""
+    def next(self, leave: Callable[[PendingGroup], None] | None = None) -> PendingGroup | None:
+        """Take out the first group of the first queue; None if no group is left.
+
+        Args:
+            leave: is called with each group that is left with the reasons of one that is alike.
+        """
         if self._moment != self._session.record.batches:
-            self.pass_lines()
+            self.pass_lines(leave)
             self._reopen()
         while True:
-            pending_group = self._next()
+            pending_group = self._next(leave)
             if pending_group is None:
                 return None
             reasons = None if self._alike is None else self._alike.reasons_of(pending_group)
@@ -185,33 +188,31 @@ class GroupOrder:
                 if self._session.observer is not None:
                     self._session.observer.takes_up(pending_group.key)
                 return pending_group
-            self._alike.settle(pending_group, reasons)
+            _settle(pending_group, reasons, leave)
 
-    def pass_lines(self, *, whole: bool = False) -> None:
+    def pass_lines(self, leave: Callable[[PendingGroup], None] | None, *, whole: bool = False) -> None:
         """Leave reasons with the groups of lines that are passed, up to the place that was reached, or with all."""
         for line in self._passed:
             reached = [one for one in line.entries if whole or one[0] < self.reached]
             line.entries = [] if whole else [one for one in line.entries if one[0] >= self.reached]
-            for _, key in reached:
-                if self._alike is not None and line.reasons is not None:
-                    self._alike.settle(self._session.pending_groups[key], line.reasons)
+            for _, _, pending_group in reached:
+                _settle(pending_group, line.reasons or (), leave)
 
     def _line_up(self, alike: AlikeGroups) -> None:
         """Have the groups of the one queue stand in lines; those that are not alike others stand in one."""
-        rest: list[_Entry] = []
-        lines: dict[tuple[int, int], _Line] = {}
+        rest: list[Entry] = []
+        lines: dict[int, _Line] = {}
         (entries,) = self._groups.values()
         for entry in entries:
-            pending_group = self._session.pending_groups[entry[1]]
+            pending_group = entry[2]
             kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
-            place = kind, id(pending_group.reasons)
-            line = lines.get(place)
-            if not kind:
-                rest.append(entry)
-            elif line is None:
-                lines[place] = _Line([entry])
-            else:
+            line = lines.get(kind)
+            if kind and line is None:
+                lines[kind] = _Line([entry], pending_group.reasons)
+            elif line is not None and line.before is pending_group.reasons:
                 line.entries.append(entry)
+            else:
+                rest.append(entry)
         self._passed, entries[:] = list(lines.values()), rest
         self._reopen()
 
@@ -224,16 +225,15 @@ class GroupOrder:
                 heapq.heappush(self._open, (*line.entries[0], line))
         self._passed, self._moment = [], self._session.record.batches
 
-    def _next(self) -> PendingGroup | None:
+    def _next(self, leave: Callable[[PendingGroup], None] | None) -> PendingGroup | None:
         """Take out the first group, without those of lines that are passed."""
         alike, (rest, *others) = self._alike, self._groups.values() or ([],)
         if alike is None or others:
             return self._first_of_queues()
         while self._open:
-            order_key, key, line = self._open[0]
-            if rest and rest[0] < (order_key, key):
+            order_key, key, pending_group, line = self._open[0]
+            if rest and rest[0][:2] < (order_key, key):
                 break
-            pending_group = self._session.pending_groups[key]
             line.reasons = alike.reasons_of(pending_group)
             if line.reasons is not None:
                 heapq.heappop(self._open)
@@ -247,10 +247,10 @@ class GroupOrder:
             self.reached = max(self.reached, order_key)
             return pending_group
         if rest:
-            order_key, key = heapq.heappop(rest)
+            order_key, _, pending_group = heapq.heappop(rest)
             self.reached = max(self.reached, order_key)
-            return self._session.pending_groups[key]
-        self.pass_lines(whole=True)
+            return pending_group
+        self.pass_lines(leave, whole=True)
         self._passed = []
         return None
 
@@ -262,13 +262,13 @@ class GroupOrder:
                 if now > recorded:
                     heapq.heapreplace(self._queues, (now, queue))
                     continue
-            _, key = heapq.heappop(self._groups[queue])
+            _, _, pending_group = heapq.heappop(self._groups[queue])
             self._push_head(queue)
             if not self._groups[queue]:
                 heapq.heappop(self._queues)
             elif len(self._queues) > 1:
                 heapq.heapreplace(self._queues, (self._queue_key(queue), queue))
-            return self._session.pending_groups[key]
+            return pending_group
         return None
 
     def first_above(self, priority: int) -> PendingGroup | None:
@@ -277,7 +277,7 @@ class GroupOrder:
             order_key, queue = self._heads[0]
             groups = self._groups[queue]
             if groups and groups[0][0] == order_key:
-                return self._session.pending_groups[groups[0][1]]
+                return groups[0][2]
             heapq.heappop(self._heads)
         return None
 
@@ -308,7 +308,7 @@ class GroupOrder:
         """Put a group back that has started something and may go on."""
         queue = self._session.accounts.queue_of(pending_group.group)
         groups = self._groups[queue]
-        heapq.heappush(groups, (pending_group.order_key, pending_group.key))
+        heapq.heappush(groups, (pending_group.order_key, pending_group.key, pending_group))
         if groups[0][1] == pending_group.key:
             self._push_head(queue)
         if len(groups) > 1:
@@ -321,7 +321,7 @@ class GroupOrder:
 
     def _queue_key(self, queue: str) -> tuple[tuple[Any, ...], str]:
         """Return a queue's place among queues, by what its first group requests next."""
-        return self.key_of(self._session.pending_groups[self._groups[queue][0][1]], queue)
+        return self.key_of(self._groups[queue][0][2], queue)
 
     def key_of(self, pending_group: PendingGroup, queue: str = "") -> tuple[tuple[Standing, ...], str]:
         """Return the place of a group's queue among queues if the group is its first one, and the queue's name.

@@ -39,7 +39,7 @@ class Allocate(CycleAction):
         """
         super().__init__(session)
         self._evicting = [action for action in evicting if action.is_on]
-        self._alike = AlikeGroups(session, self._leave)
+        self._alike = AlikeGroups(session)
         self._order = GroupOrder(session, session.pending_groups.values(), self._alike)
         self._failures = _Failures()
         #: Of steps with topology constraints that found no room, why, by their shape.
@@ -61,7 +61,7 @@ class Allocate(CycleAction):
     def run(self) -> None:
         """See `CycleAction.run`."""
         session, order = self.session, self._order
-        while (pending_group := order.next()) is not None:
+        while (pending_group := order.next(self._leave)) is not None:
             if pending_group.blocked:
                 continue
             steps, reasons = session.gangs.joint_steps(pending_group)
@@ -104,7 +104,7 @@ class Allocate(CycleAction):
         if not self._evicting:
             return False
         order, priority = self._order, _priority_of(steps)
-        order.pass_lines()
+        order.pass_lines(self._leave)
         own = self._unhelped_in.get(self.session.accounts.queue_of(steps[0][0].group))
         if own and own[0][2].priority > priority:
             return True

@@ -204,7 +204,8 @@ class CycleRecord:
             if placed >= pending_group.workload.waiting.keys():
                 continue
             by_class: dict[str, int] = {}
-            for uid, member in pending_group.workload.waiting.items():
+            waiting = pending_group.workload.waiting
+            for uid, member in waiting.items():
                 if uid not in placed and member.pod.scheduler_name == scheduler_name:
                     class_key = self._pods.key_of(member)
                     by_class[class_key] = by_class.get(class_key, 0) + 1

@@ -18,6 +18,9 @@ ORDER_PARTS: tuple[KeyPart, ...] = (
     ("key", "text"),
 )
 
+#: `PendingGroup.order_key`.
+OrderKey = tuple[int, int, int, str, str, str]
+
 #: More ranks than a queue has groups.
 _RANKS = 2**32
 
@@ -94,7 +97,7 @@ class PendingGroup:
         self.held: HeldByPolicy | None = None
         self._step: Step | None = None
         self.kind: int | None = None
-        self.place: tuple[str, tuple[tuple[int, int, int, str, str, str], str]] | None = None
+        self.place: tuple[str, OrderKey] | None = None
 
     def step(self) -> Step:
         """Return what is to start next."""
@@ -143,7 +146,7 @@ class PendingGroup:
         return {assignment.member.pod.uid for assignment in self.assignments}
 
     @property
-    def order_key(self) -> tuple[int, int, int, str, str, str]:
+    def order_key(self) -> OrderKey:
         """The group's place in its queue: priority, groups that have not started before others, rank, age, name.
 
         A group that was moved stands as if it were the oldest: it had its place already.
