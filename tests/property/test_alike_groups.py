@@ -14,7 +14,7 @@ from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.tree import UNLIMITED
 
 from tests.examples import examples
-from tests.factory import GPU, amounts, pod
+from tests.factory import amounts, pod
 from tests.hierarchy import queue
 from tests.workloads import OWNER, Workloads
 
