@@ -43,7 +43,7 @@ class CrowdedCluster(Workloads):
             self.add_node(f"n{number}", zone, zone, policy=random.choice(policies))
         self.queues = random.choice(((), ("a",), ("a", "b", "c")))
         for name in self.queues:
-            share = {"quota": random.randint(0, 4), "limit": random.choice((UNLIMITED, 3)), "weight": 1}
+            share: dict[str, Any] = {"quota": random.randint(0, 4), "limit": random.choice((UNLIMITED, 3)), "weight": 1}
             shares = queue(name, preempt_min_runtime_us=random.choice((0, 30)) * SECOND_US, **share)
             self.record(f"queue/{name}", payloads.QueueObserved(shares))
         if random.random() < 0.3:
@@ -68,7 +68,7 @@ class CrowdedCluster(Workloads):
         if random.random() < 0.15:
             self.gang(f"g{self.count}", random.randint(2, 3), least=random.randint(0, 2), **spec)
         else:
-            never = {"preemption_policy": "Never"} if random.random() < 0.1 else {}
+            never: dict[str, Any] = {"preemption_policy": "Never"} if random.random() < 0.1 else {}
             self.add_pod(pod(f"p{self.count}", **spec, **never))
 
     def happens(self) -> None:

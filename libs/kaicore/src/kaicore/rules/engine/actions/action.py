@@ -184,7 +184,7 @@ class GroupOrder:
             if pending_group is None:
                 return None
             reasons = None if self._alike is None else self._alike.reasons_of(pending_group)
-            if self._alike is None or reasons is None:
+            if reasons is None:
                 if self._session.observer is not None:
                     self._session.observer.takes_up(pending_group.key)
                 return pending_group
