@@ -349,18 +349,22 @@ def _waiting_pod(state: WorkView, entry: PodEntry, class_key: str) -> WaitingPod
     """Return what is to be recorded of a pod; None where that was recorded before."""
     workload = state.workload_index.workloads.get(entry.group)
     group = None if workload is None or workload.is_gang else workload.group
-    waiting = WaitingPod(
-        uid=entry.pod.uid,
-        namespace=entry.pod.namespace,
-        name=entry.pod.name,
+    queue, priority = ("", 0) if group is None else (group.queue, group.priority)
+    keys = class_key, entry.group, group is not None, queue, priority, entry.group_problem
+    if entry.reported is not None and _keys(entry.reported) == keys:
+        return None
+    pod = entry.pod
+    return WaitingPod(
+        uid=pod.uid,
+        namespace=pod.namespace,
+        name=pod.name,
         pod_class=class_key,
         group=entry.group,
         alone=group is not None,
-        queue="" if group is None else group.queue,
-        priority=0 if group is None else group.priority,
+        queue=queue,
+        priority=priority,
         problem=entry.group_problem,
     )
-    return None if entry.reported is not None and _keys(entry.reported) == _keys(waiting) else waiting
 
 
 def _keys(pod: WaitingPod) -> tuple[object, ...]:

@@ -1,14 +1,16 @@
-"""The base of all actions of a cycle, and the dynamic order of groups that they share: the first queue, and within it
-the first group.
+"""The base of all actions of a cycle, and what they share: the dynamic order of groups (the first queue, and within it
+the first group), and the outcome of groups that are alike.
 """
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.pending_group import OrderKey, PendingGroup
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.queues.cycle_queues import Standing
 
 
@@ -23,24 +25,141 @@ class CycleAction(ABC):
         """Decide what the action can decide now, and leave reasons with the groups that it can do nothing for."""
 
 
+#: Of a group, or of all that are alike.
+Reasons = tuple[Reason, ...]
+#: A group with its place in its queue, and its key.
+Entry = tuple[OrderKey, str, PendingGroup]
+
+
+@dataclass(slots=True)
+class _Line:
+    """Groups of one kind, as a heap by their order.
+
+    Attributes:
+        before: the reasons that each of them has so far.
+        reasons: what those of them that are passed are left with; None as long as that is not known.
+    """
+
+    entries: list[Entry]
+    before: Reasons
+    reasons: Reasons | None = None
+
+
+class AlikeGroups:
+    """The reasons that an action leaves with groups of which one pod is to start, for all groups that are alike.
+
+    An attempt that starts nothing leaves the session as it was. So what follows is alike, too, until the cycle decides
+    something, which is a batch of its record. Groups are alike that differ in nothing by which an attempt is decided:
+
+    | what an attempt goes by                             | how alike groups have it                    |
+    |-----------------------------------------------------|---------------------------------------------|
+    | nodes, accounts, reservations, victims              | no batch was recorded in between            |
+    | requests, constraints, devices and more of the pod  | the same class                              |
+    | the queue, its limits, the place among groups       | the same queue, namespace and priorities    |
+    | what the group may take, and from whom              | the same rights, and the pod's policy       |
+    | companions, pods that run, room that is kept, holds | none                                        |
+    | the delay before evictions                          | over                                        |
+    | the reasons so far                                  | the very same, as those before it left them |
+
+    An observer is shown every attempt.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        #: By kind and reasons so far: how many batches there were, those reasons, and the reasons afterwards.
+        self._left: dict[int, tuple[int, Reasons, Reasons]] = {}
+
+    def note(self, pending_group: PendingGroup, before: Reasons) -> None:
+        """Take notice of the reasons that are left with a group for which nothing could be done.
+
+        Args:
+            before: its reasons until then.
+        """
+        kind = self.kind_of(pending_group)
+        if kind and self._session.observer is None:
+            self._left[kind] = self._session.record.batches, before, pending_group.reasons
+
+    def reasons_of(self, pending_group: PendingGroup) -> Reasons | None:
+        """Return the reasons that were left with a group that is alike; None where there is none."""
+        left = self._left.get(self.kind_of(pending_group)) if self._left else None
+        if left is None or left[0] != self._session.record.batches or left[1] is not pending_group.reasons:
+            return None
+        return left[2]
+
+    def kind_of(self, pending_group: PendingGroup) -> int:
+        """Return the number of what alike groups have in common; 0 for a group that is not alike others."""
+        if pending_group.kind is None:
+            kind = self._kind(pending_group)
+            kinds = self._session.kinds
+            pending_group.kind = 0 if kind is None else kinds.setdefault(kind, len(kinds) + 1)
+        return pending_group.kind
+
+    def _kind(self, pending_group: PendingGroup) -> tuple[object, ...] | None:
+        workload, group = pending_group.workload, pending_group.group
+        if workload.is_gang or workload.active or workload.constrained or len(group.sets) > 1 or group.together:
+            return None
+        if pending_group.nominated or pending_group.deferred or pending_group.held is not None:
+            return None
+        member = next((members[0] for members in pending_group.waiting.values() if members), None)
+        may_evict_at = max(group.created_at * 1_000_000, workload.evicted_at) + group.preemption_delay_us
+        if member is None or self._session.cycle_input.now < may_evict_at:
+            return None
+        return (
+            self._session.pods.key_of(member),
+            group.queue,
+            group.namespace,
+            group.priority,
+            pending_group.priority,
+            group.preemptible,
+            group.admitted,
+            member.pod.preemption_policy,
+        )
+
+
+def _settle(pending_group: PendingGroup, reasons: Reasons, leave: Callable[[PendingGroup], None] | None) -> None:
+    pending_group.reasons = reasons
+    if leave is not None:
+        leave(pending_group)
+
+
 class GroupOrder:
     """Groups by the order of queues and, within a queue, by their own.
 
     Charging a queue moves it back in the order and no other queue forward, so a queue's place is looked up again when
     it comes first. Evictions also move queues forward: then all places have to be looked up again (`renew`).
+
+    Groups that are alike are passed over once one of them was left with reasons, until the cycle decides something.
+    Where there is one queue, they are passed line by line: those that came before what is decided are left with the
+    reasons then, and the others are taken up again.
     """
 
-    def __init__(self, session: Session, pending_groups: Iterable[PendingGroup]) -> None:
-        self._session = session
-        #: By queue, its groups as a heap of order key and group key.
-        self._groups: dict[str, list[tuple[tuple[int, int, int, str, str, str], str]]] = {}
+    def __init__(
+        self, session: Session, pending_groups: Iterable[PendingGroup], alike: AlikeGroups | None = None
+    ) -> None:
+        """Args:
+        alike: knows the reasons that were left with groups; None where each group is taken up.
+        """
+        self._session, self._alike = session, alike
+        #: By queue, its groups as a heap.
+        self._groups: dict[str, list[Entry]] = {}
         #: The queues that have groups, as a heap of order key and name.
         self._queues: list[tuple[tuple[tuple[Any, ...], str], str]] = []
         for pending_group in pending_groups:
-            queue = session.accounts.queue_of(pending_group.group)
-            self._groups.setdefault(queue, []).append((pending_group.order_key, pending_group.key))
+            if pending_group.place is None:
+                queue = session.accounts.queue_of(pending_group.group)
+                pending_group.place = queue, pending_group.order_key
+            queue, order_key = pending_group.place
+            self._groups.setdefault(queue, []).append((order_key, pending_group.key, pending_group))
         #: The first groups of all queues by their own order, with their queues; see `first_above`.
-        self._heads: list[tuple[tuple[int, int, int, str, str, str], str]] = []
+        self._heads: list[tuple[OrderKey, str]] = []
+        #: Of one queue, the lines that are open as a heap by their first groups, and those that are passed.
+        self._open: list[tuple[*Entry, _Line]] = []
+        self._passed: list[_Line] = []
+        #: The last place in the queue that was reached, and how many batches there were when lines were passed.
+        self.reached: tuple[Any, ...] = ()
+        self._moment = session.record.batches
+        if alike is not None and len(self._groups) == 1:
+            self._line_up(alike)
         for queue, groups in self._groups.items():
             heapq.heapify(groups)
             self._push_head(queue)
@@ -51,8 +170,91 @@ class GroupOrder:
         self._queues = [(self._queue_key(queue), queue) for queue, groups in self._groups.items() if groups]
         heapq.heapify(self._queues)
 
-    def next(self) -> PendingGroup | None:
-        """Take out the first group of the first queue; None if no group is left."""
+    def next(self, leave: Callable[[PendingGroup], None] | None = None) -> PendingGroup | None:
+        """Take out the first group of the first queue; None if no group is left.
+
+        Args:
+            leave: is called with each group that is left with the reasons of one that is alike.
+        """
+        if self._moment != self._session.record.batches:
+            self.pass_lines(leave)
+            self._reopen()
+        while True:
+            pending_group = self._next(leave)
+            if pending_group is None:
+                return None
+            reasons = None if self._alike is None else self._alike.reasons_of(pending_group)
+            if reasons is None:
+                if self._session.observer is not None:
+                    self._session.observer.takes_up(pending_group.key)
+                return pending_group
+            _settle(pending_group, reasons, leave)
+
+    def pass_lines(self, leave: Callable[[PendingGroup], None] | None, *, whole: bool = False) -> None:
+        """Leave reasons with the groups of lines that are passed, up to the place that was reached, or with all."""
+        for line in self._passed:
+            reached = [one for one in line.entries if whole or one[0] < self.reached]
+            line.entries = [] if whole else [one for one in line.entries if one[0] >= self.reached]
+            for _, _, pending_group in reached:
+                _settle(pending_group, line.reasons or (), leave)
+
+    def _line_up(self, alike: AlikeGroups) -> None:
+        """Have the groups of the one queue stand in lines; those that are not alike others stand in one."""
+        rest: list[Entry] = []
+        lines: dict[int, _Line] = {}
+        (entries,) = self._groups.values()
+        for entry in entries:
+            pending_group = entry[2]
+            kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
+            line = lines.get(kind)
+            if kind and line is None:
+                lines[kind] = _Line([entry], pending_group.reasons)
+            elif line is not None and line.before is pending_group.reasons:
+                line.entries.append(entry)
+            else:
+                rest.append(entry)
+        self._passed, entries[:] = list(lines.values()), rest
+        self._reopen()
+
+    def _reopen(self) -> None:
+        """Take lines up again."""
+        for line in self._passed:
+            if line.entries:
+                line.reasons = None
+                heapq.heapify(line.entries)
+                heapq.heappush(self._open, (*line.entries[0], line))
+        self._passed, self._moment = [], self._session.record.batches
+
+    def _next(self, leave: Callable[[PendingGroup], None] | None) -> PendingGroup | None:
+        """Take out the first group, without those of lines that are passed."""
+        alike, (rest, *others) = self._alike, self._groups.values() or ([],)
+        if alike is None or others:
+            return self._first_of_queues()
+        while self._open:
+            order_key, key, pending_group, line = self._open[0]
+            if rest and rest[0][:2] < (order_key, key):
+                break
+            line.reasons = alike.reasons_of(pending_group)
+            if line.reasons is not None:
+                heapq.heappop(self._open)
+                self._passed.append(line)
+                continue
+            heapq.heappop(line.entries)
+            if line.entries:
+                heapq.heapreplace(self._open, (*line.entries[0], line))
+            else:
+                heapq.heappop(self._open)
+            self.reached = max(self.reached, order_key)
+            return pending_group
+        if rest:
+            order_key, _, pending_group = heapq.heappop(rest)
+            self.reached = max(self.reached, order_key)
+            return pending_group
+        self.pass_lines(leave, whole=True)
+        self._passed = []
+        return None
+
+    def _first_of_queues(self) -> PendingGroup | None:
         while self._queues:
             recorded, queue = self._queues[0]
             if len(self._queues) > 1:
@@ -60,15 +262,13 @@ class GroupOrder:
                 if now > recorded:
                     heapq.heapreplace(self._queues, (now, queue))
                     continue
-            _, key = heapq.heappop(self._groups[queue])
+            _, _, pending_group = heapq.heappop(self._groups[queue])
             self._push_head(queue)
             if not self._groups[queue]:
                 heapq.heappop(self._queues)
             elif len(self._queues) > 1:
                 heapq.heapreplace(self._queues, (self._queue_key(queue), queue))
-            if self._session.observer is not None:
-                self._session.observer.takes_up(key)
-            return self._session.pending_groups[key]
+            return pending_group
         return None
 
     def first_above(self, priority: int) -> PendingGroup | None:
@@ -77,7 +277,7 @@ class GroupOrder:
             order_key, queue = self._heads[0]
             groups = self._groups[queue]
             if groups and groups[0][0] == order_key:
-                return self._session.pending_groups[groups[0][1]]
+                return groups[0][2]
             heapq.heappop(self._heads)
         return None
 
@@ -108,7 +308,7 @@ class GroupOrder:
         """Put a group back that has started something and may go on."""
         queue = self._session.accounts.queue_of(pending_group.group)
         groups = self._groups[queue]
-        heapq.heappush(groups, (pending_group.order_key, pending_group.key))
+        heapq.heappush(groups, (pending_group.order_key, pending_group.key, pending_group))
         if groups[0][1] == pending_group.key:
             self._push_head(queue)
         if len(groups) > 1:
@@ -121,7 +321,7 @@ class GroupOrder:
 
     def _queue_key(self, queue: str) -> tuple[tuple[Any, ...], str]:
         """Return a queue's place among queues, by what its first group requests next."""
-        return self.key_of(self._session.pending_groups[self._groups[queue][0][1]], queue)
+        return self.key_of(self._groups[queue][0][2], queue)
 
     def key_of(self, pending_group: PendingGroup, queue: str = "") -> tuple[tuple[Standing, ...], str]:
         """Return the place of a group's queue among queues if the group is its first one, and the queue's name.

@@ -6,11 +6,14 @@ time. Before a group takes room, room is made for groups of higher priority that
 """
 
 import heapq
-from collections import Counter, deque
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import count
+from typing import Any
 
-from kaicore.rules.engine.actions.action import CycleAction, GroupOrder
+from kaicore.rules.engine.actions.action import AlikeGroups, CycleAction, GroupOrder
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.placement.placer import Assignment, Placer
@@ -36,7 +39,8 @@ class Allocate(CycleAction):
         """
         super().__init__(session)
         self._evicting = [action for action in evicting if action.is_on]
-        self._order = GroupOrder(session, session.pending_groups.values())
+        self._alike = AlikeGroups(session)
+        self._order = GroupOrder(session, session.pending_groups.values(), self._alike)
         self._failures = _Failures()
         #: Of steps with topology constraints that found no room, why, by their shape.
         self._no_room: dict[object, tuple[Reason, ...]] = {}
@@ -44,16 +48,20 @@ class Allocate(CycleAction):
         self._kept_from: dict[object, RoomKeptForOthers | None] = {}
         #: Steps that would delay the group that room is promised to, wherever they start, by their shape.
         self._delaying: set[object] = set()
-        #: Groups that did not fit and might be helped, as a heap by their order; and by queue, in their order.
+        #: Groups that did not fit and might be helped, as a heap by their order; and by queue as they were passed: by
+        #: the place in the queue that was reached, where lines are passed, and one after the other.
         self._unhelped: list[tuple[tuple[int, int, int, str, str, str], str]] = []
-        self._unhelped_in: dict[str, deque[PendingGroup]] = {}
+        self._unhelped_in: dict[str, list[tuple[tuple[Any, ...], int, PendingGroup]]] = {}
+        self._entered = count()
+        #: Whether evicting might help groups, by their queue and priority.
+        self._helpable: dict[tuple[str, str, int], bool] = {}
         #: Keys of groups for which room was made, or could not be.
         self._tried: set[str] = set()
 
     def run(self) -> None:
         """See `CycleAction.run`."""
         session, order = self.session, self._order
-        while (pending_group := order.next()) is not None:
+        while (pending_group := order.next(self._leave)) is not None:
             if pending_group.blocked:
                 continue
             steps, reasons = session.gangs.joint_steps(pending_group)
@@ -74,11 +82,20 @@ class Allocate(CycleAction):
             # A group that can start without this one is tried again for itself.
             together = other is pending_group or pending_group.key in other.group.together
             other.blocked = other.blocked or together
+        self._enter_unhelped(pending_group, self._order.reached)
+
+    def _leave(self, pending_group: PendingGroup) -> None:
+        """Take notice that a group does not start in this cycle, as one that is alike does not."""
+        pending_group.blocked = True
+        self._enter_unhelped(pending_group, pending_group.order_key if self._order.reached else ())
+
+    def _enter_unhelped(self, pending_group: PendingGroup, place: tuple[Any, ...]) -> None:
+        """Remember a group that does not fit, if it might be helped."""
         idle = not (pending_group.nominated or pending_group.deferred)
         if idle and self._might_be_helped(pending_group):
             heapq.heappush(self._unhelped, (pending_group.order_key, pending_group.key))
             queue = self.session.accounts.queue_of(pending_group.group)
-            self._unhelped_in.setdefault(queue, deque()).append(pending_group)
+            insort(self._unhelped_in.setdefault(queue, []), (place, next(self._entered), pending_group))
 
     # Groups of higher priority.
 
@@ -87,8 +104,9 @@ class Allocate(CycleAction):
         if not self._evicting:
             return False
         order, priority = self._order, _priority_of(steps)
+        order.pass_lines(self._leave)
         own = self._unhelped_in.get(self.session.accounts.queue_of(steps[0][0].group))
-        if own and own[0].priority > priority:
+        if own and own[0][2].priority > priority:
             return True
         while self._unhelped and -self._unhelped[0][0][0] > priority:
             if self._is_owed(self.session.pending_groups[self._unhelped[0][1]]):
@@ -125,9 +143,9 @@ class Allocate(CycleAction):
         Of the same queue these are all that do not fit; of other queues those that their queues are owed.
         """
         session, order, priority = self.session, self._order, _priority_of(steps)
-        unhelped = self._unhelped_in.get(session.accounts.queue_of(steps[0][0].group), ())
-        while unhelped and unhelped[0].priority > priority:
-            self._make_room(unhelped.popleft(), if_owed=False)
+        unhelped = self._unhelped_in.get(session.accounts.queue_of(steps[0][0].group), [])
+        while unhelped and unhelped[0][2].priority > priority:
+            self._make_room(unhelped.pop(0)[2], if_owed=False)
         while self._unhelped and -self._unhelped[0][0][0] > priority:
             _, key = heapq.heappop(self._unhelped)
             self._make_room(session.pending_groups[key], if_owed=True)
@@ -167,7 +185,12 @@ class Allocate(CycleAction):
                 observer.begins(Action.ALLOCATE)
 
     def _might_be_helped(self, pending_group: PendingGroup) -> bool:
-        return any(action.might_help(pending_group) for action in self._evicting)
+        group = pending_group.group
+        key = group.queue, group.namespace, group.priority
+        helpable = self._helpable.get(key)
+        if helpable is None:
+            helpable = self._helpable[key] = any(action.might_help(pending_group) for action in self._evicting)
+        return helpable
 
     def _is_owed(self, pending_group: PendingGroup) -> bool:
         """Tell whether a group that evicting might help comes before groups of lower priority of other queues.
@@ -252,9 +275,13 @@ class Allocate(CycleAction):
                     no_room = (outcome.refusal.reason, *self._node_reasons(members))
             session.nodes.statement.rollback(savepoint)
             session.accounts.undo(accounts)
+        alike = not own and not takeable and not self._delaying
+        first, before = steps[0][0], steps[0][0].reasons
         if refusal:
             for pending_group, _ in steps:
                 pending_group.reasons = refusal
+            if alike:
+                self._alike.note(first, before)
             return False
         if delays:
             self._delaying.add(self._delay_shape(steps, class_counts))
@@ -266,6 +293,8 @@ class Allocate(CycleAction):
             elif no_room:
                 self._no_room[shape] = no_room
         self._leave_reasons(steps, class_counts, placed=placed, no_room=no_room)
+        if alike and self._failures.include(class_counts):
+            self._alike.note(first, before)
         return False
 
     def _start_what_is_left(self, pending_group: PendingGroup) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
 
-from kaicore.rules.engine.actions.action import CycleAction, GroupOrder
+from kaicore.rules.engine.actions.action import AlikeGroups, CycleAction, GroupOrder
 from kaicore.rules.engine.config import Action, PlacementStrategy
 from kaicore.rules.engine.cycle_input import moved_within_a_day
 from kaicore.rules.engine.decisions import EvictionReason
@@ -83,6 +83,7 @@ class EvictionAction(CycleAction, VictimRules):
         if not self.is_on:
             return
         session = self.session
+        alike = AlikeGroups(session)
         order = GroupOrder(
             session,
             [
@@ -90,12 +91,16 @@ class EvictionAction(CycleAction, VictimRules):
                 for pending_group in session.pending_groups.values()
                 if not (pending_group.nominated or pending_group.deferred) and any(pending_group.waiting.values())
             ],
+            alike,
         )
         growing: set[str] = set()
         while (pending_group := order.next()) is not None:
             if pending_group.nominated and pending_group.key not in growing:
                 continue
-            if self.make_room(pending_group):
+            before = pending_group.reasons
+            if not self.make_room(pending_group):
+                alike.note(pending_group, before)
+            else:
                 if pending_group.workload.satisfied(pending_group.workload.counts):
                     # It has its minimum already; what is above that follows pod by pod.
                     growing.add(pending_group.key)

@@ -213,6 +213,8 @@ class Repair(CycleAction):
     def run(self) -> None:
         """See `CycleAction.run`."""
         session = self.session
+        if not session.cycle_input.misaligned:
+            return
         repaired: set[tuple[str, str]] = set()
         waiting = {
             session.pods.key_of(member)

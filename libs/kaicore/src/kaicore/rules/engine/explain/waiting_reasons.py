@@ -4,8 +4,7 @@ A reason is recorded for a class, for the pods of a class that start one by one,
 start alone wait for the same reasons, so these are recorded once (decision 0003).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from kaicore.rules.engine.work.workload import Workload
@@ -25,8 +24,7 @@ Reasons = tuple[Reason, ...]
 _Kind = tuple[str, str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLeftWaiting:
+class GroupLeftWaiting(NamedTuple):
     """A group of which a cycle left pods waiting.
 
     Attributes:
@@ -42,7 +40,7 @@ class GroupLeftWaiting:
 
 
 def summarize(
-    groups_left: Iterable[GroupLeftWaiting], pods: Mapping[str, int], class_reasons: Mapping[str, Reasons]
+    groups_left: Sequence[GroupLeftWaiting], pods: Mapping[str, int], class_reasons: Mapping[str, Reasons]
 ) -> tuple[tuple[ClassPending, ...], tuple[GroupPending, ...]]:
     """Record each reason as few times as it takes.
 
@@ -58,18 +56,24 @@ def summarize(
     kinds: dict[_Kind, dict[int, list[GroupLeftWaiting]]] = {}
     number_of: dict[Reasons, int] = {}
     number_of_ids: dict[tuple[int, ...], int] = {}
+    #: By id of the reasons' tuple: their number, and whether they cannot be those of another group.
+    known: dict[int, tuple[int, bool]] = {}
     for one in groups_left:
         group = one.workload.group
         if not one.reasons:
             continue
-        if one.workload.is_gang or len(one.classes) > 1 or any(map(_is_of_one_group, one.reasons)):
+        number, of_one_group = 0, one.workload.is_gang or len(one.classes) > 1
+        if not of_one_group:
+            # Reasons are mostly the very same objects, and comparing them is costly.
+            if id(one.reasons) not in known:
+                ids = tuple(map(id, one.reasons))
+                if ids not in number_of_ids:
+                    number_of_ids[ids] = number_of.setdefault(one.reasons, len(number_of))
+                known[id(one.reasons)] = number_of_ids[ids], any(map(_is_of_one_group, one.reasons))
+            number, of_one_group = known[id(one.reasons)]
+        if of_one_group:
             groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
             continue
-        # Reasons are mostly the very same objects, and comparing them is costly.
-        ids = tuple(map(id, one.reasons))
-        number = number_of_ids.get(ids)
-        if number is None:
-            number = number_of_ids[ids] = number_of.setdefault(one.reasons, len(number_of))
         kinds.setdefault((one.classes[0], group.queue, group.priority), {}).setdefault(number, []).append(one)
     alone: dict[str, list[AlonePending]] = {}
     for (pod_class, queue, priority), by_number in sorted(kinds.items(), key=lambda item: item[0]):

@@ -19,10 +19,12 @@ class CyclePods:
 
     Attributes:
         classes: the classes that were looked up so far, by key.
+        refused: of them, whether pods may be placed nowhere, as far as that was looked up.
     """
 
     def __init__(self, cycle_input: CycleInput) -> None:
         self.classes: dict[str, PodClass] = {}
+        self.refused: dict[str, bool] = {}
         self._input = cycle_input
         self._class_by_uid: dict[str, PodClass] = {}
         self._size_by_class: dict[str, int] = {}

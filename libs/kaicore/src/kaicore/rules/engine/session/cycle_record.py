@@ -27,6 +27,7 @@ from kaicore.rules.model.gpu_share import GpuPart
 #: Of most pods; one for all of them, never changed.
 _NO_VOLUMES: dict[str, str] = {}
 _NO_DEVICES = PodDevices({})
+_NO_UIDS: frozenset[str] = frozenset()
 
 #: The rank of a pod, and the domains of its node; see `PodPlaced`.
 TopologyPlace = tuple[int, dict[str, str]]
@@ -199,11 +200,12 @@ class CycleRecord:
         left: list[GroupLeftWaiting] = []
         for key in sorted(pending_groups):
             pending_group = pending_groups[key]
-            placed = pending_group.placed_uids
+            placed = pending_group.placed_uids if pending_group.assignments else _NO_UIDS
             if placed >= pending_group.workload.waiting.keys():
                 continue
             by_class: dict[str, int] = {}
-            for uid, member in pending_group.workload.waiting.items():
+            waiting = pending_group.workload.waiting
+            for uid, member in waiting.items():
                 if uid not in placed and member.pod.scheduler_name == scheduler_name:
                     class_key = self._pods.key_of(member)
                     by_class[class_key] = by_class.get(class_key, 0) + 1

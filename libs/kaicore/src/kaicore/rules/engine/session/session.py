@@ -249,6 +249,7 @@ class Session:
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
         observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try (`count_tried`).
+        kinds: numbers of what groups that are alike have in common.
         promise: the start that is promised to a group, which others must not delay; None where there is none.
         policies: the operator's that decide about groups; None without any.
     """
@@ -264,6 +265,7 @@ class Session:
         self.failures = FailureAccounts(cycle_input.failures_left, cycle_input.leaving)
         self.steps_left = config.search_steps
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
+        self.kinds: dict[tuple[object, ...], int] = {}
         self.promise: PromisedStart | None = None
         self.pods = CyclePods(cycle_input)
         self.pending_groups = pending_groups(cycle_input, config, self.pods)

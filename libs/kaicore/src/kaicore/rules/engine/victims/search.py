@@ -538,10 +538,14 @@ class VictimSearch:
             counts[key] = counts.get(key, 0) + 1
         room = columns.allocatable - columns.used + self._candidates.sums()[0]
         for key, count in counts.items():
-            feasible_nodes = self._placer.feasible_nodes(self._session.pods.classes[key])
-            requested = np.flatnonzero(feasible_nodes.need)
-            fits = (room[:, requested] // feasible_nodes.need[requested]).min(axis=1)
-            if int(np.maximum(fits, 0)[feasible_nodes.eligible].sum()) < count:
+            pod_class = self._session.pods.classes[key]
+            need = columns.vector(pod_class.requests)
+            requested = np.flatnonzero(need)
+            fits = np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
+            # Most often all nodes have too little, whichever may take such a pod. Policies are asked all the same.
+            if pod_class.work is None and int(fits.sum()) < count:
+                return False
+            if int(fits[self._placer.feasible_nodes(pod_class).eligible].sum()) < count:
                 return False
         return True
 

@@ -40,9 +40,7 @@ def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePod
 
 def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
     """Return a group with what of it may be placed."""
-    held_back = 0
-    # Most pods of a group are of one class.
-    refused: dict[str, bool] = {}
+    held_back, refused = 0, pods.refused
 
     def may_be_placed(member: Member) -> bool:
         nonlocal held_back

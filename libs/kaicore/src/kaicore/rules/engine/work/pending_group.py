@@ -18,6 +18,9 @@ ORDER_PARTS: tuple[KeyPart, ...] = (
     ("key", "text"),
 )
 
+#: `PendingGroup.order_key`.
+OrderKey = tuple[int, int, int, str, str, str]
+
 #: More ranks than a queue has groups.
 _RANKS = 2**32
 
@@ -41,6 +44,8 @@ class PendingGroup:
         deferred: whether it fits where another replica is to decide first, and waits for that.
         rank: its place among the groups of its queue with its priority, by the operator's policies; 0 without any.
         held: why such a policy does not let it start; None where none holds it.
+        kind: the number of its kind among groups that are alike, once that is looked up; 0 for none.
+        place: its queue, and its place there, as long as they are not to be looked up again.
     """
 
     __slots__ = (
@@ -53,8 +58,10 @@ class PendingGroup:
         "held",
         "held_back",
         "key",
+        "kind",
         "moved",
         "nominated",
+        "place",
         "priority",
         "rank",
         "reasons",
@@ -89,6 +96,8 @@ class PendingGroup:
         self.rank = 0
         self.held: HeldByPolicy | None = None
         self._step: Step | None = None
+        self.kind: int | None = None
+        self.place: tuple[str, OrderKey] | None = None
 
     def step(self) -> Step:
         """Return what is to start next."""
@@ -98,7 +107,7 @@ class PendingGroup:
 
     def forget_step(self) -> None:
         """Work out the next step anew, since the group's pods have changed."""
-        self._step = None
+        self._step = self.kind = self.place = None
 
     def hold(self, reason: HeldByPolicy) -> None:
         """Let no pod of it start in this cycle."""
@@ -137,7 +146,7 @@ class PendingGroup:
         return {assignment.member.pod.uid for assignment in self.assignments}
 
     @property
-    def order_key(self) -> tuple[int, int, int, str, str, str]:
+    def order_key(self) -> OrderKey:
         """The group's place in its queue: priority, groups that have not started before others, rank, age, name.
 
         A group that was moved stands as if it were the oldest: it had its place already.

@@ -6,13 +6,13 @@ and priority. Source of the steps: KAI-Scheduler v0.17, `pkg/scheduler/api/podgr
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Protocol
+from functools import cached_property, lru_cache
+from typing import NamedTuple, Protocol
 
 import msgspec
 
 from kaicore.rules.groups.labels import rank_order
-from kaicore.rules.groups.tree import is_gang
+from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.gpu_share import GpuPart
 from kaicore.rules.model.group import Group, MatchPolicy, PodSet, RankSource
 from kaicore.rules.model.placement import Placement
@@ -95,6 +95,32 @@ class Step:
     wanted: int = 0
 
 
+class _Form(NamedTuple):
+    """The part of a workload that follows from its sets; most groups have the same ones, so it is shared.
+
+    Attributes:
+        children: by the name of an inner set.
+        leaf_names: of the sets that pods are in themselves, in their order.
+        least: with how many pods it has its minimum.
+    """
+
+    sets: dict[str, PodSet]
+    children: dict[str, list[PodSet]]
+    leaf_names: dict[str, None]
+    constrained: bool
+    least: int
+
+
+@lru_cache(maxsize=4096)
+def _form(sets: tuple[PodSet, ...]) -> _Form:
+    children: dict[str, list[PodSet]] = {}
+    for item in sets[1:]:
+        children.setdefault(item.parent, []).append(item)
+    leaf_names = {item.name: None for item in sets if item.name not in children}
+    constrained = any(item.topology is not None for item in sets)
+    return _Form({item.name: item for item in sets}, children, leaf_names, constrained, min_pods(sets))
+
+
 class Workload:
     """A group and its pods.
 
@@ -112,6 +138,7 @@ class Workload:
         reached: whether it has ever had its minimum, at once with all groups that it starts together with.
         ending: whether a pod of it, or of a group that it starts together with, has ended well: it is at its end.
         constrained: whether any of its sets has a topology constraint.
+        is_gang: whether some of its pods only start together.
     """
 
     __slots__ = (
@@ -129,6 +156,7 @@ class Workload:
         "ending",
         "evicted_at",
         "group",
+        "is_gang",
         "leaving",
         "reached",
         "started_at",
@@ -156,13 +184,8 @@ class Workload:
     def set_group(self, group: Group) -> None:
         """Take over what is now known of the group."""
         self.group = group
-        self.constrained = any(item.topology is not None for item in group.sets)
-        self._sets = {item.name: item for item in group.sets}
-        self._children: dict[str, list[PodSet]] = {}
-        for item in group.sets[1:]:
-            self._children.setdefault(item.parent, []).append(item)
-        #: Names of the sets that pods are in themselves, in their order.
-        self._leaf_names = {item.name: None for item in group.sets if item.name not in self._children}
+        self._sets, self._children, self._leaf_names, self.constrained, least = _form(group.sets)
+        self.is_gang = bool(group.together) or least > 1
         self._counts.clear()
         for among, numbers in ((self.active, self._running), (self.done, self._finished)):
             numbers.clear()
@@ -192,11 +215,6 @@ class Workload:
     def own_counts(self) -> Counts:
         """Pods per leaf that count towards the minimum of what starts next."""
         return {} if self.group.match_policy is MatchPolicy.ONLY_WAITING else self._counts
-
-    @property
-    def is_gang(self) -> bool:
-        """True if some of its pods only start together."""
-        return is_gang(self.group)
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
@@ -286,6 +304,9 @@ class Workload:
 
     def ready(self, is_ready: Callable[[Member], bool]) -> dict[str, list[Member]]:
         """Return by leaf the waiting pods that may be placed, oldest first, or by rank where pods name theirs."""
+        if len(self.waiting) == 1:
+            (member,) = self.waiting.values()
+            return {self.leaf(member): [member]} if is_ready(member) else {}
         waiting: dict[str, list[Member]] = {}
         for member in filter(is_ready, self.waiting.values()):
             waiting.setdefault(self.leaf(member), []).append(member)

@@ -117,10 +117,10 @@ class NumaVerdicts:
         self._verdicts: dict[int, Admitted | Rejected] = {}
         #: By kind, of nodes that admit such a pod.
         self._placements: dict[int, PredictedPlacement] = {}
-        self._empty: dict[object, Admitted | Rejected] = {}
-        #: Of this cycle and of those before it.
+        #: Of this cycle and of those before it; on nodes as they are, and without their pods.
         asking = self._request, self._counting, self._reconstruct
         self._met = columns.zones.met(asking)
+        self._empty = columns.zones.met((*asking, "empty"))
         # Scores tell how many zones a node has of the most that any has.
         self._most_zones = int(columns.zones.zone_count.max(initial=0))
         scored = self._scoring.strategy, tuple(self._scoring.weights.items()), self._most_zones
@@ -328,11 +328,13 @@ class NumaVerdicts:
         return explain(verdict) if isinstance(verdict, Rejected) else None
 
     def _on_empty(self, row: int) -> Admitted | Rejected:
-        zones = self._columns.zones
+        columns, zones = self._columns, self._columns.zones
         if self._nothing_asked or not zones.zone_count[row]:
             return _NOTHING
-        key = int(zones.shape[row]), int(zones.kubelet[row]), self._columns.shared_devices(row)
-        verdict = self._empty.get(key)
+        shared = columns.shared_devices(row)
+        totals = tuple(int(columns.allocatable[row, columns.resources[name]]) for name in shared)
+        key = int(zones.shape[row]), int(zones.kubelet[row]), shared, totals
+        verdict: Admitted | Rejected | None = self._empty.get(key)
         if verdict is None:
             verdict = self._empty[key] = self._admit(row, empty=True)
         return verdict
