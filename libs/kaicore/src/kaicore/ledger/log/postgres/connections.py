@@ -191,7 +191,7 @@ class Connections:
         check_ports(self._url)
         connection = await self.connect()
         try:
-            await connection.execute("SELECT FROM log_head, event_id, seal LIMIT 0")
+            await connection.execute("SELECT FROM log_head, event_id, seal, body_shape LIMIT 0")
         except BaseException as error:
             await connection.close()
             if isinstance(error, psycopg.Error):

@@ -36,6 +36,7 @@ from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
+from kaicore.ledger.log.postgres.shapes import BODY, Shapes
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, snapshot_digest
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
@@ -46,7 +47,9 @@ _PAGE = 2000
 
 _EVENTS = sql.SQL("SELECT {} FROM event WHERE cluster = %s ORDER BY position").format(sql.SQL(COLUMNS))
 
-_ERASURES = "SELECT position, body::text FROM event WHERE cluster = %s AND type = %s ORDER BY position"
+_ERASURES = sql.SQL("SELECT position, ({})::text FROM event WHERE cluster = %s AND type = %s ORDER BY position").format(
+    sql.SQL(BODY)
+)
 
 _WRONG_IDS = """
     SELECT event.position, found.position
@@ -293,9 +296,9 @@ def _query(conditions: list[str], each: str) -> sql.Composed:
     )
     if not each:
         return events
-    return sql.SQL("SELECT {} FROM unnest(%(each)s::text[]) AS one (name) CROSS JOIN LATERAL ({}) AS found {}").format(
-        _COLUMNS, events, order
-    )
+    return sql.SQL(
+        "SELECT found.* FROM unnest(%(each)s::text[]) AS one (name) CROSS JOIN LATERAL ({}) AS found {}"
+    ).format(events, order)
 
 
 #: Seconds between attempts to listen again.
@@ -394,6 +397,7 @@ class PostgresLog:
         self.trail = PostgresTrail(connections)
         self._listener = Listener(connections)
         self._appenders: dict[str, Appender] = {}
+        self._shapes = Shapes()
         self._read_to: dict[str, _Place] = {}
         self._months_until = 0
         self._months_not_before_s = 0.0
@@ -459,7 +463,9 @@ class PostgresLog:
         call = draft(cluster, units, expect=expect)
         appender = self._appenders.get(cluster)
         if appender is None:
-            appender = Appender(cluster, self.connections, clock=self._clock, recorded=self._recorded)
+            appender = Appender(
+                cluster, self.connections, clock=self._clock, recorded=self._recorded, shapes=self._shapes
+            )
             self._appenders[cluster] = appender
         outcomes = await appender.append(call)
         self.connections.lacking = ""

@@ -1,6 +1,7 @@
 """Events as rows: a batch as one statement, and rows back into events."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
@@ -10,12 +11,13 @@ from psycopg.abc import Buffer
 from psycopg.adapt import Loader
 from psycopg.pq import Format
 
+from kaicore.ledger.log.postgres.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
 
-#: In the order in which `to_event` takes them.
+#: Of the table `event`, in the order in which `to_event` takes them.
 COLUMNS = (
-    "position, stream, version, type, schema, id, actor, occurred_at, recorded_at, "
-    "body, hash, subject, cause, correlation"
+    f"position, stream, version, type, {SCHEMA} AS schema, id, actor, occurred_at, recorded_at, "
+    f"{BODY} AS body, hash, subject, cause, correlation"
 )
 
 _encoder = msgspec.json.Encoder()
@@ -40,15 +42,21 @@ class _Row(msgspec.Struct):
     correlation: str
     body: str
     hash: bytes
+    shape: int = 0
 
 
-def encode_rows(events: Iterable[Event]) -> str:
+def encode_rows(events: Iterable[Event], cut: Mapping[UUID, tuple[int, bytes]] = MappingProxyType({})) -> str:
     """Encode consecutive events for `kai_append`.
 
     Cluster and recorded_at are the same for all and not in it, nor are positions: the last one's is said beside it.
+
+    Args:
+        cut: by id, the shape and the values of bodies (`kaicore.ledger.log.postgres.shapes`).
     """
-    return _encoder.encode(
-        [
+    rows = []
+    for event in events:
+        shape, body = cut.get(event.id) or (0, bytes(event.body))
+        rows.append(
             _Row(
                 event.stream,
                 event.version,
@@ -60,12 +68,12 @@ def encode_rows(events: Iterable[Event]) -> str:
                 event.subject,
                 event.cause,
                 event.correlation,
-                bytes(event.body).decode(),
+                body.decode(),
                 event.hash,
+                shape,
             )
-            for event in events
-        ]
-    ).decode()
+        )
+    return _encoder.encode(rows).decode()
 
 
 def to_events(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
