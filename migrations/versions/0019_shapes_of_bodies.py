@@ -33,7 +33,8 @@ STATEMENTS = (
     # Not compressed: it is read with each event.
     "ALTER TABLE body_shape SET (toast_tuple_target = 8160)",
     "CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON body_shape EXECUTE FUNCTION refuse_change()",
-    # As in kaicore.ledger.log.postgres.shapes.cut. Each name is what is behind the first `/`.
+    # As in kaicore.ledger.log.postgres.shapes.cut. Each name is what is behind the first `/`. Values that an owner took
+    # away are empty: whoever reads the log sees that, and gets no error of the server.
     """
     CREATE FUNCTION kai_fill(_template text, _values text, _stream text, _subject text, _correlation text)
     RETURNS text LANGUAGE sql STABLE
@@ -42,7 +43,7 @@ STATEMENTS = (
         VARIADIC ARRAY[
             substr(_stream, strpos(_stream, '/') + 1), substr(_subject, strpos(_subject, '/') + 1),
             split_part(_subject, '/', 1), _correlation
-        ] || string_to_array(substr(_values, 2, length(_values) - 2), E',\n')
+        ] || string_to_array(substr(_values, 2, length(_values) - 2), E',\n') || array_fill(''::text, ARRAY[95])
     )
     """,
     # A shape's number; made where it is new. NULL where no row may have one yet, or there are too many.
@@ -61,7 +62,7 @@ STATEMENTS = (
             RETURN _number;
         END IF;
         -- A width or another conversion would make any length of a short row.
-        IF strpos(regexp_replace(_template, '%[1-9][0-9]{0,3}\$s', '', 'g'), '%') > 0 THEN
+        IF strpos(regexp_replace(_template, '%[1-9][0-9]?\$s', '', 'g'), '%') > 0 THEN
             RAISE EXCEPTION 'no shape of bodies' USING ERRCODE = 'invalid_parameter_value';
         END IF;
         IF clock_timestamp() < to_timestamp({since}) OR (SELECT max(number) FROM body_shape) >= 8192 THEN
@@ -228,9 +229,9 @@ STATEMENTS = (
     CREATE VIEW readable_event WITH (security_invoker = true) AS
     SELECT cluster, position, stream, version, type, mod(schema, 1024) AS schema, id, actor, occurred_at, recorded_at,
         subject, cause, correlation,
-        CASE WHEN schema < 1024 THEN body ELSE kai_fill(
+        CASE WHEN schema < 1024 THEN body::text ELSE kai_fill(
             (SELECT template FROM body_shape WHERE number = schema / 1024), body::text, stream, subject, correlation
-        )::json END AS body,
+        ) END AS body,
         hash
     FROM event
     """,

@@ -201,7 +201,7 @@ async def _holding(
     """Yield all events between two positions that may hold personal data of the pods, in order."""
     query = sql.SQL(
         "SELECT {} FROM event WHERE cluster = %s AND position > %s AND position <= %s "
-        "AND (stream = ANY(%s) OR strpos(({})::text, %s) > 0 OR strpos(subject, %s) > 0 "
+        "AND (stream = ANY(%s) OR strpos({}, %s) > 0 OR strpos(subject, %s) > 0 "
         "OR strpos(correlation, %s) > 0) ORDER BY position"
     ).format(sql.SQL(COLUMNS), sql.SQL(BODY))
     name = erasure.name

@@ -158,10 +158,11 @@ async def _begin_late(connection: Connection, file: LogFile) -> None:
 
 async def _append(connection: Connection, *, portion: Sequence[Event], after: Head, shapes: Shapes) -> Head:
     cluster, last = portion[0].cluster, portion[-1]
-    # Twice: those that are met for the first time in this portion are known then.
-    for _ in range(2):
-        await shapes.learn(connection)
-        rows = [_row(event, *shapes.row(event, bytes(event.body))) for event in portion]
+    await shapes.learn(connection)
+    for event in portion:
+        shapes.row(event, bytes(event.body))
+    # Those that this portion has for the first time.
+    await shapes.learn(connection)
     end = Head(last.position, last.hash, last.recorded_at)
     async with connection.transaction():
         head = await _locked_head(connection, cluster)
@@ -172,8 +173,8 @@ async def _append(connection: Connection, *, portion: Sequence[Event], after: He
             raise ConfigurationError(f"cluster {cluster}: its log went on by itself, to event {head.position}")
         async with connection.cursor() as cursor:
             async with cursor.copy(_EVENT) as copy:
-                for row in rows:
-                    await copy.write_row(row)
+                for event in portion:
+                    await copy.write_row(_row(event, *shapes.row(event, bytes(event.body))))
             async with cursor.copy(_ID) as copy:
                 for event in portion:
                     mark = fingerprint(event.stream, event.type)

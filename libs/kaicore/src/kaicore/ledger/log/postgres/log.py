@@ -47,7 +47,7 @@ _PAGE = 2000
 
 _EVENTS = sql.SQL("SELECT {} FROM event WHERE cluster = %s ORDER BY position").format(sql.SQL(COLUMNS))
 
-_ERASURES = sql.SQL("SELECT position, ({})::text FROM event WHERE cluster = %s AND type = %s ORDER BY position").format(
+_ERASURES = sql.SQL("SELECT position, {} FROM event WHERE cluster = %s AND type = %s ORDER BY position").format(
     sql.SQL(BODY)
 )
 

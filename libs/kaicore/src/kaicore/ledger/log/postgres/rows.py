@@ -6,10 +6,6 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from psycopg import AsyncConnection
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
-from psycopg.pq import Format
 
 from kaicore.ledger.log.postgres.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
@@ -17,7 +13,7 @@ from kaicore.rules.events.envelope import Event
 #: Of the table `event`, in the order in which `to_event` takes them.
 COLUMNS = (
     f"position, stream, version, type, {SCHEMA} AS schema, id, actor, occurred_at, recorded_at, "
-    f"{BODY} AS body, hash, subject, cause, correlation"
+    f"convert_to({BODY}, 'UTF8') AS body, hash, subject, cause, correlation"
 )
 
 _encoder = msgspec.json.Encoder()
@@ -78,23 +74,4 @@ def encode_rows(events: Iterable[Event], cut: Mapping[UUID, tuple[int, bytes]] =
 
 def to_events(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
     """Make events of rows of `COLUMNS`."""
-    return [Event(cluster, *row) for row in rows]
-
-
-class _RawJsonLoader(Loader):
-    """Takes a json column as the bytes that it is; psycopg's own loader would decode it."""
-
-    format = Format.TEXT
-
-    def load(self, data: Buffer) -> msgspec.Raw:
-        return msgspec.Raw(bytes(data))
-
-
-class _RawJsonBinaryLoader(_RawJsonLoader):
-    format = Format.BINARY
-
-
-def register_loaders(connection: AsyncConnection[Any]) -> None:
-    """Make a connection give json columns as `msgspec.Raw`."""
-    connection.adapters.register_loader("json", _RawJsonLoader)
-    connection.adapters.register_loader("json", _RawJsonBinaryLoader)
+    return [Event(cluster, *row[:9], msgspec.Raw(row[9]), *row[10:]) for row in rows]

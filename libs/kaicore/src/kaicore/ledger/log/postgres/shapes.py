@@ -21,16 +21,20 @@ from kaicore.rules.events.envelope import Event, NewEvent
 #: A row's `schema` is the version of the payload's schema and this times the number of its shape.
 SHAPES = 1024
 
-#: The columns of `event` that are not as they lie in the row: the schema's version, and the body's exact bytes.
+#: The columns of `event` that are not as they lie in the row: the schema's version, and the body's exact text.
 SCHEMA = f"mod(schema, {SHAPES})"
 BODY = f"""
-    CASE WHEN schema < {SHAPES} THEN body ELSE kai_fill(
-        (SELECT template FROM body_shape WHERE number = schema / {SHAPES}), body::text, stream, subject, correlation
-    )::json END
+    CASE WHEN schema < {SHAPES} THEN body::text ELSE kai_fill(
+        coalesce((SELECT template FROM body_shape WHERE number = schema / {SHAPES}), ''), body::text, stream, subject,
+        correlation
+    ) END
 """  # noqa: S608  # of constants
 
 #: Bytes of the bodies that are worth it.
 _LEAST, _MOST = 48, 4096
+
+#: With the four names the 99 places that `kai_fill` has.
+_MOST_VALUES = 95
 
 #: Shapes seen once that a process remembers.
 _REMEMBERED = 2000
@@ -82,6 +86,8 @@ def cut(event: Event | NewEvent, body: bytes) -> tuple[bytes, bytes] | None:
             values.append(value)
             place = places[value] = b"%%%d$s" % (len(values) + 4)
         bits[index] = place
+    if len(values) > _MOST_VALUES:
+        return None
     return b"".join(bits), b"[" + b",\n".join(values) + b"]"
 
 
