@@ -28,9 +28,10 @@ from kaicore.ledger.log.postgres.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
 
 _EVENTS = sql.SQL(
-    f"COPY (SELECT cluster, position, stream, version, type, {SCHEMA} AS schema, id, actor, occurred_at, recorded_at, "
-    f"subject, cause, correlation, {BODY} AS body, hash FROM {{}} ORDER BY cluster, position) TO STDOUT "
-    "(FORMAT csv, HEADER)"  # noqa: S608  # of constants
+    f"""COPY (
+        SELECT cluster, position, stream, version, type, {SCHEMA} AS schema, id, actor, occurred_at, recorded_at,
+            subject, cause, correlation, {BODY} AS body, hash FROM {{}} ORDER BY cluster, position
+    ) TO STDOUT (FORMAT csv, HEADER)"""  # noqa: S608  # of constants
 )
 _KEPT = sql.SQL(
     "COPY (SELECT kept_snapshot.* FROM kept_snapshot JOIN seal ON seal.cluster = kept_snapshot.cluster "

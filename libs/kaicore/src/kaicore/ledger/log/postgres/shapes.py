@@ -5,13 +5,14 @@ alone as its body, a JSON array, and the shape's number beside the version of it
 exact bytes again, and `kai_append` takes no row unless the hash is over these. So the chain does not know of shapes.
 
 What the columns say already is not among the values: the stream's and the subject's names, the correlation, and a
-value that was there before. A shape has words of `_WORDS`, keys and small numbers, but no other text: nothing in it has
-to be erased. The first two bodies of a shape are stored as they are, and so are small, large and unusual ones.
+value that was there before. A shape has words of `_WORD_LIST`, keys and small numbers, but no other text: nothing in it
+has to be erased. The first two bodies of a shape are stored as they are, and so are small, large and unusual ones.
 """
 
 import asyncio
 import re
 from hashlib import sha256
+from itertools import islice
 from typing import Any
 
 from psycopg import AsyncConnection
@@ -42,30 +43,19 @@ _REMEMBERED = 2000
 #: Seconds until a log that takes no new shapes is asked again.
 _RETRY_S = 600.0
 
-#: A value, and what is before it: text that is no key, and numbers of four digits.
-_VALUE = re.compile(rb'([:\[,])("[^"\\]*(?:\\.[^"\\]*)*"(?!:)|-?\d{4,})')
+#: A value, and what is before it: text that is no key, and numbers of four digits. Nothing is tried twice (`++`).
+_VALUE = re.compile(rb'(:|\[|,(?!"[^"]*+":))("[^"\\]*+(?:\\.[^"\\]*+)*+"|-?\d{4,}+)')
 
-_WORDS = frozenset(
-    b'"%s"' % word.encode()
-    for word in (
-        *("", "Pending", "Running", "Succeeded", "Failed", "Unknown", "Guaranteed", "Burstable", "BestEffort"),
-        *("kai-ledger", "kai-scheduler", "PreemptLowerPriority", "Never", "Exists", "Equal", "DoesNotExist", "In"),
-        *("NotIn", "NoExecute", "NoSchedule", "PreferNoSchedule", "init", "sidecar", "main", "cpu", "memory"),
-        *("nvidia.com/gpu", "node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable", "kubernetes.io/hostname"),
-        *(
-            "Job",
-            "ReplicaSet",
-            "StatefulSet",
-            "DaemonSet",
-            "PodGroup",
-            "Pod",
-            "batch/v1",
-            "apps/v1",
-            "single-numa-node",
-        ),
-        *("restricted", "best-effort", "none", "predicted", "observed", "exporter", "watcher", "scheduler", "ingest"),
-    )
-)
+#: Words of Kubernetes and of ours that values are, often.
+_WORD_LIST = """
+    Pending Running Succeeded Failed Unknown Guaranteed Burstable BestEffort kai-ledger kai-scheduler
+    PreemptLowerPriority Never Exists Equal DoesNotExist In NotIn NoExecute NoSchedule PreferNoSchedule init sidecar
+    main cpu memory nvidia.com/gpu node.kubernetes.io/not-ready node.kubernetes.io/unreachable kubernetes.io/hostname
+    Job ReplicaSet StatefulSet DaemonSet PodGroup Pod batch/v1 apps/v1 single-numa-node restricted best-effort none
+    predicted observed exporter watcher scheduler ingest
+"""
+_WORDS = {word: word for word in (b'"%s"' % word.encode() for word in ["", *_WORD_LIST.split()])}
+_PLACES = tuple(b"%%%d$s" % number for number in range(1, 100))
 
 
 def cut(event: Event | NewEvent, body: bytes) -> tuple[bytes, bytes] | None:
@@ -74,20 +64,18 @@ def cut(event: Event | NewEvent, body: bytes) -> tuple[bytes, bytes] | None:
         return None
     # As in `kai_fill`.
     names = (_behind(event.stream), _behind(event.subject), event.subject.partition("/")[0], event.correlation)
-    places = {b'"%s"' % name.encode(): b'"%%%d$s"' % number for number, name in enumerate(names, 1)}
-    values: list[bytes] = []
+    places = _WORDS | {b'"%s"' % name.encode(): b'"%s"' % place for name, place in zip(names, _PLACES, strict=False)}
+    known = len(places)
     bits = _VALUE.split(body)
+    if len(bits) > 3 * _MOST_VALUES:
+        return None
     for index in range(2, len(bits), 3):
         value = bits[index]
-        if value in _WORDS:
-            continue
         place = places.get(value)
         if place is None:
-            values.append(value)
-            place = places[value] = b"%%%d$s" % (len(values) + 4)
+            place = places[value] = _PLACES[len(places) - known + len(names)]
         bits[index] = place
-    if len(values) > _MOST_VALUES:
-        return None
+    values = islice(places, known, None)
     return b"".join(bits), b"[" + b",\n".join(values) + b"]"
 
 
