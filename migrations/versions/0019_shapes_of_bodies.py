@@ -1,4 +1,4 @@
-"""Bodies without what is the same in each of their kind (`kaicore.ledger.log.postgres.shapes`).
+"""Bodies without what is the same in each of their kind (`kaicore.ledger.log.shapes`).
 
 The table `event` has the same columns. A row that has only the values of a body says so in `schema`: the version of the
 payload's schema, and 1024 times the number of the shape. Programs of versions before this one take it for a schema that
@@ -33,7 +33,7 @@ STATEMENTS = (
     # Not compressed: it is read with each event.
     "ALTER TABLE body_shape SET (toast_tuple_target = 8160)",
     "CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON body_shape EXECUTE FUNCTION refuse_change()",
-    # As in kaicore.ledger.log.postgres.shapes.cut. Each name is what is behind the first `/`. Values that an owner took
+    # As in kaicore.ledger.log.shapes.cut. Each name is what is behind the first `/`. Values that an owner took
     # away are empty: whoever reads the log sees that, and gets no error of the server.
     """
     CREATE FUNCTION kai_fill(_template text, _values text, _stream text, _subject text, _correlation text)

@@ -24,7 +24,7 @@ from psycopg import AsyncConnection, sql
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.chain import GENESIS, continues
 from kaicore.ledger.log.partitions import Month, Seal
-from kaicore.ledger.log.postgres.shapes import BODY, SCHEMA
+from kaicore.ledger.log.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
 
 _EVENTS = sql.SQL(

@@ -19,7 +19,7 @@ from kaicore.ledger.log.appending import Call, Known, Tail
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.rows import encode_rows
-from kaicore.ledger.log.postgres.shapes import Shapes
+from kaicore.ledger.log.shapes import Shapes
 from kaicore.rules.events.envelope import Event, UnitOutcome
 
 #: Channel of the notifications that `kai_append` gives; the payload is the cluster.

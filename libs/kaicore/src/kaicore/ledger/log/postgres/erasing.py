@@ -17,7 +17,7 @@ from kaicore.ledger.log.appending import Tail, draft
 from kaicore.ledger.log.chain import GENESIS, continues, mark_of, marked
 from kaicore.ledger.log.port import Head, Snapshot
 from kaicore.ledger.log.postgres.rows import COLUMNS, encode_rows, to_events
-from kaicore.ledger.log.postgres.shapes import BODY
+from kaicore.ledger.log.shapes import BODY
 from kaicore.ledger.log.snapshots import snapshot_digest
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.erasure import ERASED, Erasure, pseudonym

@@ -15,7 +15,7 @@ from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.append import CHANNEL
 from kaicore.ledger.log.postgres.connections import Connection, Connections
-from kaicore.ledger.log.postgres.shapes import SHAPES, Shapes
+from kaicore.ledger.log.shapes import SHAPES, Shapes
 from kaicore.ledger.log.snapshots import snapshot_digest
 from kaicore.rules.events.envelope import Event
 

@@ -36,8 +36,8 @@ from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
 from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
-from kaicore.ledger.log.postgres.shapes import BODY, Shapes
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
+from kaicore.ledger.log.shapes import BODY, Shapes
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, snapshot_digest
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import FieldsErased

@@ -7,7 +7,7 @@ from uuid import UUID
 
 import msgspec
 
-from kaicore.ledger.log.postgres.shapes import BODY, SCHEMA
+from kaicore.ledger.log.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
 
 #: Of the table `event`, in the order in which `to_event` takes them.
@@ -47,7 +47,7 @@ def encode_rows(events: Iterable[Event], cut: Mapping[UUID, tuple[int, bytes]] =
     Cluster and recorded_at are the same for all and not in it, nor are positions: the last one's is said beside it.
 
     Args:
-        cut: by id, the shape and the values of bodies (`kaicore.ledger.log.postgres.shapes`).
+        cut: by id, the shape and the values of bodies (`kaicore.ledger.log.shapes`).
     """
     rows = []
     for event in events:
@@ -74,4 +74,4 @@ def encode_rows(events: Iterable[Event], cut: Mapping[UUID, tuple[int, bytes]] =
 
 def to_events(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
     """Make events of rows of `COLUMNS`."""
-    return [Event(cluster, *row[:9], msgspec.Raw(row[9]), *row[10:]) for row in rows]
+    return [Event(cluster, *(*row[:9], msgspec.Raw(row[9]), *row[10:])) for row in rows]
