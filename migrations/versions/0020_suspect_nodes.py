@@ -6,7 +6,7 @@ Version 10 of `CycleCompleted` has their reason.
 from alembic import op
 
 revision = "0020"
-down_revision = "0018"
+down_revision = "0019"
 
 STATEMENTS = (
     "INSERT INTO writer_type (writer, type, schema) VALUES "

@@ -99,7 +99,7 @@ class Recorder:
         async with await psycopg.AsyncConnection.connect(self._url, autocommit=True) as connection:
             with (self._directory / "events.jsonl").open("w") as file:
                 async with connection.cursor(name="events", withhold=True) as cursor:
-                    await cursor.execute(f"SELECT {_COLUMNS} FROM event ORDER BY cluster, position")
+                    await cursor.execute(f"SELECT {_COLUMNS} FROM readable_event ORDER BY cluster, position")
                     async for row in cursor:
                         file.write(json.dumps(dict(zip(_NAMES, row, strict=True))) + "\n")
             tables = {

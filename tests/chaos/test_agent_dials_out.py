@@ -150,11 +150,11 @@ def check_kubeconfig_stayed(stack: LiveStack, url: str, kubeconfig: Path) -> Non
     address = document["clusters"][0]["cluster"]["server"].partition("://")[2]
     secrets = (str(kubeconfig), address)
     with psycopg.connect(url) as connection:
-        replicas = "SELECT body::text FROM event WHERE type = 'ReplicasChanged' ORDER BY position DESC"
+        replicas = "SELECT body::text FROM readable_event WHERE type = 'ReplicasChanged' ORDER BY position DESC"
         ((listed,), *_) = connection.execute(replicas).fetchall()
         assert json.loads(listed)["replicas"] == ["e2e-scheduler", "e2e-scheduler-2"]
         for secret in secrets:
-            query = "SELECT count(*) FROM event WHERE position(%s in body::text) > 0"
+            query = "SELECT count(*) FROM readable_event WHERE position(%s in body::text) > 0"
             assert connection.execute(query, [secret]).fetchone() == (0,)
     assert stack._process is not None
     schedulers = 0

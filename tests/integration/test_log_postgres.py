@@ -11,8 +11,11 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.append import Appender
 from kaicore.ledger.log.postgres.connections import Connections, end
 from kaicore.ledger.log.seals.audit import verify
+from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.envelope import UnitOutcome
+from kaicore.rules.events.payloads import PodObserved
 
+from tests.factory import pod
 from tests.new_events import new_event, unit
 
 
@@ -153,3 +156,32 @@ async def test_a_connection_that_is_given_up_leaves_no_session_behind(module_dat
     ):
         while await (await watching.execute(sessions)).fetchone() is not None:
             pass
+
+
+async def test_bodies_alike_are_stored_as_their_values_and_read_as_they_were(
+    log: PostgresLog, module_database_url: str, cluster_name: str
+) -> None:
+    labels = ({}, {"a": "50 %", "b": 'say "no"\n'}, {"a": "b/c", "b": "é\x00\x1f,"}, {"a": "train-0", "b": "train-0"})
+    sent = []
+    for number in range(12):
+        one = pod(f"train-{number}", gpu=1 + number % 2, labels=labels[number % 4])
+        seen = new_event(f"pod/{one.uid}", payload=PodObserved(one), subject=one.subject, correlation="b/c")
+        sent.append(encode_payload(seen.payload).decode())
+        await log.append(cluster_name, [unit(seen)])
+    read = {event.position: bytes(event.body).decode() for event in await log.read(cluster_name)}
+    with psycopg.connect(module_database_url) as connection:
+        whole = dict(
+            connection.execute(
+                "SELECT position, body::text FROM readable_event WHERE cluster = %s", [cluster_name]
+            ).fetchall()
+        )
+        kept = connection.execute(
+            "SELECT position, octet_length(body::text) FROM event WHERE cluster = %s AND schema > 1024", [cluster_name]
+        ).fetchall()
+        for template in ("%1000s", "%1$1000s", "%I", "%"):
+            with pytest.raises(psycopg.errors.InvalidParameterValue), connection.transaction():
+                connection.execute("SELECT kai_shape(%s)", [template])
+    assert whole == read == dict(enumerate(sent, 1))
+    assert len(kept) == 3
+    assert all(size < len(read[position]) // 3 for position, size in kept)
+    assert (await verify(log, cluster_name)).ok

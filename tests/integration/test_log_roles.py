@@ -200,6 +200,7 @@ async def test_event_with_another_hash_than_its_own_is_refused(log: PostgresLog,
                 ("correlation", "c"),
                 ("cause", str(uuid4())),
                 ("body", "{ }"),
+                ("shape", 7),
             )
         ),
     ):

@@ -8,14 +8,16 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from kaicore.errors import ConfigurationError, LogUnavailable
+from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import verify
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from tests.conftest import as_role
-from tests.new_events import unit
+from tests.new_events import forged, signed, unit
 
 
 def test_several_at_once_migrate_once(empty_database_url: str) -> None:
@@ -45,10 +47,13 @@ async def test_a_log_from_before_there_were_roles_of_services_goes_on(
         config.attributes["connection"] = old
         command.upgrade(config, "0007")
     service = as_role(empty_database_url, "kai_append")
+    recorded, end = signed("c", Head(0, GENESIS, 1), forged(), forged(version=2))
+    with psycopg.connect(service) as older:
+        older.execute("SELECT FROM kai_lock_head('c')")
+        older.execute("SELECT kai_append('c', %s::json, %s, %s, 1)", [recorded, end.position, end.hash])
+    await asyncio.to_thread(upgrade, empty_database_url)
     async with await PostgresLog.open(service) as log:
-        await log.append("c", [unit(), unit()])
-        await asyncio.to_thread(upgrade, empty_database_url)
-        # The service that runs goes on as the role that it has, and what it reads is what it was.
+        # The service goes on as the role that it has, and what it reads is what it was.
         assert [outcome.positions for outcome in await log.append("c", [unit()])] == [(3,)]
         assert (await verify(log, "c")).ok
         with psycopg.connect(empty_database_url) as connection:

@@ -140,6 +140,17 @@ spec:
         metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: r, kueue.x-k8s.io/podset-group-name: g}}
     Worker: {replicas: 2, template: *near}
 ---
+apiVersion: scheduler.grove.io/v1alpha1
+kind: PodGang
+metadata: {name: g, annotations: {grove.io/topology-name: t}}
+spec:
+  podgroups:
+    - {name: a, minReplicas: 2, topologyConstraint: {packConstraint: {required: r, preferred: p}}}
+    - {name: b, minReplicas: 1}
+  topologyConstraint: {packConstraint: {required: r}}
+  topologyConstraintGroupConfigs: [{name: p-0, podGroupNames: [b], topologyConstraint: {packConstraint: {required: r}}}]
+  priorityClassName: p
+---
 apiVersion: kubeflow.org/v1
 kind: MPIJob
 metadata: {name: g}

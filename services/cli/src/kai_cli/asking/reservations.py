@@ -200,7 +200,7 @@ async def _planned(source: AnswerSource, asked: ReservationQuestion) -> Reservat
 
 
 async def _make(manifest: dict[str, object], kubeconfig: Path | None) -> None:
-    async with KubeClient(configured_access(str(kubeconfig) if kubeconfig else None)) as client:
+    async with KubeClient(configured_access(str(kubeconfig or ""))) as client:
         loaded = await Loader(client).create([manifest])
     if loaded.refused:
         raise ConfigurationError(loaded.refused[0])
@@ -287,4 +287,5 @@ def calendar_text(answers: list[ReservationsAnswer]) -> str:
             if row.recurrence:
                 event.add("rrule", vRecur.from_ical(row.recurrence))
             calendar.add_component(event)
-    return calendar.to_ical().decode()
+    text: bytes = calendar.to_ical()
+    return text.decode()

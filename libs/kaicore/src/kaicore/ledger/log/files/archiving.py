@@ -24,11 +24,14 @@ from psycopg import AsyncConnection, sql
 from kaicore.errors import ConfigurationError, CorruptLog
 from kaicore.ledger.log.chain import GENESIS, continues
 from kaicore.ledger.log.partitions import Month, Seal
+from kaicore.ledger.log.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
 
 _EVENTS = sql.SQL(
-    "COPY (SELECT cluster, position, stream, version, type, schema, id, actor, occurred_at, recorded_at, subject, "
-    "cause, correlation, body, hash FROM {} ORDER BY cluster, position) TO STDOUT (FORMAT csv, HEADER)"
+    f"""COPY (
+        SELECT cluster, position, stream, version, type, {SCHEMA} AS schema, id, actor, occurred_at, recorded_at,
+            subject, cause, correlation, {BODY} AS body, hash FROM {{}} ORDER BY cluster, position
+    ) TO STDOUT (FORMAT csv, HEADER)"""  # noqa: S608  # of constants
 )
 _KEPT = sql.SQL(
     "COPY (SELECT kept_snapshot.* FROM kept_snapshot JOIN seal ON seal.cluster = kept_snapshot.cluster "

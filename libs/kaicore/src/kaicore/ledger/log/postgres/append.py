@@ -19,6 +19,7 @@ from kaicore.ledger.log.appending import Call, Known, Tail
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.rows import encode_rows
+from kaicore.ledger.log.shapes import Shapes
 from kaicore.rules.events.envelope import Event, UnitOutcome
 
 #: Channel of the notifications that `kai_append` gives; the payload is the cluster.
@@ -53,15 +54,18 @@ class Appender:
         *,
         clock: Callable[[], int] | None,
         recorded: Callable[[Head], None],
+        shapes: Shapes,
     ) -> None:
         """Args:
         clock: microseconds since the epoch; by default the server's clock.
         recorded: is called with the head after each commit.
+        shapes: of the database.
         """
         self._cluster = cluster
         self._connections = connections
         self._clock = clock
         self._recorded = recorded
+        self._shapes = shapes
         self._queue: deque[_Waiting] = deque()
         self._worker: asyncio.Task[None] | None = None
 
@@ -127,6 +131,9 @@ class Appender:
         """Append all that can be; two round trips, the second one only when there is something new."""
         answers: list[Answer] = []
         events: list[Event] = []
+        await self._shapes.learn(connection)
+        drafts = [one for call in calls for unit in call.units for one in unit.drafts]
+        cut = {one.new.id: self._shapes.row(one.new, one.body) for one in drafts}
         async with connection.pipeline() as pipeline, connection.transaction():
             tail, now = await self._tail(connection, pipeline, calls)
             for call in calls:
@@ -138,7 +145,7 @@ class Appender:
                     answers.append(outcomes)
                     events += new
             if events:
-                await self._insert(connection, tail.head, events)
+                await self._insert(connection, tail.head, encode_rows(events, cut))
         if events:
             self._recorded(tail.head)
         return answers
@@ -165,12 +172,12 @@ class Appender:
         (now,) = await clock.fetchone() or (0,)
         return tail, now
 
-    async def _insert(self, connection: Connection, head: Head, events: list[Event]) -> None:
+    async def _insert(self, connection: Connection, head: Head, rows: str) -> None:
         await connection.execute(
             _APPEND,
             {
                 "cluster": self._cluster,
-                "rows": encode_rows(events),
+                "rows": rows,
                 "position": head.position,
                 "hash": head.hash,
                 "recorded_at": head.recorded_at,

@@ -27,7 +27,6 @@ from psycopg.rows import TupleRow
 from psycopg_pool import AsyncConnectionPool, PoolClosed, PoolTimeout
 
 from kaicore.errors import ConfigurationError, KaiError, LogError, LogUnavailable, NotMigrated
-from kaicore.ledger.log.postgres.rows import register_loaders
 
 _QUOTED = re.compile(r"""(["'])(.*?)\1""", re.DOTALL)
 #: What parameters of a url are set to: `?password=x` is a login, too.
@@ -191,7 +190,7 @@ class Connections:
         check_ports(self._url)
         connection = await self.connect()
         try:
-            await connection.execute("SELECT FROM log_head, event_id, seal LIMIT 0")
+            await connection.execute("SELECT FROM log_head, event_id, seal, body_shape LIMIT 0")
         except BaseException as error:
             await connection.close()
             if isinstance(error, psycopg.Error):
@@ -435,7 +434,6 @@ async def _configure(connection: Connection) -> None:
     settings = [part for setting in _SESSION.items() for part in setting]
     calls = ", ".join(["set_config(%s, %s, false)"] * len(_SESSION))
     await connection.execute(f"SELECT {calls}", settings)
-    register_loaders(connection)
 
 
 def _passes(error: psycopg.Error) -> bool:

@@ -17,6 +17,7 @@ from kaicore.ledger.log.appending import Tail, draft
 from kaicore.ledger.log.chain import GENESIS, continues, mark_of, marked
 from kaicore.ledger.log.port import Head, Snapshot
 from kaicore.ledger.log.postgres.rows import COLUMNS, encode_rows, to_events
+from kaicore.ledger.log.shapes import BODY
 from kaicore.ledger.log.snapshots import snapshot_digest
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.erasure import ERASED, Erasure, pseudonym
@@ -200,9 +201,9 @@ async def _holding(
     """Yield all events between two positions that may hold personal data of the pods, in order."""
     query = sql.SQL(
         "SELECT {} FROM event WHERE cluster = %s AND position > %s AND position <= %s "
-        "AND (stream = ANY(%s) OR strpos(body::text, %s) > 0 OR strpos(subject, %s) > 0 "
+        "AND (stream = ANY(%s) OR strpos({}, %s) > 0 OR strpos(subject, %s) > 0 "
         "OR strpos(correlation, %s) > 0) ORDER BY position"
-    ).format(sql.SQL(COLUMNS))
+    ).format(sql.SQL(COLUMNS), sql.SQL(BODY))
     name = erasure.name
     async with connection.cursor("erasing") as cursor:
         streams = [f"pod/{uid}" for uid in erasure.uids]

@@ -15,6 +15,7 @@ from kaicore.ledger.log.partitions import Month
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.append import CHANNEL
 from kaicore.ledger.log.postgres.connections import Connection, Connections
+from kaicore.ledger.log.shapes import SHAPES, Shapes
 from kaicore.ledger.log.snapshots import snapshot_digest
 from kaicore.rules.events.envelope import Event
 
@@ -47,12 +48,12 @@ async def import_file(
         CorruptLog: the file is not what was written; names the event. What is before it is in the log.
     """
     head = await connections.run(partial(_begin, file=file))
-    before = head.position
+    before, shapes = head.position, Shapes()
     for portion in _portions(file, head):
         months = {Month.of(event.recorded_at) for event in portion}
         for month in sorted(months):
             await connections.run(partial(partitions.ensure_months, now=month.start, ahead=0))
-        head = await connections.run(partial(_append, portion=portion, after=head))
+        head = await connections.run(partial(_append, portion=portion, after=head, shapes=shapes))
         progress(head.position, file.last.position)
     return head.position - before
 
@@ -155,8 +156,13 @@ async def _begin_late(connection: Connection, file: LogFile) -> None:
     await _move_head(connection, cluster, after)
 
 
-async def _append(connection: Connection, *, portion: Sequence[Event], after: Head) -> Head:
+async def _append(connection: Connection, *, portion: Sequence[Event], after: Head, shapes: Shapes) -> Head:
     cluster, last = portion[0].cluster, portion[-1]
+    await shapes.learn(connection)
+    for event in portion:
+        shapes.row(event, bytes(event.body))
+    # Those that this portion has for the first time.
+    await shapes.learn(connection)
     end = Head(last.position, last.hash, last.recorded_at)
     async with connection.transaction():
         head = await _locked_head(connection, cluster)
@@ -168,7 +174,7 @@ async def _append(connection: Connection, *, portion: Sequence[Event], after: He
         async with connection.cursor() as cursor:
             async with cursor.copy(_EVENT) as copy:
                 for event in portion:
-                    await copy.write_row(_row(event))
+                    await copy.write_row(_row(event, *shapes.row(event, bytes(event.body))))
             async with cursor.copy(_ID) as copy:
                 for event in portion:
                     mark = fingerprint(event.stream, event.type)
@@ -180,14 +186,14 @@ async def _append(connection: Connection, *, portion: Sequence[Event], after: He
     return end
 
 
-def _row(event: Event) -> tuple[object, ...]:
+def _row(event: Event, shape: int, body: bytes) -> tuple[object, ...]:
     return (
         event.cluster,
         event.position,
         event.stream,
         event.version,
         event.type,
-        event.schema,
+        event.schema + shape * SHAPES,
         event.id,
         event.actor,
         event.occurred_at,
@@ -195,7 +201,7 @@ def _row(event: Event) -> tuple[object, ...]:
         event.subject,
         event.cause,
         event.correlation,
-        bytes(event.body).decode(),
+        body.decode(),
         event.hash,
     )
 

@@ -1,21 +1,19 @@
 """Events as rows: a batch as one statement, and rows back into events."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
 import msgspec
-from psycopg import AsyncConnection
-from psycopg.abc import Buffer
-from psycopg.adapt import Loader
-from psycopg.pq import Format
 
+from kaicore.ledger.log.shapes import BODY, SCHEMA
 from kaicore.rules.events.envelope import Event
 
-#: In the order in which `to_event` takes them.
+#: Of the table `event`, in the order in which `to_event` takes them.
 COLUMNS = (
-    "position, stream, version, type, schema, id, actor, occurred_at, recorded_at, "
-    "body, hash, subject, cause, correlation"
+    f"position, stream, version, type, {SCHEMA} AS schema, id, actor, occurred_at, recorded_at, "
+    f"convert_to({BODY}, 'UTF8') AS body, hash, subject, cause, correlation"
 )
 
 _encoder = msgspec.json.Encoder()
@@ -40,15 +38,21 @@ class _Row(msgspec.Struct):
     correlation: str
     body: str
     hash: bytes
+    shape: int = 0
 
 
-def encode_rows(events: Iterable[Event]) -> str:
+def encode_rows(events: Iterable[Event], cut: Mapping[UUID, tuple[int, bytes]] = MappingProxyType({})) -> str:
     """Encode consecutive events for `kai_append`.
 
     Cluster and recorded_at are the same for all and not in it, nor are positions: the last one's is said beside it.
+
+    Args:
+        cut: by id, the shape and the values of bodies (`kaicore.ledger.log.shapes`).
     """
-    return _encoder.encode(
-        [
+    rows = []
+    for event in events:
+        shape, body = cut.get(event.id) or (0, bytes(event.body))
+        rows.append(
             _Row(
                 event.stream,
                 event.version,
@@ -60,33 +64,14 @@ def encode_rows(events: Iterable[Event]) -> str:
                 event.subject,
                 event.cause,
                 event.correlation,
-                bytes(event.body).decode(),
+                body.decode(),
                 event.hash,
+                shape,
             )
-            for event in events
-        ]
-    ).decode()
+        )
+    return _encoder.encode(rows).decode()
 
 
 def to_events(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
     """Make events of rows of `COLUMNS`."""
-    return [Event(cluster, *row) for row in rows]
-
-
-class _RawJsonLoader(Loader):
-    """Takes a json column as the bytes that it is; psycopg's own loader would decode it."""
-
-    format = Format.TEXT
-
-    def load(self, data: Buffer) -> msgspec.Raw:
-        return msgspec.Raw(bytes(data))
-
-
-class _RawJsonBinaryLoader(_RawJsonLoader):
-    format = Format.BINARY
-
-
-def register_loaders(connection: AsyncConnection[Any]) -> None:
-    """Make a connection give json columns as `msgspec.Raw`."""
-    connection.adapters.register_loader("json", _RawJsonLoader)
-    connection.adapters.register_loader("json", _RawJsonBinaryLoader)
+    return [Event(cluster, *(*row[:9], msgspec.Raw(row[9]), *row[10:])) for row in rows]

@@ -2,7 +2,7 @@
 
 from alembic import op
 
-revision = "0022"
+revision = "0021"
 down_revision = "0020"
 
 STATEMENTS = (
