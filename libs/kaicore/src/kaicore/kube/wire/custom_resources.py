@@ -9,7 +9,6 @@ import msgspec
 
 from kaicore.kube.wire.objects import Condition, NodeTaint, PodToleration
 from kaicore.kube.wire.resources import OptionalResource
-from kaicore.rules.model.reservation import RESERVATION
 from kaicore.rules.objects.wire import KubernetesObject, LabelSelector, Wire
 
 
@@ -427,7 +426,7 @@ class ReservationObject(KubernetesObject):
 
 
 RESERVATIONS = OptionalResource(
-    RESERVATION, "kai.scheduler", "reservations", ("v1alpha1",), ReservationObject, namespaced=False
+    "Reservation.kai.scheduler", "kai.scheduler", "reservations", ("v1alpha1",), ReservationObject, namespaced=False
 )
 
 #: Both versions have the same fields (cluster-autoscaler 1.34).

@@ -16,7 +16,6 @@ from dateutil.rrule import rrulestr
 
 from kaicore.errors import InvalidObject
 
-RESERVATION = "Reservation.kai.scheduler"
 #: Work of unknown length starts on reserved nodes until so long before a window, microseconds.
 NOTICE_US = 3_600_000_000
 #: A rule of recurrence has one of these as its frequency: a finer one is a mistake.
