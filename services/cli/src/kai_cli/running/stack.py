@@ -35,9 +35,9 @@ PROGRAMS = tuple(
     f"kai_{name}.main"
     for name in ("relay", "projector", "api", "apiserver", "fleet", "watcher", "scheduler", "binder", "ingest")
 )
-#: What is imported before the processes are forked: nearly all of them read a kubeconfig, and each would import the
-#: reader, nearly a second of CPU, for itself. FastAPI imports `pydantic.v1` with the first route that has parameters.
-IMPORTED = (*PROGRAMS, "kubernetes_asyncio.config", "pydantic.v1")
+#: What is imported before the processes are forked: nearly all of them read a kubeconfig, and FastAPI imports
+#: `pydantic.v1` with the first route that has parameters.
+IMPORTED = (*PROGRAMS, "kaicore.kube.api.kubeconfig_reader", "pydantic.v1")
 #: How often an API that does not answer yet is asked for a login, and seconds between.
 _LOGIN_TRIES, _LOGIN_PAUSE_S = 50, 0.2
 
