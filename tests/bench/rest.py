@@ -1,8 +1,8 @@
 """The system at rest and as it starts: `kai up` with the small simulated cluster, as a user runs it.
 
 Of each process, while nothing happens: CPU, memory (its own pages, and its share of those it shares), and how often it
-wakes. A simulated API server and its fleet stand apart from the sums: they are no part of the product. Of the start, the
-time and the CPU until the first pod is bound, which was created as soon as the API server took it.
+wakes. A simulated API server and its fleet stand apart from the sums: they are no part of the product. Of the start,
+the time and the CPU until the first pod is bound, which was created as soon as the API server took it.
 """
 
 import asyncio
@@ -25,14 +25,25 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 
-from tests.bench.end_to_end import pod
 from tests.bench.figures import Figure, figure
 from tests.servers import scratch_directory
 
 _ROUNDS = 3
 #: Seconds after the start in which it comes to rest, and that are measured.
 _SETTLE_S, _REST_S = 20.0, 40.0
+#: Seconds until the first pod must be bound.
+_PATIENCE_S = 120.0
 _SIMULATED = ("kai-apiserver", "kai-fleet")
+_RESOURCES = {"cpu": "1", "memory": "1Gi"}
+_POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "first", "namespace": "default"},
+    "spec": {
+        "schedulerName": "kai-ledger",
+        "containers": [{"name": "main", "image": "x", "resources": {"requests": _RESOURCES, "limits": _RESOURCES}}],
+    },
+}
 #: Ways to run it, by what they are called in the figures.
 _FORMS = {"": (), "compact, ": ("--compact",)}
 
@@ -76,7 +87,7 @@ async def _measure(flags: tuple[str, ...], runs: _Runs) -> None:
     with scratch_directory() as root:
         directory = DataDirectory(root / "kai")
         began = time.monotonic()
-        process = subprocess.Popen(
+        process = subprocess.Popen(  # noqa: ASYNC220  # it outlives no event loop
             [sys.executable, "-m", "kai_cli.main", "up", "--data-dir", str(directory.root), *flags],
             stdout=subprocess.DEVNULL,
         )
@@ -105,18 +116,21 @@ async def _until_first_bound(directory: DataDirectory) -> None:
         running = directory.running()
         cluster = None if running is None else running.clusters.get("kai")
         with suppress(KaiError, OSError):
-            kubeconfig = directory.cluster("kai") / "service.kubeconfig" if cluster is None else Path(cluster.kubeconfig)
+            kubeconfig = (
+                directory.cluster("kai") / "service.kubeconfig" if cluster is None else Path(cluster.kubeconfig)
+            )
             if kubeconfig.exists():
                 async with KubeClient(configured_access(str(kubeconfig))) as client:
-                    await Loader(client).create([pod(0)])
+                    await Loader(client).create([_POD])
                 created = True
         await asyncio.sleep(0.05)
     running = directory.running()
     assert running is not None
     async with await PostgresLog.open(running.database_url) as log:
         head = 0
-        while not await log.read("kai", limit=1, where=Filter(types=("PodBound",))):
-            head = await log.wait_beyond("kai", head, timeout_s=5)
+        async with asyncio.timeout(_PATIENCE_S):
+            while not await log.read("kai", limit=1, where=Filter(types=("PodBound",))):
+                head = await log.wait_beyond("kai", head, timeout_s=5)
 
 
 def _all(used: dict[str, _Used]) -> _Used:

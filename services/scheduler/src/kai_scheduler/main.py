@@ -90,7 +90,13 @@ async def _schedule(
     policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
-    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+    feed = EventFeed(
+        log,
+        bus,
+        settings.cluster,
+        after=state.position,
+        observer=FeedMetrics(registry=context.registry).of(settings.cluster),
+    )
     instance = uuid4().hex[:8]
     # Names in the order of announcement: the first one decides, where none has a name of its own.
     member = settings.replica or f"{time.time_ns():020d}-{instance}"
@@ -117,7 +123,7 @@ async def _schedule(
         standby=standby,
         instance=instance,
         context=context,
-        metrics=SchedulerMetrics(),
+        metrics=SchedulerMetrics(context.registry),
         collecting=Collecting(),
         pace=settings,
         policies=policies,
@@ -145,7 +151,13 @@ async def _shadow(
     policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
-    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+    feed = EventFeed(
+        log,
+        bus,
+        settings.cluster,
+        after=state.position,
+        observer=FeedMetrics(registry=context.registry).of(settings.cluster),
+    )
     shadow = Shadow(
         log=log,
         feed=feed,
@@ -154,7 +166,7 @@ async def _shadow(
         schedulers=read_schedulers(settings.shadow),
         instance=uuid4().hex[:8],
         context=context,
-        metrics=SchedulerMetrics(),
+        metrics=SchedulerMetrics(context.registry),
         pace=settings,
         policies=policies,
     )

@@ -141,12 +141,34 @@ def _aside(path: Path, number: int) -> Path:
 
 class _LogLine(msgspec.Struct):
     error: str = ""
+    service: str = ""
+
+
+class FileOfEach:
+    """A process's file, and one for each of the services that share the process: to which a line goes, it says."""
+
+    def __init__(self, rest: RotatedFile, by_service: Mapping[str, RotatedFile]) -> None:
+        self._rest = rest
+        self._by_service = by_service
+
+    def write(self, data: bytes) -> None:
+        """Append whole lines."""
+        for line in data.splitlines(keepends=True):
+            service = ""
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                service = msgspec.json.decode(line, type=_LogLine).service
+            self._by_service.get(service, self._rest).write(line)
+
+    def close(self) -> None:
+        """Close all; a later write opens one again."""
+        for file in (self._rest, *self._by_service.values()):
+            file.close()
 
 
 class ProcessOutput:
     """One run's output, from its start to its end."""
 
-    def __init__(self, file: RotatedFile, *, on_line: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, file: RotatedFile | FileOfEach, *, on_line: Callable[[bytes], None] | None = None) -> None:
         self._file = file
         self._on_line = on_line
         self._last: deque[bytes] = deque(maxlen=_LAST_LINES)

@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +22,7 @@ from kaicore.runtime.shard_settings import read_shard_settings
 from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.running.hints import kubectl
 from kai_cli.running.ports import Ports
-from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess
+from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess, sharing
 from kai_cli.sources.api_requests import ApiUnreachable, login_address
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.upkeep.keys import ApiAccess
@@ -35,6 +35,8 @@ PROGRAMS = tuple(
     f"kai_{name}.main"
     for name in ("relay", "projector", "api", "apiserver", "fleet", "watcher", "scheduler", "binder", "ingest")
 )
+#: Those that are no services of ours: they simulate a cluster.
+_SIMULATED = {f"kai_{name}.main" for name in ("apiserver", "fleet", "exporter")}
 #: What is imported before the processes are forked: nearly all of them read a kubeconfig, and FastAPI imports
 #: `pydantic.v1` with the first route that has parameters.
 IMPORTED = (*PROGRAMS, "kaicore.kube.api.kubeconfig_reader", "pydantic.v1")
@@ -108,6 +110,7 @@ class Stack:
         nats_url: str | None = None,
         log_level: str = "info",
         ha: bool = False,
+        compact: bool = False,
         forks: ForkServer | None = None,
         policies: Path | None = None,
     ) -> None:
@@ -119,6 +122,7 @@ class Stack:
         nats_url: of an existing NATS, instead of the embedded one.
         log_level: of the services.
         ha: whether each service has a second instance.
+        compact: whether services that start together share a process.
         forks: has imported `IMPORTED`, and forks the processes.
         policies: the shards' settings, of which the API takes the code of policies; None for no policies.
         """
@@ -132,6 +136,7 @@ class Stack:
         self._given_nats_url = nats_url
         self._log_level = log_level
         self._ha = ha
+        self._compact = compact
         self._ports = Ports(directory.root / "ports.json")
         self._servers: list[EmbeddedServer] = []
         self._groups: list[list[SupervisedProcess]] = []
@@ -349,7 +354,11 @@ class Stack:
                 self.nats_url,
                 self.clusters,
                 self.api_url,
-                {process.spec.name: process.spec.ready_url.removesuffix("/readyz") for process in self.processes},
+                {
+                    spec.name: spec.ready_url.removesuffix("/readyz")
+                    for process in self.processes
+                    for spec in process.spec.services
+                },
                 self._api_key,
             )
         )
@@ -360,7 +369,7 @@ class Stack:
         self._groups.append(started)
         if cluster:
             self._of_clusters.setdefault(cluster, []).append(started)
-        for spec in specs:
+        for spec in self._together(specs, cluster) if self._compact else specs:
             log_file = self.directory.logs / f"{spec.name}.log"
             process = SupervisedProcess(
                 spec, log_file=log_file, report=self._report, inherit=(self._lock.fd,), forks=self._forks
@@ -377,6 +386,14 @@ class Stack:
                 raise ConfigurationError(process.why_hopeless)
             if not process.ready.is_set():
                 raise KaiError(f"{process.spec.name} is not ready after {_READY_S:.0f} s; see {process.log_file}")
+
+    def _together(self, specs: Sequence[ProcessSpec], cluster: str) -> list[ProcessSpec]:
+        """Return the processes for these: one for services of ours."""
+        ours = [spec for spec in specs if spec.command[-1] not in _SIMULATED]
+        if len(ours) < 2:
+            return list(specs)
+        shared = sharing(f"{cluster}-services" if cluster else "services", ours)
+        return [shared, *(spec for spec in specs if spec not in ours)]
 
     def _address(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports.port(name)}"

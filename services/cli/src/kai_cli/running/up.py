@@ -41,6 +41,7 @@ def up(  # long: one parameter a line, and one line for each
     nats_url: str | None = None,
     ha: bool = False,
     schedulers: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
+    compact: bool = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
@@ -59,6 +60,8 @@ def up(  # long: one parameter a line, and one line for each
         nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
         ha: run two of each service: one does the work of the other when that fails.
         schedulers: so many share the groups of each cluster on the same nodes, and take over from each other.
+        compact: run services that start together in one process: less memory, and where one ends they start again
+            together.
         log_level: of the services.
     """
     directory = data_directory(data_dir)
@@ -70,6 +73,8 @@ def up(  # long: one parameter a line, and one line for each
         shadow=shadow,
         schedulers=schedulers,
     )
+    if compact and (ha or schedulers > 1):
+        raise ConfigurationError("--compact: what shares a process ends together; leave --ha and --schedulers out")
     if shadow and schedulers > 1:
         raise ConfigurationError("--shadow: has one scheduler; leave --schedulers out")
     if shadow and clusters > 1:
@@ -93,6 +98,7 @@ def up(  # long: one parameter a line, and one line for each
             nats_url=nats_url,
             log_level=log_level,
             ha=ha,
+            compact=compact,
             forks=forks,
             policies=scheduler_config,
         )

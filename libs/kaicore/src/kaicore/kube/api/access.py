@@ -1,8 +1,8 @@
 """Access to an API server: its address, TLS and credentials.
 
 kubernetes-asyncio reads kubeconfigs completely (client certificates, tokens, token files, exec plugins, OIDC, proxies).
-It is imported only when needed, and without its client (`kubeconfig_reader`). The service account of a pod is two files,
-which are read without it.
+It is imported only when needed, and without its client (`kubeconfig_reader`). The service account of a pod is two
+files, which are read without it.
 """
 
 import os

@@ -407,7 +407,7 @@ class PostgresLog:
         application: str = "kai",
         clock: Callable[[], int] | None = None,
         patience_s: float = 15.0,
-        poll_s: float = 1.0,
+        poll_s: float = 5.0,
         connections: int = 4,
     ) -> Self:
         """Open the log of a migrated database.
