@@ -18,7 +18,7 @@ from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.running.hints import how_to_ask
 from kai_cli.running.preflight import check_cluster, check_database, check_nats
 from kai_cli.running.registered_clusters import RegisteredClusters
-from kai_cli.running.stack import IMPORTED, ClusterSpec, Stack
+from kai_cli.running.stack import IMPORTED, MIGRATING, ClusterSpec, Stack
 from kai_cli.sources.paths import data_directory
 
 
@@ -89,7 +89,9 @@ def up(  # long: one parameter a line, and one line for each
     database_url = database_url or os.environ.get("KAI_DATABASE_URL")
     if database_url:
         check_database(database_url)
-    with directory.lock() as held, forking(IMPORTED) as forks:
+    # With data of its own the database has been migrated before, or nearly.
+    migrating = () if database_url or directory.postgres.exists() else MIGRATING
+    with directory.lock() as held, forking(IMPORTED) as forks, forking(migrating) as forks_migration:
         stack = Stack(
             directory,
             lock=held,
@@ -100,6 +102,7 @@ def up(  # long: one parameter a line, and one line for each
             ha=ha,
             compact=compact,
             forks=forks,
+            migrating=forks_migration,
             policies=scheduler_config,
         )
         return asyncio.run(_up(stack, specs))
@@ -125,10 +128,12 @@ async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
 
 async def _start(stack: Stack, specs: list[ClusterSpec], keeping: RegisteredClusters) -> None:
     """Start everything, and keep the clusters as the hub's log says until cancelled."""
-    await stack.start()
     if len(specs) > 1:
+        await stack.start()
         await keeping.register_own_first()
-    await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
+        await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
+    else:
+        await stack.start_with(specs[0])
     following = asyncio.create_task(keeping.run())
     try:
         if len(specs) > 1:
