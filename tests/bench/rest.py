@@ -124,8 +124,8 @@ async def _until_first_bound(directory: DataDirectory) -> None:
                     await Loader(client).create([_POD])
                 created = True
         await asyncio.sleep(0.05)
-    running = directory.running()
-    assert running is not None
+    while (running := directory.running()) is None or not running.database_url:  # noqa: ASYNC110  # a file sets no event
+        await asyncio.sleep(0.05)
     async with await PostgresLog.open(running.database_url) as log:
         head = 0
         async with asyncio.timeout(_PATIENCE_S):

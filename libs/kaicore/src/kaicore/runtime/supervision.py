@@ -25,6 +25,7 @@ from typing import IO
 import msgspec
 
 from kaicore.backoff import backoff
+from kaicore.readable import readable
 from kaicore.runtime.fork_server import ForkedProcess, ForkServer
 
 
@@ -332,7 +333,7 @@ class Child:
             descriptor = os.pidfd_open(self.pid) if self.running else -1
             try:
                 if descriptor >= 0:
-                    await _readable(descriptor)
+                    await readable(descriptor)
             finally:
                 if descriptor >= 0:
                     os.close(descriptor)
@@ -388,12 +389,3 @@ class Child:
         """Kill it and wait until it is gone, without letting anything else run: for an end that is under way."""
         self._process.kill()
         self._process.wait()
-
-
-async def _readable(descriptor: int) -> None:
-    loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(descriptor, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(descriptor)

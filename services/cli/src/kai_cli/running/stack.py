@@ -128,7 +128,7 @@ class Stack:
         ha: whether each service has a second instance.
         compact: whether services that start together share a process.
         forks: has imported `IMPORTED`, and forks the processes.
-        migrating: forks what migrates the database, whose imports are of no use afterwards; None to do that here.
+        migrating: forks what migrates the database, to be rid of its imports afterwards; None to do that here.
         policies: the shards' settings, of which the API takes the code of policies; None for no policies.
         """
         self.directory = directory
