@@ -163,7 +163,7 @@ def _add(pid: int, used: dict[str, _Used], names: Counter[str], root: int) -> No
     names[name] += 1
     one = used[name]
     fields = (process / "stat").read_text().rpartition(")")[2].split()
-    one.cpu_s += sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+    one.cpu_s += sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
     one.pss += _field(process / "smaps_rollup", "Pss") / 1024
     for status in process.glob("task/*/status"):
         one.wakes += _field(status, "voluntary_ctxt_switches")
