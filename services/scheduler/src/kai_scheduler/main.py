@@ -102,12 +102,12 @@ async def _schedule(
     member = settings.replica or f"{time.time_ns():020d}-{instance}"
     announcer = None
     loop = asyncio.get_running_loop()
-    if settings.nats_url and can_lease(settings.cluster):
+    if settings.nats_url and can_lease(settings.cluster) and (settings.replica or settings.lease_ms):
         announcer = _announcer(
             settings, settings.nats_url, member, changed=lambda: loop.call_soon_threadsafe(scheduler.look)
         )
     standby = None
-    if announcer is not None and not settings.replica:
+    if not settings.replica:
         leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
         standby = Standby(
             standby_s=settings.standby_s, monotonic=time.monotonic, live=announcer, member=member, notify=leads.set

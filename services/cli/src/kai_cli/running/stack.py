@@ -349,7 +349,9 @@ class Stack:
         # Of what there is one of, none has to ask whether it leads.
         watcher = {name: value for name, value in access("watcher").items() if self._ha or name != "KAI_NATS_URL"}
         specs = self._instances(f"{spec.name}-watcher", "kai_watcher.main", watcher)
-        config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
+        config = {} if self._ha or spec.schedulers > 1 else {"KAI_LEASE_MS": "0", "KAI_STANDBY_MS": "0"}
+        if spec.scheduler_config is not None:
+            config["KAI_SCHEDULER_CONFIG"] = str(spec.scheduler_config)
         if spec.shadow:
             shadow = common | config | {"KAI_SHADOW": spec.shadow}
             specs += self._instances(f"{spec.name}-shadow", "kai_scheduler.main", shadow)
