@@ -19,7 +19,7 @@ from pathlib import Path
 
 from kai_cli.running.load import Loader
 from kai_cli.sources.paths import DataDirectory
-from kaicore.errors import KaiError
+from kaicore.errors import KaiError, LogUnavailable, NotMigrated
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.port import Filter
@@ -126,7 +126,11 @@ async def _until_first_bound(directory: DataDirectory) -> None:
         await asyncio.sleep(0.05)
     while (running := directory.running()) is None or not running.database_url:  # noqa: ASYNC110  # a file sets no event
         await asyncio.sleep(0.05)
-    async with await PostgresLog.open(running.database_url) as log:
+    log: PostgresLog | None = None
+    while log is None:
+        with suppress(LogUnavailable, NotMigrated):
+            log = await PostgresLog.open(running.database_url)
+    async with log:
         head = 0
         async with asyncio.timeout(_PATIENCE_S):
             while not await log.read("kai", limit=1, where=Filter(types=("PodBound",))):

@@ -73,7 +73,7 @@ class ProcessSpec:
 
     @property
     def services(self) -> tuple["ProcessSpec", ...]:
-        """What runs in it."""
+        """The services that run in it."""
         return self.shared_by or (self,)
 
     @property

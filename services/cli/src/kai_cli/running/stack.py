@@ -335,7 +335,6 @@ class Stack:
         if not node_secret.exists():
             node_secret.touch(mode=0o600)
             node_secret.write_text(secrets.token_urlsafe(32))
-        ingest_url = self._address(f"{spec.name}-ingest")
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster), cluster=spec.name)
@@ -349,9 +348,7 @@ class Stack:
         # Of what there is one of, none has to ask whether it leads.
         watcher = {name: value for name, value in access("watcher").items() if self._ha or name != "KAI_NATS_URL"}
         specs = self._instances(f"{spec.name}-watcher", "kai_watcher.main", watcher)
-        config = {} if self._ha or spec.schedulers > 1 else {"KAI_LEASE_MS": "0", "KAI_STANDBY_MS": "0"}
-        if spec.scheduler_config is not None:
-            config["KAI_SCHEDULER_CONFIG"] = str(spec.scheduler_config)
+        config = self._config(spec)
         if spec.shadow:
             shadow = common | config | {"KAI_SHADOW": spec.shadow}
             specs += self._instances(f"{spec.name}-shadow", "kai_scheduler.main", shadow)
@@ -374,7 +371,7 @@ class Stack:
             if spec.profile is not None:
                 exporter = {
                     "KAI_CLUSTER": spec.name,
-                    "KAI_INGEST_URL": ingest_url,
+                    "KAI_INGEST_URL": self._address(f"{spec.name}-ingest"),
                     "KAI_PODRESOURCES_DIR": str(home / "podresources"),
                     "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
                 }
@@ -383,6 +380,11 @@ class Stack:
         self.clusters[spec.name] = cluster
         self._note_running()
         return cluster
+
+    def _config(self, spec: ClusterSpec) -> dict[str, str]:
+        """Return settings of a cluster's schedulers."""
+        alone = {} if self._ha or spec.schedulers > 1 else {"KAI_LEASE_MS": "0", "KAI_STANDBY_MS": "0"}
+        return alone if spec.scheduler_config is None else {**alone, "KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
 
     async def stop(self) -> None:
         """Stop everything, the last started first."""
