@@ -90,13 +90,8 @@ async def _schedule(
     policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
-    feed = EventFeed(
-        log,
-        bus,
-        settings.cluster,
-        after=state.position,
-        observer=FeedMetrics(registry=context.registry).of(settings.cluster),
-    )
+    observer = FeedMetrics(registry=context.registry).of(settings.cluster)
+    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=observer)
     instance = uuid4().hex[:8]
     # Names in the order of announcement: the first one decides, where none has a name of its own.
     member = settings.replica or f"{time.time_ns():020d}-{instance}"
@@ -151,13 +146,8 @@ async def _shadow(
     policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
-    feed = EventFeed(
-        log,
-        bus,
-        settings.cluster,
-        after=state.position,
-        observer=FeedMetrics(registry=context.registry).of(settings.cluster),
-    )
+    observer = FeedMetrics(registry=context.registry).of(settings.cluster)
+    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=observer)
     shadow = Shadow(
         log=log,
         feed=feed,
