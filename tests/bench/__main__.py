@@ -34,6 +34,7 @@ _MODULES = (
     "what_if",
     "dashboard",
     "end_to_end",
+    "rest",
     "scale",
     *(f"scale.{part}" for part in PARTS),
 )

@@ -92,12 +92,12 @@ class LiveStack:
         #: What it said until it was ready.
         self.said: list[str] = []
 
-    def start(self) -> None:
-        """Start it and return when it is ready."""
+    def start(self, *flags: str) -> None:
+        """Start it, with these flags besides, and return when it is ready."""
         if not self.directory.postgres.exists():
             self.directory.claim()
             lay_out_postgres(self.directory.postgres)
-        command = ("up", "--data-dir", str(self.directory.root), *self._cluster, "--cluster", "e2e")
+        command = ("up", "--data-dir", str(self.directory.root), *self._cluster, *flags, "--cluster", "e2e")
         self._process, self._output = talking("kai_cli.main", *command)
         self.said = []
         for line in self._output:

@@ -449,7 +449,15 @@ def beside(demonstration: Shell) -> Iterator[Shell]:
 #: `tests/e2e/test_shadow.py`, `tests/e2e/test_autoscaling.py`; two clusters are the demonstration itself. That of one
 #: kubeconfig per service is started by `tests/e2e/test_stack.py`, while `tests/unit/cli/test_kubeconfigs.py` says which
 #: one a service gets that is not named. Here only with KAI_TEST_LONG=1.
-STARTED_ELSEWHERE = ("--ha", "--schedulers", "--shadow", "--kubeconfig", "--scheduler-config", "--clusters")
+STARTED_ELSEWHERE = (
+    "--ha",
+    "--compact",
+    "--schedulers",
+    "--shadow",
+    "--kubeconfig",
+    "--scheduler-config",
+    "--clusters",
+)
 
 
 def longer() -> list[tuple[str, str]]:

@@ -171,7 +171,7 @@ async def test_a_wiped_bus_is_filled_again() -> None:
             # Whether there is traffic or not.
             bus.wipe()
             await append(log, C, wiped % 2)
-            await asyncio.sleep(2)
+            await asyncio.sleep(6)
             events = await on_bus(bus)
             assert events == (await log.read(C))[-len(events) :]
             assert 20 <= len(events) <= 21
@@ -187,7 +187,7 @@ async def test_a_bus_that_lost_its_end_gets_it_again() -> None:
         bus.wipe()
         await bus.create_stream(C, first=31, limits=LIMITS)
         await relay(log, bus, C, upto=42)
-        await asyncio.sleep(3)
+        await asyncio.sleep(6)
         assert await bus.stream(C) == StreamState(31, 50)
         await append(log, C, 1)
         await asyncio.sleep(1)

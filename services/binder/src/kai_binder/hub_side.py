@@ -301,7 +301,7 @@ class HubSide:
     async def _work(self) -> None:
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(_LOOK_S):
+                async with asyncio.timeout(_LOOK_S if self._registered.is_set() else None):
                     await self._changed.wait()
             self._changed.clear()
             if not self._folded:
@@ -383,6 +383,7 @@ class HubSide:
         loop = asyncio.get_running_loop()
         looked_at = 0.0
         while True:
+            await self._registered.wait()
             await asyncio.sleep(_LOOK_S)
             ended, self._ended = self._ended, set()
             if loop.time() - looked_at >= _ENDINGS_S:

@@ -44,10 +44,10 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
             bus=bus,
             client=client,
             context=context,
-            metrics=BinderMetrics(settings.cluster),
+            metrics=BinderMetrics(settings.cluster, registry=context.registry),
             clock=lambda: time.time_ns() // 1000,
             options=settings,
-            observer=FeedMetrics().of(settings.cluster),
+            observer=FeedMetrics(registry=context.registry).of(settings.cluster),
             share=None if store is None else WorkShare(_members(store, settings)),
         )
         try:

@@ -253,7 +253,7 @@ async def _take_reports(
     async with open_log(context, settings.database_url, patience_s=_PATIENCE_S) as log:
         if log is None:
             return
-        metrics = IngestMetrics()
+        metrics = IngestMetrics(registry=context.registry)
         ingest = Ingest(
             log=log,
             cluster=settings.cluster,
@@ -271,7 +271,7 @@ async def _take_reports(
             metrics=metrics,
             logger=context.log,
         )
-        app.give(create_app(routes, context.health))
+        app.give(create_app(routes, context.health, registry=context.registry))
         async with open_bus(context, settings.nats_url) as bus:
             try:
                 await _follow(context, settings, ingest, log, bus)
@@ -284,7 +284,11 @@ async def _follow(
 ) -> None:
     await ingest.load()
     feed = EventFeed(
-        log, bus, settings.cluster, after=ingest.projection.position, observer=FeedMetrics().of(settings.cluster)
+        log,
+        bus,
+        settings.cluster,
+        after=ingest.projection.position,
+        observer=FeedMetrics(registry=context.registry).of(settings.cluster),
     )
     context.health.met(PROJECTION)
     try:

@@ -111,7 +111,7 @@ class ProjectorMetrics:
 
 async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
     """Keep the read models until the process is to stop."""
-    metrics = ProjectorMetrics()
+    metrics = ProjectorMetrics(registry=context.registry)
     sender = open_sender(context, settings, metrics)
     async with open_log(context, settings.database_url) as log:
         if log is None:

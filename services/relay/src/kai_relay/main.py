@@ -65,7 +65,7 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
                 bus,
                 clusters=settings.clusters,
                 options=settings,
-                metrics=RelayMetrics(),
+                metrics=RelayMetrics(registry=context.registry),
                 readiness=Readiness(context.health),
                 logger=context.log,
             )
@@ -97,7 +97,7 @@ def sealer_of(context: ServiceContext, settings: RelaySettings, log: PostgresLog
         key,
         clusters=relay.leads,
         every_s=settings.seal_every_s,
-        metrics=SealMetrics(),
+        metrics=SealMetrics(registry=context.registry),
         logger=context.log,
     )
 

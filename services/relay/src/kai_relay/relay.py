@@ -151,7 +151,7 @@ _SPREAD = 0.3
 
 
 #: Seconds between two looks at the room for a stream, and at the stream while the log is silent.
-_ROOM_S, _IDLE_S = 30.0, 1.0
+_ROOM_S, _IDLE_S = 30.0, 5.0
 
 #: Seconds until a bus or log that failed is tried again: doubled each time, from the first to the second.
 _RETRY_S, _RETRY_MAX_S = 0.1, 2.0

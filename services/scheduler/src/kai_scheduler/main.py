@@ -90,18 +90,19 @@ async def _schedule(
     policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
-    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+    observer = FeedMetrics(registry=context.registry).of(settings.cluster)
+    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=observer)
     instance = uuid4().hex[:8]
     # Names in the order of announcement: the first one decides, where none has a name of its own.
     member = settings.replica or f"{time.time_ns():020d}-{instance}"
     announcer = None
     loop = asyncio.get_running_loop()
-    if settings.nats_url and can_lease(settings.cluster):
+    if settings.nats_url and can_lease(settings.cluster) and (settings.replica or settings.lease_ms):
         announcer = _announcer(
             settings, settings.nats_url, member, changed=lambda: loop.call_soon_threadsafe(scheduler.look)
         )
     standby = None
-    if announcer is not None and not settings.replica:
+    if not settings.replica:
         leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
         standby = Standby(
             standby_s=settings.standby_s, monotonic=time.monotonic, live=announcer, member=member, notify=leads.set
@@ -117,7 +118,7 @@ async def _schedule(
         standby=standby,
         instance=instance,
         context=context,
-        metrics=SchedulerMetrics(),
+        metrics=SchedulerMetrics(context.registry),
         collecting=Collecting(),
         pace=settings,
         policies=policies,
@@ -145,7 +146,8 @@ async def _shadow(
     policies: PolicyBook,
 ) -> None:
     state = await restored(log, settings.cluster)
-    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=FeedMetrics().of(settings.cluster))
+    observer = FeedMetrics(registry=context.registry).of(settings.cluster)
+    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=observer)
     shadow = Shadow(
         log=log,
         feed=feed,
@@ -154,7 +156,7 @@ async def _shadow(
         schedulers=read_schedulers(settings.shadow),
         instance=uuid4().hex[:8],
         context=context,
-        metrics=SchedulerMetrics(),
+        metrics=SchedulerMetrics(context.registry),
         pace=settings,
         policies=policies,
     )

@@ -42,7 +42,7 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
         if log is None:
             return
         instance = f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:8]}"
-        metrics = WatcherMetrics(settings.cluster)
+        metrics = WatcherMetrics(settings.cluster, registry=context.registry)
         turns = count()
 
         async def watch() -> None:

@@ -219,7 +219,8 @@ class FeedOptions:
     Attributes:
         batch: events in a batch at most.
         check_s: seconds between two looks at the log's head while the bus is silent; what was in the log at one look
-            and has not come by the next is fetched from there.
+            and has not come by the next is fetched from there. While neither has anything new, doubled each time.
+        check_most_s: the most that becomes.
         bus_patience_s: seconds that subscribing may take; the log is not read meanwhile.
         retry_s: seconds until a log or bus that failed is tried again; doubled each time, up to `retry_max_s`.
         retry_max_s: see `retry_s`.
@@ -227,6 +228,7 @@ class FeedOptions:
 
     batch: int = 500
     check_s: float = 0.5
+    check_most_s: float = 2.0
     bus_patience_s: float = 1.0
     retry_s: float = 0.5
     retry_max_s: float = 5.0
@@ -268,7 +270,7 @@ class EventFeed:
         self._looked_at = 0.0
         # The bus must have got this far to be worth another try.
         self._bus_must_reach = 0
-        self._check_at = 0.0
+        self._check_at, self._check_s = 0.0, self._options.check_s
         self._left_at = 0.0
         # The log's head at the last check.
         self._due = 0
@@ -450,7 +452,7 @@ class EventFeed:
 
     async def _check_bus(self) -> None:
         """See whether the bus is late."""
-        self._check_at = _now() + self._options.check_s
+        self._check_at = _now() + self._check_s
         if self._due > self.position:
             self._bus_must_reach = self._due
             self._fall_back(Fallback.LAG)
@@ -462,6 +464,9 @@ class EventFeed:
             # The bus goes on, and the next check comes.
             _log.debug("cluster %s: %s", self._cluster, error)
             return
+        quiet = head.position == self.position
+        self._check_s = min(2 * self._check_s, self._options.check_most_s) if quiet else self._options.check_s
+        self._check_at = _now() + self._check_s
         self._due = head.position
         self._behind = False
 
@@ -531,6 +536,8 @@ class EventFeed:
     def _deliver(self, source: EventSource, events: list[Event], cursor: Cursor) -> None:
         # No await between this and the reader's getting the events: either both happen or neither.
         self._cursor = cursor
+        if events:
+            self._check_s = self._options.check_s
         if events and self._observer is not None:
             self._observer.delivered(source, events)
 

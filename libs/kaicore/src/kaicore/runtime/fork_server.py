@@ -17,7 +17,6 @@ run, its standard streams, and what it inherits. The reports are the process id,
 """
 
 import array
-import asyncio
 import fcntl
 import gc
 import importlib
@@ -35,6 +34,7 @@ from typing import IO, Any, NoReturn, Self
 import msgspec
 
 from kaicore import GC_THRESHOLDS
+from kaicore.readable import readable
 
 #: Bytes of a request at most, and how many descriptors come with it.
 _MOST_BYTES, _MOST_DESCRIPTORS = 1 << 18, 64
@@ -98,12 +98,7 @@ class ForkServer:
 
     async def imported(self) -> None:
         """Wait until the server has imported everything, or has ended."""
-        loop, readable = asyncio.get_running_loop(), asyncio.Event()
-        loop.add_reader(self._control, readable.set)
-        try:
-            await readable.wait()
-        finally:
-            loop.remove_reader(self._control)
+        await readable(self._control.fileno())
         self._usable = bool(self._control.recv(_REPORT_BYTES))
 
     def started(

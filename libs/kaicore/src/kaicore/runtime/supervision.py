@@ -25,6 +25,7 @@ from typing import IO
 import msgspec
 
 from kaicore.backoff import backoff
+from kaicore.readable import readable
 from kaicore.runtime.fork_server import ForkedProcess, ForkServer
 
 
@@ -141,12 +142,34 @@ def _aside(path: Path, number: int) -> Path:
 
 class _LogLine(msgspec.Struct):
     error: str = ""
+    service: str = ""
+
+
+class FileOfEach:
+    """A process's file, and one for each of the services that share the process: to which a line goes, it says."""
+
+    def __init__(self, rest: RotatedFile, by_service: Mapping[str, RotatedFile]) -> None:
+        self._rest = rest
+        self._by_service = by_service
+
+    def write(self, data: bytes) -> None:
+        """Append whole lines."""
+        for line in data.splitlines(keepends=True):
+            service = ""
+            with suppress(msgspec.MsgspecError, UnicodeDecodeError):
+                service = msgspec.json.decode(line, type=_LogLine).service
+            self._by_service.get(service, self._rest).write(line)
+
+    def close(self) -> None:
+        """Close all; a later write opens one again."""
+        for file in (self._rest, *self._by_service.values()):
+            file.close()
 
 
 class ProcessOutput:
     """One run's output, from its start to its end."""
 
-    def __init__(self, file: RotatedFile, *, on_line: Callable[[bytes], None] | None = None) -> None:
+    def __init__(self, file: RotatedFile | FileOfEach, *, on_line: Callable[[bytes], None] | None = None) -> None:
         self._file = file
         self._on_line = on_line
         self._last: deque[bytes] = deque(maxlen=_LAST_LINES)
@@ -310,7 +333,7 @@ class Child:
             descriptor = os.pidfd_open(self.pid) if self.running else -1
             try:
                 if descriptor >= 0:
-                    await _readable(descriptor)
+                    await readable(descriptor)
             finally:
                 if descriptor >= 0:
                     os.close(descriptor)
@@ -366,12 +389,3 @@ class Child:
         """Kill it and wait until it is gone, without letting anything else run: for an end that is under way."""
         self._process.kill()
         self._process.wait()
-
-
-async def _readable(descriptor: int) -> None:
-    loop, readable = asyncio.get_running_loop(), asyncio.Event()
-    loop.add_reader(descriptor, readable.set)
-    try:
-        await readable.wait()
-    finally:
-        loop.remove_reader(descriptor)

@@ -396,9 +396,8 @@ async def _demo(stack: Stack, show: Coroutine[None, None, DemoReport | None], *,
 
 
 async def _show(stack: Stack, workload: list[Manifest], clusters: int, *, life_s: float | None, seed: int) -> None:
-    await stack.start()
     first = ClusterSpec(name=_SIGHTED, profile=_PROFILE)
-    cluster = await stack.add_cluster(first)
+    cluster = await stack.start_with(first)
     more = ("cluster list", "get dispatches") if clusters > 1 else ()
     for line in how_to_ask(stack.directory, "why default/never-fits", *more):
         print_line(line)

@@ -9,6 +9,7 @@ supervisor: its children die with it (`KAI_PARENT_PID`, see `kaicore.runtime.ser
 import asyncio
 import os
 import socket
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +19,8 @@ import aiohttp
 from kaicore.errors import KaiError
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.fork_server import ForkServer
-from kaicore.runtime.supervision import Child, Pauses, ProcessOutput, RotatedFile, Supervisor
+from kaicore.runtime.service.shared_process import SharedService, shared_environment
+from kaicore.runtime.supervision import Child, FileOfEach, Pauses, ProcessOutput, RotatedFile, Supervisor
 
 #: Seconds between two looks at a process that is not ready yet.
 _LOOK_S = 0.05
@@ -43,9 +45,9 @@ class Watch:
         most_silent: looks in a row at which it may fail to answer before it is killed.
     """
 
-    check_s: float = 2.0
+    check_s: float = 5.0
     answer_s: float = 2.0
-    most_silent: int = 15
+    most_silent: int = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,7 @@ class ProcessSpec:
         ready_url: answers 200 when it is ready.
         listening: a socket that it is to serve on, given to it as `KAI_HTTP_FD`. We keep it, so that no other process
             can take the port, and with it the tokens that clients send there, while the process is away.
+        shared_by: services that share the process, each with an address of its own: it is ready when all are.
     """
 
     name: str
@@ -66,6 +69,29 @@ class ProcessSpec:
     ready_url: str
     environment: Mapping[str, str] = field(default_factory=dict)
     listening: socket.socket | None = None
+    shared_by: tuple["ProcessSpec", ...] = ()
+
+    @property
+    def services(self) -> tuple["ProcessSpec", ...]:
+        """The services that run in it."""
+        return self.shared_by or (self,)
+
+    @property
+    def given(self) -> dict[str, str]:
+        """Its environment beside ours."""
+        return {**self.environment, **({} if self.listening is None else {"KAI_HTTP_FD": str(self.listening.fileno())})}
+
+
+def sharing(name: str, specs: Sequence[ProcessSpec]) -> ProcessSpec:
+    """Return one process for services of ours, of which each would have one."""
+    services = [SharedService(spec.command[-1], spec.given) for spec in specs]
+    return ProcessSpec(
+        name=name,
+        command=(sys.executable, "-m", shared_environment.__module__),
+        ready_url="",
+        environment=shared_environment(services),
+        shared_by=tuple(specs),
+    )
 
 
 class SupervisedProcess:
@@ -97,7 +123,10 @@ class SupervisedProcess:
         self.hopeless = asyncio.Event()
         self.why_hopeless = ""
         self._report = report
-        self._file = RotatedFile(log_file)
+        self._file: RotatedFile | FileOfEach = RotatedFile(log_file)
+        if spec.shared_by:
+            files = {_service_of(one): RotatedFile(log_file.with_name(f"{one.name}.log")) for one in spec.shared_by}
+            self._file = FileOfEach(self._file, files)
         self._last_words = "it said nothing"
         self._child: Child | None = None
         self._watch = watch or Watch()
@@ -143,12 +172,9 @@ class SupervisedProcess:
 
     async def _run_once(self) -> None:
         output = ProcessOutput(self._file)
-        environment = {**self.spec.environment, "KAI_PARENT_PID": str(os.getpid())}
-        inherit = self._inherit
-        if self.spec.listening is not None:
-            descriptor = self.spec.listening.fileno()
-            environment["KAI_HTTP_FD"] = str(descriptor)
-            inherit = (*inherit, descriptor)
+        environment = {**self.spec.given, "KAI_PARENT_PID": str(os.getpid())}
+        listening = [one.listening.fileno() for one in self.spec.services if one.listening is not None]
+        inherit = (*self._inherit, *listening)
         try:
             self._child = Child(
                 self.spec.command,
@@ -181,10 +207,10 @@ class SupervisedProcess:
         silent, watch = 0, self._watch
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=watch.answer_s)) as session:
             while True:
-                status = await _status(session, self.spec.ready_url)
-                if status == 200 and not self.ready.is_set():
+                statuses = [await _status(session, one.ready_url) for one in self.spec.services]
+                if all(status == 200 for status in statuses):
                     self.ready.set()
-                silent = silent + 1 if status is None and self.ready.is_set() else 0
+                silent = silent + 1 if None in statuses and self.ready.is_set() else 0
                 if silent >= watch.most_silent:
                     # It may have ended this moment: its end is reported elsewhere.
                     if child.running:
@@ -232,6 +258,11 @@ class KeptServer:
                 return
             self._down, self._trouble = False, ""
         await server.ended()
+
+
+def _service_of(spec: ProcessSpec) -> str:
+    """Return the service's name in its lines; its program's module is such as `kai_watcher.main`."""
+    return spec.command[-1].partition(".")[0].removeprefix("kai_")
 
 
 async def _status(session: aiohttp.ClientSession, url: str) -> int | None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import secrets
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,11 +18,12 @@ from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
 from kaicore.runtime.fork_server import ForkServer
 from kaicore.runtime.shard_settings import read_shard_settings
+from kaicore.runtime.supervision import Child, last_lines_of
 
 from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.running.hints import kubectl
 from kai_cli.running.ports import Ports
-from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess
+from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess, sharing
 from kai_cli.sources.api_requests import ApiUnreachable, login_address
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.upkeep.keys import ApiAccess
@@ -35,9 +36,13 @@ PROGRAMS = tuple(
     f"kai_{name}.main"
     for name in ("relay", "projector", "api", "apiserver", "fleet", "watcher", "scheduler", "binder", "ingest")
 )
-#: What is imported before the processes are forked: nearly all of them read a kubeconfig, and each would import the
-#: reader, nearly a second of CPU, for itself. FastAPI imports `pydantic.v1` with the first route that has parameters.
-IMPORTED = (*PROGRAMS, "kubernetes_asyncio.config", "pydantic.v1")
+#: Those that are no services of ours: they simulate a cluster.
+_SIMULATED = {f"kai_{name}.main" for name in ("apiserver", "fleet", "exporter")}
+#: What is imported before the processes are forked: nearly all of them read a kubeconfig, and FastAPI imports
+#: `pydantic.v1` with the first route that has parameters.
+IMPORTED = (*PROGRAMS, "kaicore.kube.api.kubeconfig_reader", "pydantic.v1")
+#: What is imported before the database is migrated.
+MIGRATING = ("kai_cli.main", "kaicore.ledger.log.migrate", "alembic.command", "sqlalchemy.dialects.postgresql.psycopg")
 #: How often an API that does not answer yet is asked for a login, and seconds between.
 _LOGIN_TRIES, _LOGIN_PAUSE_S = 50, 0.2
 
@@ -108,7 +113,9 @@ class Stack:
         nats_url: str | None = None,
         log_level: str = "info",
         ha: bool = False,
+        compact: bool = False,
         forks: ForkServer | None = None,
+        migrating: ForkServer | None = None,
         policies: Path | None = None,
     ) -> None:
         """Args:
@@ -119,12 +126,15 @@ class Stack:
         nats_url: of an existing NATS, instead of the embedded one.
         log_level: of the services.
         ha: whether each service has a second instance.
+        compact: whether services that start together share a process.
         forks: has imported `IMPORTED`, and forks the processes.
+        migrating: forks what migrates the database, to be rid of its imports afterwards; None to do that here.
         policies: the shards' settings, of which the API takes the code of policies; None for no policies.
         """
         self.directory = directory
         self._policies = {} if policies is None else {"KAI_POLICIES": str(policies)}
-        self._forks = forks
+        self._forks, self._migrating = forks, migrating
+        self._imported, self._log_is_up = asyncio.Event(), asyncio.Event()
         self.clusters: dict[str, RunningCluster] = {}
         self._lock = lock
         self._report = report
@@ -132,6 +142,7 @@ class Stack:
         self._given_nats_url = nats_url
         self._log_level = log_level
         self._ha = ha
+        self._compact = compact
         self._ports = Ports(directory.root / "ports.json")
         self._servers: list[EmbeddedServer] = []
         self._groups: list[list[SupervisedProcess]] = []
@@ -174,8 +185,7 @@ class Stack:
         if self._given_nats_url is None:
             self._servers.append(nats)
             starting.append(nats.start())
-        if self._forks is not None:
-            starting.append(self._forks.imported())
+        importing = asyncio.create_task(self._import())
         await asyncio.gather(*starting)
         given = self._given_database_url
         if given is None:
@@ -184,12 +194,14 @@ class Stack:
             self._nats_of = nats.url_of
         self.database_url = given or postgres.url_of("kai_append")
         self.nats_url = self._given_nats_url or nats.url
-        await asyncio.to_thread(upgrade, given or postgres.url_of("kai_migrate"))
+        await self._migrate(given or postgres.url_of("kai_migrate"))
         self._note_running()
         self._guards = [KeptServer(server, self._report) for server in self._servers]
         for guard in self._guards:
             guard.start()
         self._report(f"Postgres and NATS are up, data in {self.directory.root}")
+        self._log_is_up.set()
+        await importing
         reading = {"KAI_DATABASE_URL": self._database_of("kai_read")}
         relay = reading | {"KAI_NATS_URL": self._nats_of("relay")}
         if os.environ.get("KAI_SEAL_KEY_FILE") and not os.environ.get("KAI_SEAL_KEEP_FILE"):
@@ -212,6 +224,46 @@ class Stack:
         self._note_running()
         self._report(f"dashboard and API at {await self._dashboard()}")
         self._report(f"logs in {self.directory.logs}")
+
+    async def start_with(self, spec: ClusterSpec) -> RunningCluster:
+        """Start everything with a first cluster: what simulates it waits for no server, and its services for the log.
+
+        Raises:
+            KaiError: as `start` and `add_cluster`.
+        """
+        starting = asyncio.create_task(self.start())
+        adding = asyncio.create_task(self.add_cluster(spec))
+        try:
+            return (await asyncio.gather(starting, adding))[1]
+        finally:
+            for task in (starting, adding):
+                task.cancel()
+            await asyncio.wait([starting, adding])
+
+    async def _import(self) -> None:
+        if self._forks is not None:
+            await self._forks.imported()
+        self._imported.set()
+
+    async def _migrate(self, url: str) -> None:
+        """Bring the log's database to the newest schema.
+
+        Raises:
+            KaiError: that failed.
+        """
+        if self._migrating is None:
+            await asyncio.to_thread(upgrade, url)
+            return
+        await self._migrating.imported()
+        log_file = self.directory.logs / "migrate.log"
+        with log_file.open("wb") as log:
+            environment = {**os.environ, "KAI_DATABASE_URL": url, "KAI_PARENT_PID": str(os.getpid())}
+            command = (sys.executable, "-m", "kai_cli.main", "migrate")
+            child = Child(command, environment=environment, stdout=log, stderr=log, forks=self._migrating)
+            code = await child.ended()
+        self._migrating.close()
+        if code:
+            raise KaiError(last_lines_of(log_file, since=0))
 
     async def _dashboard(self) -> str:
         """Return the address that logs a browser in; an API that is alive may not answer yet, or not just now.
@@ -283,20 +335,20 @@ class Stack:
         if not node_secret.exists():
             node_secret.touch(mode=0o600)
             node_secret.write_text(secrets.token_urlsafe(32))
-        ingest_url = self._address(f"{spec.name}-ingest")
+        if spec.profile is not None:
+            # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
+            await self._run(self._fleet(spec, home, cluster), cluster=spec.name)
+        await self._log_is_up.wait()
         common = {"KAI_CLUSTER": spec.name, **self._bus_and_log("scheduler")}
 
         def access(service: str) -> dict[str, str]:
             own = cluster.service_kubeconfig if spec.kubeconfigs is None else spec.kubeconfigs.of(service)
             return {**common, **self._bus_and_log(service), "KAI_KUBECONFIG": str(own)}
 
-        if spec.profile is not None:
-            # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
-            await self._run(self._fleet(spec, home, cluster), cluster=spec.name)
         # Of what there is one of, none has to ask whether it leads.
         watcher = {name: value for name, value in access("watcher").items() if self._ha or name != "KAI_NATS_URL"}
         specs = self._instances(f"{spec.name}-watcher", "kai_watcher.main", watcher)
-        config = {} if spec.scheduler_config is None else {"KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
+        config = self._config(spec)
         if spec.shadow:
             shadow = common | config | {"KAI_SHADOW": spec.shadow}
             specs += self._instances(f"{spec.name}-shadow", "kai_scheduler.main", shadow)
@@ -319,7 +371,7 @@ class Stack:
             if spec.profile is not None:
                 exporter = {
                     "KAI_CLUSTER": spec.name,
-                    "KAI_INGEST_URL": ingest_url,
+                    "KAI_INGEST_URL": self._address(f"{spec.name}-ingest"),
                     "KAI_PODRESOURCES_DIR": str(home / "podresources"),
                     "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
                 }
@@ -328,6 +380,11 @@ class Stack:
         self.clusters[spec.name] = cluster
         self._note_running()
         return cluster
+
+    def _config(self, spec: ClusterSpec) -> dict[str, str]:
+        """Return settings of a cluster's schedulers."""
+        alone = {} if self._ha or spec.schedulers > 1 else {"KAI_LEASE_MS": "0", "KAI_STANDBY_MS": "0"}
+        return alone if spec.scheduler_config is None else {**alone, "KAI_SCHEDULER_CONFIG": str(spec.scheduler_config)}
 
     async def stop(self) -> None:
         """Stop everything, the last started first."""
@@ -349,18 +406,23 @@ class Stack:
                 self.nats_url,
                 self.clusters,
                 self.api_url,
-                {process.spec.name: process.spec.ready_url.removesuffix("/readyz") for process in self.processes},
+                {
+                    spec.name: spec.ready_url.removesuffix("/readyz")
+                    for process in self.processes
+                    for spec in process.spec.services
+                },
                 self._api_key,
             )
         )
 
     async def _run(self, *specs: ProcessSpec, cluster: str = "") -> None:
         """Start processes, of a cluster or of all, and wait until all are ready."""
+        await self._imported.wait()
         started: list[SupervisedProcess] = []
         self._groups.append(started)
         if cluster:
             self._of_clusters.setdefault(cluster, []).append(started)
-        for spec in specs:
+        for spec in self._together(specs, cluster) if self._compact else specs:
             log_file = self.directory.logs / f"{spec.name}.log"
             process = SupervisedProcess(
                 spec, log_file=log_file, report=self._report, inherit=(self._lock.fd,), forks=self._forks
@@ -377,6 +439,14 @@ class Stack:
                 raise ConfigurationError(process.why_hopeless)
             if not process.ready.is_set():
                 raise KaiError(f"{process.spec.name} is not ready after {_READY_S:.0f} s; see {process.log_file}")
+
+    def _together(self, specs: Sequence[ProcessSpec], cluster: str) -> list[ProcessSpec]:
+        """Return the processes for these: one for services of ours."""
+        ours = [spec for spec in specs if spec.command[-1] not in _SIMULATED]
+        if len(ours) < 2:
+            return list(specs)
+        shared = sharing(f"{cluster}-services" if cluster else "services", ours)
+        return [shared, *(spec for spec in specs if spec not in ours)]
 
     def _address(self, name: str) -> str:
         return f"http://127.0.0.1:{self._ports.port(name)}"

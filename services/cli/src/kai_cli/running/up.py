@@ -18,7 +18,7 @@ from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.running.hints import how_to_ask
 from kai_cli.running.preflight import check_cluster, check_database, check_nats
 from kai_cli.running.registered_clusters import RegisteredClusters
-from kai_cli.running.stack import IMPORTED, ClusterSpec, Stack
+from kai_cli.running.stack import IMPORTED, MIGRATING, ClusterSpec, Stack
 from kai_cli.sources.paths import data_directory
 
 
@@ -41,6 +41,7 @@ def up(  # long: one parameter a line, and one line for each
     nats_url: str | None = None,
     ha: bool = False,
     schedulers: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
+    compact: bool = False,
     log_level: Literal["debug", "info", "warning", "error"] = "info",
 ) -> int:
     """Run Postgres, NATS, a cluster and every service until Ctrl-C; a later `kai up` goes on where this one ended.
@@ -59,6 +60,8 @@ def up(  # long: one parameter a line, and one line for each
         nats_url: an existing NATS with JetStream, instead of the embedded one; also $KAI_NATS_URL.
         ha: run two of each service: one does the work of the other when that fails.
         schedulers: so many share the groups of each cluster on the same nodes, and take over from each other.
+        compact: run services that start together in one process: less memory, and where one ends they start again
+            together.
         log_level: of the services.
     """
     directory = data_directory(data_dir)
@@ -70,6 +73,8 @@ def up(  # long: one parameter a line, and one line for each
         shadow=shadow,
         schedulers=schedulers,
     )
+    if compact and (ha or schedulers > 1):
+        raise ConfigurationError("--compact: what shares a process ends together; leave --ha and --schedulers out")
     if shadow and schedulers > 1:
         raise ConfigurationError("--shadow: has one scheduler; leave --schedulers out")
     if shadow and clusters > 1:
@@ -84,7 +89,9 @@ def up(  # long: one parameter a line, and one line for each
     database_url = database_url or os.environ.get("KAI_DATABASE_URL")
     if database_url:
         check_database(database_url)
-    with directory.lock() as held, forking(IMPORTED) as forks:
+    # With data of its own the database has been migrated before, or nearly.
+    migrating = () if database_url or directory.postgres.exists() else MIGRATING
+    with directory.lock() as held, forking(IMPORTED) as forks, forking(migrating) as forks_migration:
         stack = Stack(
             directory,
             lock=held,
@@ -93,7 +100,9 @@ def up(  # long: one parameter a line, and one line for each
             nats_url=nats_url,
             log_level=log_level,
             ha=ha,
+            compact=compact,
             forks=forks,
+            migrating=forks_migration,
             policies=scheduler_config,
         )
         return asyncio.run(_up(stack, specs))
@@ -119,10 +128,12 @@ async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
 
 async def _start(stack: Stack, specs: list[ClusterSpec], keeping: RegisteredClusters) -> None:
     """Start everything, and keep the clusters as the hub's log says until cancelled."""
-    await stack.start()
     if len(specs) > 1:
+        await stack.start()
         await keeping.register_own_first()
-    await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
+        await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
+    else:
+        await stack.start_with(specs[0])
     following = asyncio.create_task(keeping.run())
     try:
         if len(specs) > 1:

@@ -1,8 +1,8 @@
 """Access to an API server: its address, TLS and credentials.
 
 kubernetes-asyncio reads kubeconfigs completely (client certificates, tokens, token files, exec plugins, OIDC, proxies).
-It is imported only when needed, because the import takes at least half a second and 37 MB. The service account of a pod
-is two files, which are read without it.
+It is imported only when needed, and without its client (`kubeconfig_reader`). The service account of a pod is two
+files, which are read without it.
 """
 
 import os
@@ -76,9 +76,9 @@ def configured_access(kubeconfig: str = "", *, context: str = "") -> AccessSourc
         if not kubeconfig and in_a_pod():
             return _service_account()
         _insist_on_a_file(kubeconfig)
-        from kubernetes_asyncio import client, config  # noqa: PLC0415  # see the module's docstring
+        from kaicore.kube.api.kubeconfig_reader import Configuration, config  # noqa: PLC0415  # see the module's docstring
 
-        configuration = client.Configuration()
+        configuration = Configuration()
         try:
             await config.load_kube_config(
                 config_file=kubeconfig or None,

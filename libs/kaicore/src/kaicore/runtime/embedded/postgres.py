@@ -72,6 +72,9 @@ _SETTINGS = _ITERATIONS | {
     "logging_collector": "off",
     "lc_messages": "C",
     "max_connections": "200",
+    # Nothing replicates from it by itself, and one process reads ahead well enough for one machine.
+    "max_logical_replication_workers": "0",
+    "io_workers": "1",
 }
 
 #: For tests: a crash of the machine, though not of Postgres, may lose or break the data.

@@ -44,7 +44,9 @@ class LeaseSettings(ServiceSettings):
 
     nats_url: str | None = Field(None, description="nats://… of the bus; several with commas between them")
     lease_ms: int = Field(
-        2000, ge=300, description="how long a leader may be silent before another instance takes over"
+        2000,
+        ge=0,
+        description="how long a leader may be silent before another instance takes over; 0: there is no other",
     )
     lease_replicas: int = Field(
         1, ge=1, le=5, description="NATS servers that hold the leases, where they are made anew"
@@ -185,7 +187,7 @@ async def leadership(
         needed: see `Leadership`.
         refused: see `Leadership`.
     """
-    if settings.nats_url is None or not can_lease(cluster):
+    if settings.nats_url is None or not settings.lease_ms or not can_lease(cluster):
         yield lambda work: work()
         return
     store = await NatsLeaseStore.open(settings.nats_url, name=f"kai-{context.name}", replicas=settings.lease_replicas)

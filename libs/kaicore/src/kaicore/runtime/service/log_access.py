@@ -17,7 +17,7 @@ from kaicore.runtime.service.process import ServiceContext
 LOG = "log"
 
 #: Seconds between two looks, and that a look takes at most once the log is connected to.
-_LOOK_S = 1.0
+_LOOK_S = 2.0
 _ANSWER_S = 2.5
 
 #: Seconds that a call may be repeated once the service is to stop.
@@ -26,7 +26,7 @@ _STOPPING_S = 1.0
 
 @asynccontextmanager
 async def open_log(
-    context: ServiceContext, url: str, *, patience_s: float = 15.0, poll_s: float = 1.0
+    context: ServiceContext, url: str, *, patience_s: float = 15.0, poll_s: float = 5.0
 ) -> AsyncIterator[PostgresLog | None]:
     """Give the log as soon as it is there, and close it; None when the service is to stop before that.
 

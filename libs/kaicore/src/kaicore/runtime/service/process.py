@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, NoReturn, TypeVar
 
 import uvloop
+from prometheus_client import REGISTRY, CollectorRegistry
 
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.runtime.fork_server import ForkServer, forking
@@ -49,9 +50,11 @@ class ServiceContext(ProcessContext[Logger]):
 
     Attributes:
         forks: forks the programs that the service starts; None where it starts none, or this system has no such server.
+        registry: of its metrics; another one where several services share a process.
     """
 
     forks: ForkServer | None = None
+    registry: CollectorRegistry = REGISTRY
 
 
 _SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
@@ -102,10 +105,26 @@ class Service(Generic[_SettingsT]):
             return 1
         allow_open_files()
         configure_logging(self.name, level=settings.log_level)
-        context = ServiceContext(name=self.name, health=Health(*self.conditions), log=get_logger())
+        with forking(self.starts) as forks:
+            return uvloop.run(self.run_in(asyncio.Event(), settings, registry=REGISTRY, forks=forks))
+
+    async def run_in(
+        self, stopping: asyncio.Event, settings: _SettingsT, *, registry: CollectorRegistry, forks: ForkServer | None
+    ) -> int:
+        """Run in an event loop until the service returns or `stopping` is set, by a signal or otherwise.
+
+        Returns the exit code; see `run`.
+        """
+        context = ServiceContext(
+            name=self.name,
+            health=Health(*self.conditions),
+            log=get_logger(),
+            stopping=stopping,
+            forks=forks,
+            registry=registry,
+        )
         try:
-            with forking(self.starts) as context.forks:
-                uvloop.run(_run(context, settings, self.serve, serve_health=self.serve_health))
+            await _run(context, settings, self.serve, serve_health=self.serve_health)
         except KaiError as error:
             context.log.error("service failed", error=str(error), kind=type(error).__name__)
             # A supervisor need not try again while the settings are the same.
@@ -154,7 +173,10 @@ async def _run(
     serving: asyncio.Future[None] | None = None
     if serve_health:
         server = HttpServer(
-            with_health(context.health), host=settings.http_host, port=settings.http_port, fd=settings.http_fd
+            with_health(context.health, registry=context.registry),
+            host=settings.http_host,
+            port=settings.http_port,
+            fd=settings.http_fd,
         )
         serving = asyncio.ensure_future(server.run(ended))
         context.log.info("health server listening", address=server.address)

@@ -39,6 +39,7 @@ from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.shapes import BODY, Shapes
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, snapshot_digest
+from kaicore.readable import readable
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.events.payloads import FieldsErased
 
@@ -344,8 +345,11 @@ class Listener:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     # What was appended before is known by looking, and only now can nothing be missed.
                     self._wake_all()
-                    async for notification in connection.notifies():
-                        self._wake(notification.payload)
+                    while True:
+                        # psycopg's own wait looks at the clock ten times a second.
+                        await readable(connection.fileno())
+                        async for notification in connection.notifies(timeout=_RETRY_S, stop_after=1):
+                            self._wake(notification.payload)
                 finally:
                     await connection.close()
             await asyncio.sleep(_RETRY_S)
@@ -423,7 +427,7 @@ class PostgresLog:
         application: str = "kai",
         clock: Callable[[], int] | None = None,
         patience_s: float = 15.0,
-        poll_s: float = 1.0,
+        poll_s: float = 5.0,
         connections: int = 4,
     ) -> Self:
         """Open the log of a migrated database.
