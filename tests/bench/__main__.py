@@ -33,6 +33,7 @@ _MODULES = (
     "what_if",
     "dashboard",
     "end_to_end",
+    "beside",
     "scale",
     *(f"scale.{part}" for part in PARTS),
 )
