@@ -298,7 +298,7 @@ async def _write(
 def _upsert(table: Table) -> bytes:
     """Return the statement that writes all rows of a JSON list; one for each row costs ten times as much."""
     names = [column.name for column in table.c]
-    like = literal_column(f"NULL::{table.fullname}")
+    like: ColumnElement[Any] = literal_column(f"NULL::{table.fullname}")
     given = func.json_populate_recordset(like, bindparam("rows", type_=JSON)).table_valued(*names)
     statement = upsert(table).from_select(names, select(*given.c))
     keys = [column.name for column in table.primary_key]
