@@ -70,7 +70,7 @@ async def _measure(*, tell: bool) -> _Run:
                     loading = asyncio.create_task(Loader(client).create(pods))
                     events = await _until_bound(log)
                     await loading
-                    await _all_told(stack)
+                    await all_told(stack, _CLUSTER)
                 after = cpu_by_process(stack, [_CLUSTER])
                 return _Run(events, {name: after[name] - before.get(name, 0.0) for name in after})
         finally:
@@ -127,17 +127,17 @@ def _rate(events: list[Event]) -> float:
     return len(bound) / (max(bound) - min(seen)) * 1e6
 
 
-async def nodes_known(log: EventLog, cluster: str, count: int) -> None:
-    """Wait until the log knows the zones of so many nodes."""
+async def nodes_known(log: EventLog, cluster: str, count: int, *, by: str = "TopologyObserved") -> None:
+    """Wait until the log knows the zones of so many nodes, or has so many events of another type."""
     recorded, after = 0, 0
     while recorded < count:
         after = await log.wait_beyond(cluster, after, timeout_s=5)
-        recorded = len(await log.read(cluster, limit=100_000, where=Filter(types=("TopologyObserved",))))
+        recorded = len(await log.read(cluster, limit=100_000, where=Filter(types=(by,))))
 
 
-async def _all_told(stack: Stack) -> None:
+async def all_told(stack: Stack, cluster: str) -> None:
     """Wait until the binder has written all that waits to be written: its cost counts, too."""
-    (binder,) = [process for process in stack.processes if process.spec.name == f"{_CLUSTER}-binder"]
+    (binder,) = [process for process in stack.processes if process.spec.name == f"{cluster}-binder"]
     url = binder.spec.ready_url.replace("/readyz", "/metrics")
     async with asyncio.timeout(300), aiohttp.ClientSession() as session:
         while True:

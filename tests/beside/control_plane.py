@@ -45,6 +45,11 @@ class Program:
                 env={**os.environ, **(environment or {})},
             )
 
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
     def until(self, ready: Callable[[], bool]) -> Self:
         """Wait until something holds of it."""
         deadline = time.monotonic() + PATIENCE_S
@@ -70,12 +75,14 @@ class ControlPlane:
         kubeconfig: of the administrator.
     """
 
-    def __init__(self, root: Path, *, gates: str = "") -> None:
+    def __init__(self, root: Path, *, gates: str = "", controllers: str = _CONTROLLERS) -> None:
         """Args:
         root: for what it keeps.
         gates: feature gates that are on besides those of the version, as `A=true,B=true`.
+        controllers: those that run, with commas between them.
         """
         self._root = root
+        self._controllers = controllers
         self._gates = ("--feature-gates", gates) if gates else ()
         self._programs: list[Program] = []
         self.kubeconfig = root / "admin.kubeconfig"
@@ -115,10 +122,15 @@ class ControlPlane:
         self._run(
             "kube-controller-manager",
             *("--kubeconfig", str(self.kubeconfig), "--leader-elect=false", "--secure-port=0"),
-            *("--controllers", _CONTROLLERS, "--service-account-private-key-file", str(key)),
+            *("--controllers", self._controllers, "--service-account-private-key-file", str(key)),
             "--use-service-account-credentials=false",
             *self._gates,
         )
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids by program."""
+        return {one.log.stem: one.pid for one in self._programs}
 
     def _run(self, name: str, *flags: str) -> Program:
         self._programs.append(Program(self._root, name, *flags))

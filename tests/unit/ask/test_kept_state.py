@@ -7,6 +7,7 @@ import pytest
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay import log_states as last_events
+from kaicore.analysis.replay import past_states
 from kaicore.analysis.replay.past_states import KeptState, QuestionsFirst
 from kaicore.errors import ConfigurationError, CorruptLog, LogUnavailable
 from kaicore.ledger.log import snapshots
@@ -44,14 +45,17 @@ async def test_questions_at_once_share_one_folding(log: MemoryLog) -> None:
     assert len({id(state) for state in states}) == 1
 
 
-async def test_the_state_follows_the_log_without_being_asked(log: MemoryLog) -> None:
+async def test_the_state_follows_the_log_without_being_asked(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(past_states, "_LOOK_S", 0.0)
+    monkeypatch.setattr(past_states, "_MOST_LACKING", 10)
     facts, kept = Facts(log, "c"), KeptState(log, "c")
     await facts.add_pods("a", cpu=1)
     following = asyncio.create_task(kept.follow())
     async with asyncio.timeout(30):
         await _reached(kept, 1)
         await facts.add_pods("b", cpu=1)
-        await _reached(kept, 2)
+        await facts.add_pods(*(f"p{number}" for number in range(10)), cpu=1)
+        await _reached(kept, 12)
     following.cancel()
 
 

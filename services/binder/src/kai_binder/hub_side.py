@@ -245,14 +245,25 @@ class HubSide:
             self._fold(await feed.next_batch(timeout_s=_LOOK_S if self._folded else _CATCH_UP_S))
             async with self._moved:
                 self._moved.notify_all()
-            if head is not None and self._state.position >= head and not self._folded:
-                self._folded = True
-                self._changed.set()
+            if head is not None and self._state.position >= head:
+                self._no_more_to_fold()
+
+    def _no_more_to_fold(self) -> None:
+        if not self._folded:
+            self._folded = True
+            self._changed.set()
 
     async def _opened_feed(self) -> EventFeed:
-        """Return the feed of what follows the newest snapshot of the hub's state."""
+        """Return the feed of what follows the newest snapshot of the hub's state, as soon as there is a hub.
+
+        Before, a feed would be woken by each append to any cluster's log.
+        """
         while True:
             with suppress(LogUnavailable):
+                if not (await self._log.head(HUB)).position:
+                    self._no_more_to_fold()
+                    await asyncio.sleep(_LOOK_S)
+                    continue
                 self._state = await restored_hub(self._log)
                 return EventFeed(self._log, self._bus, HUB, after=self._state.position)
             await asyncio.sleep(_LOOK_S)

@@ -40,7 +40,7 @@ _HOURS_S = 60.0
 _TRAIL_S = 1.0
 
 #: Seconds that events gather before they are projected: each transaction costs more than ten events in it.
-_GATHER_S = 0.2
+_GATHER_S = 1.0
 
 
 #: The lease's name: one projector keeps the read models of all clusters.

@@ -153,6 +153,9 @@ _SPREAD = 0.3
 #: Seconds between two looks at the room for a stream, and at the stream while the log is silent.
 _ROOM_S, _IDLE_S = 30.0, 5.0
 
+#: Seconds after publishing in which events gather, so that a busy log is read and published in few batches.
+_GATHER_S = 0.02
+
 #: Seconds until a bus or log that failed is tried again: doubled each time, from the first to the second.
 _RETRY_S, _RETRY_MAX_S = 0.1, 2.0
 
@@ -359,6 +362,9 @@ class ClusterRelay:
                 published, events = events, await self._publish(events)
                 if await self._purge(published):
                     return
+                if not more:
+                    await asyncio.sleep(_GATHER_S)
+                    more = True
                 continue
             position = self._cursor.position
             self._metrics.lag(self._cluster, position=position, head=position, oldest=None)

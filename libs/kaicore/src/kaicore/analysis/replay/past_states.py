@@ -63,8 +63,10 @@ _log = logging.getLogger(__name__)
 
 #: Events folded before others get their turn: some milliseconds' worth.
 _EVENTS_A_PAGE = 200
-#: Seconds that one wait for new events lasts, and until a log that failed is tried again.
-_WAIT_S, _PAUSE_S = 30.0, 2.0
+#: Events that a state may lack that nobody asks for: a question folds them in some 0.1 s.
+_MOST_LACKING = 4000
+#: Seconds between two looks at how many it lacks, and until a log that failed is tried again.
+_LOOK_S, _PAUSE_S = 2.0, 2.0
 
 
 class KeptState:
@@ -141,13 +143,17 @@ class KeptState:
                 await self._questions.give_way(self.cluster)
 
     async def follow(self) -> None:
-        """Fold whatever comes, until cancelled; a log that fails is tried again."""
+        """Fold it so that questions find little to fold, until cancelled; a log that fails is tried again.
+
+        Nobody may ask for hours. So events are folded many at a time, and no append wakes this process.
+        """
         while True:
             try:
-                async with self._questions.unasked:
-                    state = await self._at_the_end()
+                if self._state is None or (await self._log.head(self.cluster)).position > self.position + _MOST_LACKING:
+                    async with self._questions.unasked:
+                        await self._at_the_end()
                 self.tried.set()
-                await self._log.wait_beyond(self.cluster, state.position, timeout_s=_WAIT_S)
+                await asyncio.sleep(_LOOK_S)
             except KaiError as error:
                 self.tried.set()
                 _log.warning("cluster %s: its state cannot be followed: %s", self.cluster, error)

@@ -16,6 +16,8 @@ from kaicore.kube.api.reflector_core import WORKED_S, Backoff, Change, ListPage,
 from kaicore.kube.wire.resources import ObjectT, Resource
 
 _NOT_FOUND = 404
+#: Seconds in which lines of a busy watch gather: those that come together are one batch of changes.
+_GATHER_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,7 @@ class Reflector(Generic[ObjectT]):
                 changes = core.take_lines(lines)
                 if changes:
                     await self._take(changes)
+                    await asyncio.sleep(_GATHER_S)
                 if not core.watching:
                     self._observer.failed(core.resource.kind, core.last_error)
                     return

@@ -14,6 +14,10 @@ from kaicore import errors
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 
+#: Seconds after an append in which units gather for the next one. The first of them goes at once, and a busy writer
+#: makes few transactions, each of which wakes all readers.
+_GATHER_S = 0.05
+
 
 class OutboxObserver(Protocol):
     """Is called with what happens; must be quick and must not raise."""
@@ -97,6 +101,8 @@ class Outbox:
             for _ in batch:
                 self._units.popleft()
             self._set_flags()
+            if len(self._units) < self._batch:
+                await asyncio.sleep(_GATHER_S)
 
     async def _append(self, units: list[Unit]) -> None:
         clock = asyncio.get_running_loop().time

@@ -313,8 +313,9 @@ def _query(conditions: list[str], bounds: list[tuple[str, str]], each: str, left
     ).format(events)
 
 
-#: Seconds between attempts to listen again.
-_RETRY_S = 0.2
+#: Seconds between attempts to listen again, and without a waiter until nobody listens: each append to any cluster's log
+#: wakes whoever does.
+_RETRY_S, _UNHEARD_S = 0.2, 10.0
 
 
 class Listener:
@@ -324,9 +325,11 @@ class Listener:
         self.connections = connections
         self._hints: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
         self._task: asyncio.Task[None] | None = None
+        self._asked_s = 0.0
 
     def hint(self, cluster: str) -> asyncio.Event:
         """Return an event that will be set when the log may have grown; ask for it before looking at the log."""
+        self._asked_s = asyncio.get_running_loop().time()
         if self._task is None:
             self._task = asyncio.create_task(self._listen())
         return self._hints[cluster]
@@ -345,11 +348,17 @@ class Listener:
                     await connection.execute(f"LISTEN {CHANNEL}")
                     # What was appended before is known by looking, and only now can nothing be missed.
                     self._wake_all()
-                    while True:
-                        # psycopg's own wait looks at the clock ten times a second.
-                        await readable(connection.fileno())
+                    loop = asyncio.get_running_loop()
+                    while loop.time() < self._asked_s + _UNHEARD_S:
+                        try:
+                            # psycopg's own wait looks at the clock ten times a second.
+                            await asyncio.wait_for(readable(connection.fileno()), _UNHEARD_S)
+                        except TimeoutError:
+                            continue
                         async for notification in connection.notifies(timeout=_RETRY_S, stop_after=1):
                             self._wake(notification.payload)
+                    self._task = None
+                    return
                 finally:
                     await connection.close()
             await asyncio.sleep(_RETRY_S)
