@@ -357,7 +357,9 @@ class Listener:
                             continue
                         async for notification in connection.notifies(timeout=_RETRY_S, stop_after=1):
                             self._wake(notification.payload)
+                    # Who still waits asks anew, and then there is a listener again.
                     self._task = None
+                    self._wake_all()
                     return
                 finally:
                     await connection.close()
