@@ -57,6 +57,8 @@ MEANINGS = (
     (r"(?<=--cluster )east,west", "demo,demo-2 --name apart"),
     (r"(?<=--data )images$", "images --name near"),
     (r"(?<=--shadow )SCHEDULER", "kai-scheduler"),
+    (r"(?<=--make --kubeconfig )FILE", ".kai/clusters/demo/kubeconfig"),
+    (r"(?<=--nodes )NODE", "gpu-3"),
     (r"(?<=--kubeconfig )FILE|(?<=watcher=)FILE|(?<=binder=)FILE", ".kai/http-kubeconfig"),
     (r"(?<=seal )FILE|(?<=--against )FILE", "sealed"),
     (r"(?<=--data-dir )DIR|(?<=--podresources-dir )DIR", "fleet-data"),

@@ -315,7 +315,7 @@ async def test_the_service_sends_what_happens_while_it_leads_and_shows_no_addres
     capfd: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(main, "ProjectorMetrics", lambda: ProjectorMetrics(registry=CollectorRegistry()))
+    monkeypatch.setattr(main, "ProjectorMetrics", lambda **_: ProjectorMetrics(registry=CollectorRegistry()))
     settings = main.ProjectorSettings(
         database_url=as_role(superuser_url, "kai_project"), nats_url=nats_url, notifications=projecting._file
     )

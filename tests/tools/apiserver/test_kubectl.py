@@ -116,7 +116,7 @@ async def test_the_manifests_of_the_services_apply_as_their_readme_says(kubectl:
     deployments = await kubectl.json("-n", "kai-system", "get", "deployments")
     assert len(deployments["items"]) == 7
     policies = await kubectl.json("-n", "kai-system", "get", "networkpolicies")
-    assert len(policies["items"]) == 12
+    assert len(policies["items"]) == 14
 
 
 async def test_kubectl_trusts_the_server_by_the_name_that_it_advertises(tmp_path: Path) -> None:
