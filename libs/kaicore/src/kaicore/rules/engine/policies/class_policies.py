@@ -69,21 +69,28 @@ class _WatchedWork(Work):
 
 
 class _KnownAnswers:
-    """The answers of one policy so far; one holds for all work with the same values of what it looked at."""
+    """The answers of one policy so far; one holds for all work with the same values of what it looked at.
+
+    Answers that say the same are one object, so that what follows from them is worked out once.
+    """
 
     def __init__(self) -> None:
         #: By the names of facts that were looked at, and then by their values.
         self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
+        self._by_content: dict[tuple[bytes, ...], _Answers] = {}
 
     def of(self, work: Work) -> _Answers | None:
         """Return the answer about some work; None where there is none yet."""
         found = (of_facts.get(_values(work, names)) for names, of_facts in self._answers.items())
         return next((one for one in found if one is not None), None)
 
-    def keep(self, work: _WatchedWork, answers: _Answers) -> None:
-        """Keep an answer about some work that was just asked for."""
+    def keep(self, work: _WatchedWork, answers: _Answers) -> _Answers:
+        """Keep an answer about some work that was just asked for; returns the one that stands for it."""
         names = tuple(sorted(work.seen))
+        content = (*(one.refused.tobytes() for one in answers.refusals), *(one.scores.tobytes() for one in answers.scores))
+        answers = self._by_content.setdefault(content, answers)
         self._answers.setdefault(names, {})[_values(work, names)] = answers
+        return answers
 
 
 def _values(work: Work, names: Iterable[str]) -> tuple[object, ...]:
@@ -174,16 +181,20 @@ class NodePolicies:
         known, work = self._known[one.setting.name], _work_of(pod_class, one.setting)
         answers = known.of(work)
         if answers is None:
-            answers = self.ask(one, work, self._columns)
-            known.keep(work, answers)
+            answers = known.keep(work, self.ask(one, work, self._columns))
         return answers
 
     def together(self, answers: Sequence[_Answers]) -> _Say:
         """Return what answers that are kept until the cycle's end say together."""
         key = tuple(map(id, answers))
-        if key not in self._together:
-            self._together[key] = _Say(answers, self.rows)
-        return self._together[key]
+        say = self._together.get(key)
+        if say is None:
+            say = self._together[key] = _Say(answers, self.rows)
+            of_nodes = None if say.levels is None else say.levels[self._nodes.rows]
+            if of_nodes is not None and (of_nodes == of_nodes[:1]).all():
+                # Who prefers all nodes alike prefers none.
+                say.levels = None
+        return say
 
     def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns) -> _Answers:
         """Ask a policy about some work, with what is charged to the nodes in some columns."""
@@ -259,6 +270,11 @@ class ClassPolicies:
     def live(self) -> bool:
         """True if any of them is asked again after charges."""
         return bool(self._live)
+
+    @property
+    def alike(self) -> object:
+        """The same for classes about which the policies say the same as long as the cycle lasts."""
+        return self._say
 
     @property
     def refusals(self) -> Sequence[RefusedNodes]:
