@@ -176,11 +176,18 @@ class NodePolicies:
         policies = [] if work is None else [one for one in self._policies if one.setting.decides_for(work.queue)]
         return ClassPolicies(self, pod_class, columns, policies) if policies else None
 
-    def ask_once(self, one: GuardedPolicy, pod_class: PodClass) -> _Answers:
-        """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work."""
-        known, work = self._known[one.setting.name], _work_of(pod_class, one.setting)
-        answers = known.of(work)
+    def ask_once(self, one: GuardedPolicy, pod_class: PodClass, about: Work) -> _Answers:
+        """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work.
+
+        Args:
+            about: the work as a policy sees it that declares no labels and annotations.
+        """
+        known, setting = self._known[one.setting.name], one.setting
+        if setting.pod_labels or setting.pod_annotations:
+            about = _work_of(pod_class, setting)
+        answers = known.of(about)
         if answers is None:
+            work = _work_of(pod_class, setting)
             answers = known.keep(work, self.ask(one, work, self._columns))
         return answers
 
@@ -256,7 +263,8 @@ class ClassPolicies:
         asked: those that decide about the class.
         """
         self._policies, self._columns = policies, columns
-        once = [policies.ask_once(one, pod_class) for one in asked if not one.policy.live]
+        about = _work_of(pod_class)
+        once = [policies.ask_once(one, pod_class, about) for one in asked if not one.policy.live]
         #: The live ones, each with the work as it sees it and its answers.
         self._live: list[tuple[GuardedPolicy, Work, _Answers]] = []
         for one in asked:
@@ -337,8 +345,8 @@ class ClassPolicies:
         return {one.policy: int(one.scores[row]) for one in self._say.scores}
 
 
-def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
-    """Return the work of a class as a policy sees it, which has its own labels and annotations only."""
+def _work_of(pod_class: PodClass, setting: PolicySetting | None = None) -> _WatchedWork:
+    """Return the work of a class as a policy sees it, with the labels and annotations only that its setting names."""
     work = pod_class.work
     assert work is not None, "asked for classes with work"
     share = pod_class.gpu_share
@@ -351,8 +359,8 @@ def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
         requests=MappingProxyType(pod_class.requests),
         gpus=gpus_of(pod_class.requests) * WHOLE + parts,
         shares_gpu=share is not None,
-        labels=_declared(work.labels, setting.pod_labels),
-        annotations=_declared(work.annotations, setting.pod_annotations),
+        labels=_declared(work.labels, () if setting is None else setting.pod_labels),
+        annotations=_declared(work.annotations, () if setting is None else setting.pod_annotations),
     )
 
 

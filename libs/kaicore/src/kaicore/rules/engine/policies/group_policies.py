@@ -68,26 +68,27 @@ class GroupPolicies:
         waiting = [one for one in groups if any(one.waiting.values()) and not one.nominated]
         for policy in self._with(Point.ADMIT):
             asked = [one for one in waiting if one.held is None and self._decides(policy, one.workload)]
-            answers = policy.admit([self._facts_of(one, policy) for one in asked], self._facts)
+            answers = policy.admit(self._facts_of(asked, policy), self._facts)
             for one, hold in zip(asked, answers, strict=True):
                 if hold is not None:
                     until = hold.until_us if hold.until_us > self._input.now else 0
                     one.hold(HeldByPolicy(policy=policy.setting.name, why=hold.reason, until_us=until))
 
     def _order(self, groups: Sequence[PendingGroup]) -> None:
-        by_queue: dict[str, list[PendingGroup]] = {}
-        for one in groups:
+        policies, by_queue = self._with(Point.ORDER), dict[str, list[PendingGroup]]()
+        for one in groups if policies else ():
             by_queue.setdefault(self._input.accounts.queue_of(one.group), []).append(one)
-        policies = self._with(Point.ORDER)
-        for queue, own in sorted(by_queue.items()) if policies else ():
-            before: dict[str, tuple[int, ...]] = {one.key: () for one in own}
-            after = dict(before)
-            for policy in policies:
-                if policy.setting.decides_for(queue):
-                    answers = policy.order([self._facts_of(one, policy) for one in own], self._facts)
-                    places = before if policy.policy.order_before_priority else after
-                    for one, place in zip(own, answers, strict=True):
-                        places[one.key] += (place,)
+        before: dict[str, tuple[int, ...]] = {one.key: () for one in groups}
+        after = dict(before)
+        for policy in policies:
+            asked = [
+                one for queue, own in sorted(by_queue.items()) if policy.setting.decides_for(queue) for one in own
+            ]
+            answers = policy.order(self._facts_of(asked, policy), self._facts)
+            places = before if policy.policy.order_before_priority else after
+            for one, place in zip(asked, answers, strict=True):
+                places[one.key] += (place,)
+        for own in by_queue.values():
             _rank(own, before, after)
 
     def _order_queues(self) -> None:
@@ -127,35 +128,39 @@ class GroupPolicies:
     def _decides(self, policy: GuardedPolicy, workload: Workload) -> bool:
         return not policy.setting.queues or policy.setting.decides_for(self._input.accounts.queue_of(workload.group))
 
-    def _facts_of(self, pending_group: PendingGroup, policy: GuardedPolicy) -> tuple[Waiting, Queue]:
-        known = self._waiting.get(pending_group.key)
-        if known is None:
-            waiting = self._known_of(pending_group)
-            known = self._waiting[pending_group.key] = waiting, self._queue(waiting.queue, past=False)
+    def _facts_of(self, groups: Sequence[PendingGroup], policy: GuardedPolicy) -> list[tuple[Waiting, Queue]]:
+        """Return what a policy knows of groups that wait, and of their queues."""
+        known, setting = self._waiting, policy.setting
+        every = [known.get(one.key) or self._known_of(one) for one in groups]
+        if policy.policy.history or setting.pod_labels or setting.pod_annotations:
+            every = [self._with_declared(*facts, policy) for facts in zip(groups, every, strict=True)]
+        return every
+
+    def _with_declared(
+        self, pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
+    ) -> tuple[Waiting, Queue]:
         setting, history, own = policy.setting, policy.policy.history, dict[str, Any]()
+        waiting, queue = known
         if history:
             there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
-            key = _past_key(pending_group.key, there)
-            own = self._past(policy, key, known[0].namespace, known[0].used_gpu_seconds)
+            own = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
         if setting.pod_labels or setting.pod_annotations:
             members = pending_group.unplaced or pending_group.workload.waiting.values()
             own["labels"], own["annotations"] = _declared(members, policy)
-        if not own:
-            return known
-        waiting, queue = known
         if PastUse.QUEUE in history:
             queue = self._queue(waiting.queue, past=True)
         # Of most groups there is nothing to add, and another such object takes longer than to look.
         own = {name: value for name, value in own.items() if value != getattr(waiting, name)}
         return replace(waiting, **own) if own else waiting, queue
 
-    def _known_of(self, pending_group: PendingGroup) -> Waiting:
+    def _known_of(self, pending_group: PendingGroup) -> tuple[Waiting, Queue]:
         group, now, members = pending_group.group, self._input.now, pending_group.unplaced
         created_us = group.created_at * _SECOND_US
-        return Waiting(
+        queue = self._queue(self._input.accounts.queue_of(group), past=False)
+        waiting = Waiting(
             key=group.key,
             namespace=group.namespace,
-            queue=self._input.accounts.queue_of(group),
+            queue=queue.name,
             priority=group.priority,
             created_us=created_us,
             waited_us=max(now - created_us, 0),
@@ -165,6 +170,8 @@ class GroupPolicies:
             labels=_NO_LABELS,
             annotations=_NO_LABELS,
         )
+        known = self._waiting[group.key] = waiting, queue
+        return known
 
     def _gpus_waiting(self, member: Member) -> int:
         gpus = self._gpus_of_class.get(member.class_key)
