@@ -347,7 +347,20 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
-        self._look_at_all()
+        #: By row, the score before policies: a class that is like this one takes it over; None where policies are live.
+        self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
+        if like is None or not self._take_over(like, charges):
+            self._look_at_all()
+
+    def _take_over(self, other: "FeasibleNodes", charges: int) -> bool:
+        """Take over the scores before policies from a class like this one; false where it has not all of them."""
+        before, policies = self._before, self._policies
+        known = before is not None and other._before is not None and other._charges_seen == charges
+        if not known or policies is None or (self._eligible & ~other._eligible).any():
+            return False
+        self._before = before = np.where(self._eligible, other._before, _NO)
+        self._ranking.set_first(policies.of_rows(np.arange(len(before)), before))
+        return True
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
@@ -614,7 +627,7 @@ class FeasibleNodes:
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
-        policies = self._policies
+        policies, before = self._policies, self._before
         able: list[tuple[int, int, int]] = []
         for row in distinct:
             if eligible[row]:
@@ -628,16 +641,17 @@ class FeasibleNodes:
                     scores[state] = score
                 if score == _NO:
                     self._ranking.set(row, _NO)
+                    if before is not None:
+                        before[row] = _NO
                 else:
                     able.append((row, state, score))
         if len(able) > 1:
             self.parts.prepare([(row, state) for row, state, _ in able])
         for row, state, of_state in able:
             added = self.parts.of_row(row, state)
-            if added == _NO:
-                self._ranking.set(row, _NO)
-                continue
-            score = of_state + added - int(self._handicap[row])
+            score = _NO if added == _NO else of_state + added - int(self._handicap[row])
+            if before is not None:
+                before[row] = score
             self._ranking.set(row, score if policies is None else policies.of_row(row, score))
 
     def _look_at_all(self) -> None:
@@ -660,6 +674,8 @@ class FeasibleNodes:
     def _final(self, rows: Ints, scores: Ints, below: Ints) -> Ints:
         """Return the scores of rows, less what they are below those of their states, and as policies have them."""
         final: Ints = np.maximum(scores - below, _NO)
+        if self._before is not None:
+            self._before[rows] = final
         return final if self._policies is None else self._policies.of_rows(rows, final)
 
     def _scores(self, rows: Ints, states: Ints) -> Ints:

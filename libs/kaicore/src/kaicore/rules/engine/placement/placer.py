@@ -246,9 +246,13 @@ class Placer:
         rejecting, avoid = excluded.rejecting.get(pod_class.key, {}), excluded.avoid.get(pod_class.key, ())
         policies = None if self._policies is None else self._policies.of_class(pod_class, columns)
         alike = None if pod_class.work is None or rejecting else key_without_work(pod_class.key)
+        like = None if alike is None else self._alike.get(alike)
+        # By what is not known of rows, the pods of classes are told apart; so they are by the rows that they avoid.
         same = None if alike is None or avoid or policies is None else (alike, policies.alike)
-        if same in self._same:
+        if same is not None and same in self._same:
             return self._same[same]
+        if like is not None:
+            like.catch_up(self.statement.touched)
         feasible = FeasibleNodes(
             pod_class,
             columns,
@@ -263,11 +267,10 @@ class Placer:
             counts=self._counts,
             policies=policies,
             charges=charges,
-            like=None if alike is None else self._alike.get(alike),
+            like=like,
         )
         if alike is not None:
             self._alike.setdefault(alike, feasible)
-        # By what is not known of rows, the pods of classes are told apart.
         if same is not None and not feasible.doubted:
             self._same[same] = feasible
         return feasible
