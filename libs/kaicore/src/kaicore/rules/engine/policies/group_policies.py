@@ -141,7 +141,7 @@ class GroupPolicies:
     ) -> tuple[Waiting, Queue]:
         setting, history, own = policy.setting, policy.policy.history, dict[str, Any]()
         waiting, queue = known
-        if history:
+        if PastUse.OWNER in history or PastUse.NAMESPACE in history:
             there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
             own = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
         if setting.pod_labels or setting.pod_annotations:
