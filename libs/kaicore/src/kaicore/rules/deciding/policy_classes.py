@@ -13,7 +13,6 @@ from kaicore.rules.engine.policies.setting import PolicyWork
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView
 
-
 #: Of groups that were not looked at yet: no namespace is named like this.
 _NO_NUMBER = "", -1
 

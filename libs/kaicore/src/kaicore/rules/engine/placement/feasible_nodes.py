@@ -68,6 +68,7 @@ class RowParts:
             others.
         taken: the room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
             `ShareFit.fixed` for a share.
+        ahead: the same by a row's pattern, kind of open GPUs and free amounts, for rows as further pods will make them.
     """
 
     def __init__(
@@ -100,8 +101,7 @@ class RowParts:
             if share is not None:
                 self._opening: Ints = columns.vector(reservation_class().requests)[room.asked]
         self.taken: dict[tuple[int, ...], int] = {} if like is None else like.taken
-        #: The same by a row's pattern, kind of open GPUs, and free amounts: for rows that further pods will make so.
-        self._ahead: dict[tuple[int, int, bytes], int] = {} if like is None else like._ahead
+        self.ahead: dict[tuple[int, int, bytes], int] = {} if like is None else like.ahead
         #: All that is added for a share, by its likeness and the pattern.
         self._of_alike: dict[tuple[tuple[int, int, int], int], int] = {}
         #: Whether free parts of GPUs count as devices that are left alone.
@@ -187,14 +187,14 @@ class RowParts:
             return int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
         alike = room.pattern_of[row], self._columns.gpus.kind(row)
         now = room.free(self._columns, row)
-        taken = self._ahead.get((*alike, now.tobytes()))
+        taken = self.ahead.get((*alike, now.tobytes()))
         if taken is None:
             rows = np.full(_FOLLOWING, row)
             before = room.of_rows(self._columns, rows, claimable=np.zeros(_FOLLOWING, np.int64))
             free = before.free - np.arange(_FOLLOWING)[:, None] * self._need
             after = NodeRoom(free - self._need, before.claimable - self._claimed, before.parts)
             every = room.taken(before._replace(free=free), after, room.patterns[rows]).tolist()
-            self._ahead |= zip(((*alike, one.tobytes()) for one in free), every, strict=True)
+            self.ahead |= zip(((*alike, one.tobytes()) for one in free), every, strict=True)
             taken = every[0]
         return taken
 
@@ -349,18 +349,24 @@ class FeasibleNodes:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
         #: By row, the score before policies: a class that is like this one takes it over; None where policies are live.
         self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
-        if like is None or not self._take_over(like, charges):
+        known = None if like is None else like.before_policies(self._eligible, charges=charges)
+        if known is None or self._before is None or policies is None:
             self._look_at_all()
+        else:
+            self._before = known
+            self._ranking.set_first(policies.of_rows(np.arange(rows), known))
 
-    def _take_over(self, other: "FeasibleNodes", charges: int) -> bool:
-        """Take over the scores before policies from a class like this one; false where it has not all of them."""
-        before, policies = self._before, self._policies
-        known = before is not None and other._before is not None and other._charges_seen == charges
-        if not known or policies is None or (self._eligible & ~other._eligible).any():
-            return False
-        self._before = before = np.where(self._eligible, other._before, _NO)
-        self._ranking.set_first(policies.of_rows(np.arange(len(before)), before))
-        return True
+    def before_policies(self, eligible: Flags, *, charges: int) -> Ints | None:
+        """Return the scores of rows before policies, for a class like this one; None where not all of them are known.
+
+        Args:
+            eligible: the rows that the class may have.
+            charges: how many charges the rows have had.
+        """
+        if self._before is None or self._charges_seen != charges or (eligible & ~self._eligible).any():
+            return None
+        known: Ints = np.where(eligible, self._before, _NO)
+        return known
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""

@@ -87,7 +87,10 @@ class _KnownAnswers:
     def keep(self, work: _WatchedWork, answers: _Answers) -> _Answers:
         """Keep an answer about some work that was just asked for; returns the one that stands for it."""
         names = tuple(sorted(work.seen))
-        content = (*(one.refused.tobytes() for one in answers.refusals), *(one.scores.tobytes() for one in answers.scores))
+        content = (
+            *(one.refused.tobytes() for one in answers.refusals),
+            *(one.scores.tobytes() for one in answers.scores),
+        )
         answers = self._by_content.setdefault(content, answers)
         self._answers.setdefault(names, {})[_values(work, names)] = answers
         return answers

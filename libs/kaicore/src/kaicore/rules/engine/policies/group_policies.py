@@ -81,9 +81,7 @@ class GroupPolicies:
         before: dict[str, tuple[int, ...]] = {one.key: () for one in groups}
         after = dict(before)
         for policy in policies:
-            asked = [
-                one for queue, own in sorted(by_queue.items()) if policy.setting.decides_for(queue) for one in own
-            ]
+            asked = [one for queue, own in sorted(by_queue.items()) if policy.setting.decides_for(queue) for one in own]
             answers = policy.order(self._facts_of(asked, policy), self._facts)
             places = before if policy.policy.order_before_priority else after
             for one, place in zip(asked, answers, strict=True):
