@@ -48,7 +48,7 @@ class FullRacks(Policy):
     name, version, node_labels, band = "full-racks", "1", (RACK,), PolicyBand.FULL
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
-        _, racks = np.unique(nodes.labels(RACK), return_inverse=True)
+        _, racks = nodes.domains(RACK)
         used = np.bincount(racks, weights=nodes.used("nvidia.com/gpu")).astype(np.int64)
         return np.minimum(used[racks], 1000)
 

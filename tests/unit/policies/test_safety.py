@@ -2,14 +2,17 @@
 
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 from kaicore.policy import Facts, Nodes, Policy, Queue, Waiting, Work
 from kaicore.rules.deciding.cycle_run import LeftOut
+from kaicore.rules.engine.config import Backfill
 from kaicore.runtime.policy_guard import TimeAndMemory
 
-from tests.factory import pod
+from tests.factory import amounts, pod
 from tests.policies import WithPolicies
+from tests.workloads import OWNER
 
 GPU = "nvidia.com/gpu"
 
@@ -163,19 +166,48 @@ def test_a_policy_that_overran_is_not_asked_for_a_while() -> None:
     assert asked == [1]
 
 
-def test_a_policy_cannot_place_what_a_fixed_rule_refuses() -> None:
-    class Everywhere(Policy):
-        name = "everywhere"
+class Wants(Policy):
+    """Would have all pods on one node, and `later` before all others."""
 
-        def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
-            return np.ones(len(nodes), np.bool_)
+    name, order_before_priority = "wants", True
 
-        def score(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
-            return np.array([1000 if name == "full" else 0 for name in nodes.names])
+    def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
+        return np.ones(len(nodes), np.bool_)
 
-    made = WithPolicies(Everywhere)
-    made.add_node("full", cpu=64, gpu=8, unschedulable=True)
-    made.add_node("small", cpu=64, gpu=1)
-    made.add_pod(pod("one", cpu=1, gpu=1))
-    made.add_pod(pod("two", cpu=1, gpu=1))
-    assert made.nodes_of() == {"one": "small"}
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Any:
+        return np.array([1000 if name == "wanted" else 0 for name in nodes.names])
+
+    def order(self, group: Waiting, queue: Queue, facts: Facts) -> Any:
+        return 0 if group.key.endswith("/later") else 1
+
+
+@pytest.mark.parametrize(
+    ("zones", "node"),
+    [
+        pytest.param((), {"unschedulable": True}, id="cordoned"),
+        pytest.param((), {"gpu": 1}, id="room"),
+        pytest.param((amounts(cpu=32, gpu=4), amounts(cpu=32, gpu=4)), {}, id="kubelet"),
+    ],
+)
+def test_a_policy_cannot_place_what_a_fixed_rule_refuses(zones: tuple[Any, ...], node: dict[str, Any]) -> None:
+    made = WithPolicies(Wants)
+    made.add_node("wanted", *zones, **({} if zones else {"cpu": 64, "gpu": 8} | node))
+    made.add_node("other", cpu=64, gpu=8)
+    made.add_pod(pod("one", cpu=1, gpu=6))
+    assert made.nodes_of() == {"one": "other"}
+
+
+def test_a_policy_cannot_start_what_delays_a_promised_start() -> None:
+    made = WithPolicies(Wants)
+    made.config = msgspec.structs.replace(made.config, backfill=Backfill.EASY, hold_after_us=0)
+    made.add_node("wanted", cpu=64, gpu=8)
+
+    limited = pod("runs", cpu=1, gpu=4, owner=OWNER, active_deadline_s=3_600, created_at=made.now // 1_000_000)
+    made.add_pod(limited)
+    assert made.nodes_of() == {"runs": "wanted"}
+    made.gang("gang", 2, cpu=1, gpu=4)
+    assert made.nodes_of() == {}
+    made.add_pod(pod("later", cpu=1, gpu=4))
+    assert made.nodes_of() == {}
+    made.delete_pod(limited)
+    assert sorted(made.nodes_of()) == ["gang-0", "gang-1"]

@@ -23,7 +23,7 @@ range, changes what it was given, or takes too long, is left out of that cycle. 
 rules refuse.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, TypeAlias
@@ -113,6 +113,7 @@ class Nodes:
         pods: Mapping[str, Ints] | None = None,
         inputs: Mapping[str, Mapping[str, Input]] | None = None,
         made: dict[tuple[object, ...], Any] | None = None,
+        numbered: Callable[[str], tuple[Texts, Ints]] | None = None,
     ) -> None:
         """Args:
         names: of the nodes.
@@ -122,11 +123,13 @@ class Nodes:
         pods: by namespace, how many pods are charged to each node; None where the policy does not declare `tenants`.
         inputs: by name, the facts from outside by the node's name; those that the policy declares.
         made: takes up what is worked out of labels and inputs, for the next question about the same nodes.
+        numbered: returns what `domains` does, faster than by sorting the labels.
         """
         self.names = tuple(names)
         self._labels, self._allocatable, self._used = labels or {}, allocatable or {}, used or {}
         self._pods, self._inputs = pods, inputs or {}
         self._made: dict[tuple[object, ...], Any] = {} if made is None else made
+        self._numbered = numbered
 
     def __len__(self) -> int:
         """Return how many nodes there are."""
@@ -157,7 +160,8 @@ class Nodes:
         """
         labels, of = self.labels(key), ("domains", key)
         if of not in self._made:
-            values, places = np.unique(labels, return_inverse=True)
+            known = self._numbered
+            values, places = np.unique(labels, return_inverse=True) if known is None else known(key)
             self._made[of] = _read_only(values), _read_only(places)
         values, places = self._made[of]
         return values, places

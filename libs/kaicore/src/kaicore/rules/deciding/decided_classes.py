@@ -16,6 +16,9 @@ from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, CycleView
 
+#: Of groups that were not looked at yet: no namespace is named like this.
+_NO_NUMBER = "", -1
+
 
 def decided_classes(state: CycleView, config: EngineConfig, *, now: int) -> Callable[[PodEntry], PodClass]:
     """Return what returns the class as which a pod is decided on now.
@@ -58,24 +61,40 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     annotations = sorted({key for one in placing for key in one.pod_annotations})
     tenants = any(one.tenants for one in placing)
     made: dict[tuple[object, ...], PodClass] = {}
+    #: Namespace, queue, priority and whether it may be preempted, each combination with a number.
+    numbers: dict[tuple[str, str, int, bool], int] = {}
+    #: By group that says what the queue of its pods is, the namespace and the number.
+    of_groups: dict[str, tuple[str, int]] = {}
     queues: dict[tuple[str, str], str] = {}
 
     def class_of(entry: PodEntry) -> PodClass:
         base, pod = state.class_of(entry), entry.pod
-        workload = state.workload_index.workloads.get(entry.group)
-        priority, preemptible = pod.priority, True
-        if workload is not None:
-            priority, preemptible = workload.group.priority, workload.group.preemptible
-        place = state.queue_of(entry)
+        namespace, number = of_groups.get(entry.group, _NO_NUMBER)
+        if namespace != pod.namespace:
+            figures = figures_of(entry)
+            number = numbers.setdefault(figures, len(numbers))
+            if entry.group in state.groups:
+                of_groups[entry.group] = pod.namespace, number
+        key: tuple[object, ...] = base.key, number
+        # One by one: for the few that there are, that is faster than all at once.
+        for name in labels:
+            key += (pod.labels.get(name),)
+        for name in annotations:
+            key += (pod.annotations.get(name),)
+        pod_class = made.get(key)
+        if pod_class is None:
+            own = _found(pod.labels, labels), _found(pod.annotations, annotations)
+            pod_class = made[key] = with_work(base, PolicyWork(*figures_of(entry), *own), tenants=tenants)
+        return pod_class
+
+    def figures_of(entry: PodEntry) -> tuple[str, str, int, bool]:
+        workload, place = state.workload_index.workloads.get(entry.group), state.queue_of(entry)
         queue = queues.get(place)
         if queue is None:
             queue = queues[place] = queue_name(state, entry)
-        figures = pod.namespace, queue, priority, preemptible
-        key = (base.key, *figures, *map(pod.labels.get, labels), *map(pod.annotations.get, annotations))
-        if key not in made:
-            work = PolicyWork(*figures, _found(pod.labels, labels), _found(pod.annotations, annotations))
-            made[key] = with_work(base, work, tenants=tenants)
-        return made[key]
+        if workload is None:
+            return entry.pod.namespace, queue, entry.pod.priority, True
+        return entry.pod.namespace, queue, workload.group.priority, workload.group.preemptible
 
     return class_of
 

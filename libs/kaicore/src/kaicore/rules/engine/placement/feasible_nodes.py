@@ -54,6 +54,8 @@ from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
 
 #: A row, or several; a cost, or several.
 Rows = TypeVar("Rows", int, Ints)
+#: A pod is mostly followed by others of its gang: the room of so many on one row is worked out together.
+_FOLLOWING = 8
 #: So many kinds are found without sorting.
 _MOST_COUNTED_KINDS = 1 << 20
 
@@ -66,6 +68,7 @@ class RowParts:
             others.
         taken: the room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
             `ShareFit.fixed` for a share.
+        ahead: the same by a row's pattern, kind of open GPUs and free amounts, for rows as further pods will make them.
     """
 
     def __init__(
@@ -98,6 +101,7 @@ class RowParts:
             if share is not None:
                 self._opening: Ints = columns.vector(reservation_class().requests)[room.asked]
         self.taken: dict[tuple[int, ...], int] = {} if like is None else like.taken
+        self.ahead: dict[tuple[int, int, bytes], int] = {} if like is None else like.ahead
         #: All that is added for a share, by its likeness and the pattern.
         self._of_alike: dict[tuple[tuple[int, int, int], int], int] = {}
         #: Whether free parts of GPUs count as devices that are left alone.
@@ -174,7 +178,24 @@ class RowParts:
         key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row), fixed
         taken = self.taken.get(key)
         if taken is None:
-            taken = self.taken[key] = int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
+            taken = self.taken[key] = self._one_by_one(room, row)
+        return taken
+
+    def _one_by_one(self, room: RoomForWork, row: int) -> int:
+        """Work out the room taken on one row, and without a share, with the pods that will probably follow there."""
+        if self._share is not None:
+            return int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
+        alike = room.pattern_of[row], self._columns.gpus.kind(row)
+        now = room.free(self._columns, row)
+        taken = self.ahead.get((*alike, now.tobytes()))
+        if taken is None:
+            rows = np.full(_FOLLOWING, row)
+            before = room.of_rows(self._columns, rows, claimable=np.zeros(_FOLLOWING, np.int64))
+            free = before.free - np.arange(_FOLLOWING)[:, None] * self._need
+            after = NodeRoom(free - self._need, before.claimable - self._claimed, before.parts)
+            every = room.taken(before._replace(free=free), after, room.patterns[rows]).tolist()
+            self.ahead |= zip(((*alike, one.tobytes()) for one in free), every, strict=True)
+            taken = every[0]
         return taken
 
     def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
@@ -338,7 +359,26 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
-        self._look_at_all()
+        #: By row, the score before policies: a class that is like this one takes it over; None where policies are live.
+        self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
+        known = None if like is None else like.before_policies(self._eligible, charges=charges)
+        if known is None or self._before is None or policies is None:
+            self._look_at_all()
+        else:
+            self._before = known
+            self._ranking.set_first(policies.of_rows(np.arange(rows), known))
+
+    def before_policies(self, eligible: Flags, *, charges: int) -> Ints | None:
+        """Return the scores of rows before policies, for a class like this one; None where not all of them are known.
+
+        Args:
+            eligible: the rows that the class may have.
+            charges: how many charges the rows have had.
+        """
+        if self._before is None or self._charges_seen != charges or (eligible & ~self._eligible).any():
+            return None
+        known: Ints = np.where(eligible, self._before, _NO)
+        return known
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
@@ -605,7 +645,7 @@ class FeasibleNodes:
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
-        policies = self._policies
+        policies, before = self._policies, self._before
         able: list[tuple[int, int, int]] = []
         for row in distinct:
             if eligible[row]:
@@ -619,16 +659,17 @@ class FeasibleNodes:
                     scores[state] = score
                 if score == _NO:
                     self._ranking.set(row, _NO)
+                    if before is not None:
+                        before[row] = _NO
                 else:
                     able.append((row, state, score))
         if len(able) > 1:
             self.parts.prepare([(row, state) for row, state, _ in able])
         for row, state, of_state in able:
             added = self.parts.of_row(row, state)
-            if added == _NO:
-                self._ranking.set(row, _NO)
-                continue
-            score = of_state + added - int(self._handicap[row])
+            score = _NO if added == _NO else of_state + added - int(self._handicap[row])
+            if before is not None:
+                before[row] = score
             self._ranking.set(row, score if policies is None else policies.of_row(row, score))
 
     def _look_at_all(self) -> None:
@@ -651,6 +692,8 @@ class FeasibleNodes:
     def _final(self, rows: Ints, scores: Ints, below: Ints) -> Ints:
         """Return the scores of rows, less what they are below those of their states, and as policies have them."""
         final: Ints = np.maximum(scores - below, _NO)
+        if self._before is not None:
+            self._before[rows] = final
         return final if self._policies is None else self._policies.of_rows(rows, final)
 
     def _scores(self, rows: Ints, states: Ints) -> Ints:

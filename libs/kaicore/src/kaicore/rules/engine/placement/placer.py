@@ -229,8 +229,10 @@ class Placer:
         self._excluded_nodes = excluded_nodes
         self._config = config
         self._feasible_nodes: dict[str, FeasibleNodes] = {}
-        #: By the key without what policies know of the pods, those of the first such class.
+        #: By the key without what policies know of the pods, those of the first such class; and those of the first
+        #: about which policies say the same.
         self._alike: dict[str, FeasibleNodes] = {}
+        self._same: dict[tuple[str, object], FeasibleNodes] = {}
 
     def feasible_nodes(self, pod_class: PodClass) -> FeasibleNodes:
         """Return which rows can take pods of a class as they are now."""
@@ -238,31 +240,51 @@ class Placer:
         feasible = self._feasible_nodes.get(class_key)
         touched = self.statement.touched
         if feasible is None:
-            rejecting = self._excluded_nodes.rejecting.get(class_key, {})
-            suspects = self._excluded_nodes.suspects_for(pod_class)
-            own = rejecting or suspects or pod_class.kept_off
-            alike = None if pod_class.work is None or own else key_without_work(class_key)
-            feasible = self._feasible_nodes[class_key] = FeasibleNodes(
-                pod_class,
-                self.statement.columns,
-                self._config,
-                rejecting=rejecting,
-                reserved=[self._excluded_nodes.reserved[name] for name in pod_class.kept_off],
-                suspects=suspects,
-                states=self.statement.states,
-                avoid=self._excluded_nodes.avoid.get(class_key, ()),
-                turns=self._excluded_nodes.turns,
-                among=self._rows,
-                doubts=self._doubts,
-                room=self._room,
-                counts=self._counts,
-                policies=None if self._policies is None else self._policies.of_class(pod_class, self.statement.columns),
-                charges=len(touched),
-                like=None if alike is None else self._alike.get(alike),
-            )
-            if alike is not None:
-                self._alike.setdefault(alike, feasible)
+            feasible = self._feasible_nodes[class_key] = self._evaluated(pod_class, charges=len(touched))
         feasible.catch_up(touched)
+        return feasible
+
+    def _evaluated(self, pod_class: PodClass, *, charges: int) -> FeasibleNodes:
+        """Return the rows of a class that was not looked at yet: those of another one that nothing tells apart from it.
+
+        Args:
+            charges: how many charges the rows have had.
+        """
+        columns, excluded = self.statement.columns, self._excluded_nodes
+        rejecting, avoid = excluded.rejecting.get(pod_class.key, {}), excluded.avoid.get(pod_class.key, ())
+        policies = None if self._policies is None else self._policies.of_class(pod_class, columns)
+        suspects = excluded.suspects_for(pod_class)
+        own = rejecting or suspects or pod_class.kept_off
+        alike = None if pod_class.work is None or own else key_without_work(pod_class.key)
+        like = None if alike is None else self._alike.get(alike)
+        # By what is not known of rows, the pods of classes are told apart; so they are by the rows that they avoid.
+        same = None if alike is None or avoid or policies is None else (alike, policies.alike)
+        if same is not None and same in self._same:
+            return self._same[same]
+        if like is not None:
+            like.catch_up(self.statement.touched)
+        feasible = FeasibleNodes(
+            pod_class,
+            columns,
+            self._config,
+            rejecting=rejecting,
+            reserved=[excluded.reserved[name] for name in pod_class.kept_off],
+            suspects=suspects,
+            states=self.statement.states,
+            avoid=avoid,
+            turns=excluded.turns,
+            among=self._rows,
+            doubts=self._doubts,
+            room=self._room,
+            counts=self._counts,
+            policies=policies,
+            charges=charges,
+            like=like,
+        )
+        if alike is not None:
+            self._alike.setdefault(alike, feasible)
+        if same is not None and not feasible.doubted:
+            self._same[same] = feasible
         return feasible
 
     @cached_property

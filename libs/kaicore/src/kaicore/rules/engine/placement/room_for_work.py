@@ -168,6 +168,11 @@ class RoomForWork:
         """Columns of the resources that matter."""
         return self._asked
 
+    def free(self, columns: NodeColumns, row: int) -> Ints:
+        """Return what one row has free of the resources that matter."""
+        free: Ints = columns.allocatable[row].take(self._asked) - columns.used[row].take(self._asked)
+        return free
+
     def of_rows(self, columns: NodeColumns, rows: Ints, *, claimable: Ints) -> NodeRoom:
         """Return what rows have free."""
         asked = self._asked

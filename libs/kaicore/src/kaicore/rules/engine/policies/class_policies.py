@@ -69,21 +69,31 @@ class _WatchedWork(Work):
 
 
 class _KnownAnswers:
-    """The answers of one policy so far; one holds for all work with the same values of what it looked at."""
+    """The answers of one policy so far; one holds for all work with the same values of what it looked at.
+
+    Answers that say the same are one object, so that what follows from them is worked out once.
+    """
 
     def __init__(self) -> None:
         #: By the names of facts that were looked at, and then by their values.
         self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
+        self._by_content: dict[tuple[bytes, ...], _Answers] = {}
 
     def of(self, work: Work) -> _Answers | None:
         """Return the answer about some work; None where there is none yet."""
         found = (of_facts.get(_values(work, names)) for names, of_facts in self._answers.items())
         return next((one for one in found if one is not None), None)
 
-    def keep(self, work: _WatchedWork, answers: _Answers) -> None:
-        """Keep an answer about some work that was just asked for."""
+    def keep(self, work: _WatchedWork, answers: _Answers) -> _Answers:
+        """Keep an answer about some work that was just asked for; returns the one that stands for it."""
         names = tuple(sorted(work.seen))
+        content = (
+            *(one.refused.tobytes() for one in answers.refusals),
+            *(one.scores.tobytes() for one in answers.scores),
+        )
+        answers = self._by_content.setdefault(content, answers)
         self._answers.setdefault(names, {})[_values(work, names)] = answers
+        return answers
 
 
 def _values(work: Work, names: Iterable[str]) -> tuple[object, ...]:
@@ -169,21 +179,32 @@ class NodePolicies:
         policies = [] if work is None else [one for one in self._policies if one.setting.decides_for(work.queue)]
         return ClassPolicies(self, pod_class, columns, policies) if policies else None
 
-    def ask_once(self, one: GuardedPolicy, pod_class: PodClass) -> _Answers:
-        """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work."""
-        known, work = self._known[one.setting.name], _work_of(pod_class, one.setting)
-        answers = known.of(work)
+    def ask_once(self, one: GuardedPolicy, pod_class: PodClass, about: Work) -> _Answers:
+        """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work.
+
+        Args:
+            about: the work as a policy sees it that declares no labels and annotations.
+        """
+        known, setting = self._known[one.setting.name], one.setting
+        if setting.pod_labels or setting.pod_annotations:
+            about = _work_of(pod_class, setting)
+        answers = known.of(about)
         if answers is None:
-            answers = self.ask(one, work, self._columns)
-            known.keep(work, answers)
+            work = _work_of(pod_class, setting)
+            answers = known.keep(work, self.ask(one, work, self._columns))
         return answers
 
     def together(self, answers: Sequence[_Answers]) -> _Say:
         """Return what answers that are kept until the cycle's end say together."""
         key = tuple(map(id, answers))
-        if key not in self._together:
-            self._together[key] = _Say(answers, self.rows)
-        return self._together[key]
+        say = self._together.get(key)
+        if say is None:
+            say = self._together[key] = _Say(answers, self.rows)
+            of_nodes = None if say.levels is None else say.levels[self._nodes.rows]
+            if of_nodes is not None and (of_nodes == of_nodes[:1]).all():
+                # Who prefers all nodes alike prefers none.
+                say.levels = None
+        return say
 
     def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns) -> _Answers:
         """Ask a policy about some work, with what is charged to the nodes in some columns."""
@@ -245,7 +266,8 @@ class ClassPolicies:
         asked: those that decide about the class.
         """
         self._policies, self._columns = policies, columns
-        once = [policies.ask_once(one, pod_class) for one in asked if not one.policy.live]
+        about = _work_of(pod_class)
+        once = [policies.ask_once(one, pod_class, about) for one in asked if not one.policy.live]
         #: The live ones, each with the work as it sees it and its answers.
         self._live: list[tuple[GuardedPolicy, Work, _Answers]] = []
         for one in asked:
@@ -259,6 +281,11 @@ class ClassPolicies:
     def live(self) -> bool:
         """True if any of them is asked again after charges."""
         return bool(self._live)
+
+    @property
+    def alike(self) -> object:
+        """The same for classes about which the policies say the same as long as the cycle lasts."""
+        return self._say
 
     @property
     def refusals(self) -> Sequence[RefusedNodes]:
@@ -321,8 +348,8 @@ class ClassPolicies:
         return {one.policy: int(one.scores[row]) for one in self._say.scores}
 
 
-def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
-    """Return the work of a class as a policy sees it, which has its own labels and annotations only."""
+def _work_of(pod_class: PodClass, setting: PolicySetting | None = None) -> _WatchedWork:
+    """Return the work of a class as a policy sees it, with the labels and annotations only that its setting names."""
     work = pod_class.work
     assert work is not None, "asked for classes with work"
     share = pod_class.gpu_share
@@ -335,8 +362,8 @@ def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
         requests=MappingProxyType(pod_class.requests),
         gpus=gpus_of(pod_class.requests) * WHOLE + parts,
         shares_gpu=share is not None,
-        labels=_declared(work.labels, setting.pod_labels),
-        annotations=_declared(work.annotations, setting.pod_annotations),
+        labels=_declared(work.labels, () if setting is None else setting.pod_labels),
+        annotations=_declared(work.annotations, () if setting is None else setting.pod_annotations),
     )
 
 

@@ -8,6 +8,7 @@ priority would, so the queue stands among other queues as it did. What may be ev
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
@@ -23,6 +24,8 @@ from kaicore.rules.queues.division import USAGE_SCALE
 from kaicore.rules.queues.tree import UNLIMITED, thousandths_of_gpus
 
 _SECOND_US = 1_000_000
+#: For all groups of which a policy declares none, so nobody is to write to it.
+_NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 class GroupPolicies:
@@ -38,8 +41,8 @@ class GroupPolicies:
         self._queues: dict[tuple[str, bool], Queue] = {}
         #: By class, the GPUs of a pod that waits, in thousandths.
         self._gpus_of_class: dict[str, int] = {}
-        #: By group, what all policies know of it.
-        self._waiting: dict[str, Waiting] = {}
+        #: By group, what all policies know of it and of its queue.
+        self._waiting: dict[str, tuple[Waiting, Queue]] = {}
         #: By namespace; None as long as no policy has asked.
         self._namespace_use: Mapping[str, int] | None = None
 
@@ -65,26 +68,25 @@ class GroupPolicies:
         waiting = [one for one in groups if any(one.waiting.values()) and not one.nominated]
         for policy in self._with(Point.ADMIT):
             asked = [one for one in waiting if one.held is None and self._decides(policy, one.workload)]
-            answers = policy.admit([self._facts_of(one, policy) for one in asked], self._facts)
+            answers = policy.admit(self._facts_of(asked, policy), self._facts)
             for one, hold in zip(asked, answers, strict=True):
                 if hold is not None:
                     until = hold.until_us if hold.until_us > self._input.now else 0
                     one.hold(HeldByPolicy(policy=policy.setting.name, why=hold.reason, until_us=until))
 
     def _order(self, groups: Sequence[PendingGroup]) -> None:
-        by_queue: dict[str, list[PendingGroup]] = {}
-        for one in groups:
+        policies, by_queue = self._with(Point.ORDER), dict[str, list[PendingGroup]]()
+        for one in groups if policies else ():
             by_queue.setdefault(self._input.accounts.queue_of(one.group), []).append(one)
-        policies = self._with(Point.ORDER)
-        for queue, own in sorted(by_queue.items()) if policies else ():
-            before: dict[str, tuple[int, ...]] = {one.key: () for one in own}
-            after = dict(before)
-            for policy in policies:
-                if policy.setting.decides_for(queue):
-                    answers = policy.order([self._facts_of(one, policy) for one in own], self._facts)
-                    places = before if policy.policy.order_before_priority else after
-                    for one, place in zip(own, answers, strict=True):
-                        places[one.key] += (place,)
+        before: dict[str, tuple[int, ...]] = {one.key: () for one in groups}
+        after = dict(before)
+        for policy in policies:
+            asked = [one for queue, own in sorted(by_queue.items()) if policy.setting.decides_for(queue) for one in own]
+            answers = policy.order(self._facts_of(asked, policy), self._facts)
+            places = before if policy.policy.order_before_priority else after
+            for one, place in zip(asked, answers, strict=True):
+                places[one.key] += (place,)
+        for own in by_queue.values():
             _rank(own, before, after)
 
     def _order_queues(self) -> None:
@@ -94,18 +96,18 @@ class GroupPolicies:
         policies = self._with(Point.ORDER_QUEUE)
         for policy in policies:
             numbers = [number for number, name in enumerate(names) if policy.setting.decides_for(name)]
-            answers = policy.order_queue([self._queue(names[number], policy) for number in numbers], self._facts)
+            past = PastUse.QUEUE in policy.policy.history
+            answers = policy.order_queue([self._queue(names[number], past=past) for number in numbers], self._facts)
             given = dict(zip(numbers, answers, strict=True))
             places = [(*before, given.get(number, 0)) for number, before in enumerate(places)]
         accounts.places = dict(enumerate(places)) if policies else {}
 
-    def _queue(self, name: str, policy: GuardedPolicy) -> Queue:
-        """Return what a policy knows of a queue."""
-        key = name, PastUse.QUEUE in policy.policy.history
-        queue = self._queues.get(key)
+    def _queue(self, name: str, *, past: bool) -> Queue:
+        """Return what policies know of a queue that declare its past use, or do not."""
+        queue = self._queues.get((name, past))
         if queue is None:
             queue = queue_facts(self._input.accounts, name)
-            queue = self._queues[key] = queue if key[1] else replace(queue, past_use=0)
+            queue = self._queues[name, past] = queue if past else replace(queue, past_use=0)
         return queue
 
     def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> dict[str, Any]:
@@ -122,35 +124,52 @@ class GroupPolicies:
         return [one for one in self._input.policies if one.has(point)]
 
     def _decides(self, policy: GuardedPolicy, workload: Workload) -> bool:
-        return policy.setting.decides_for(self._input.accounts.queue_of(workload.group))
+        return not policy.setting.queues or policy.setting.decides_for(self._input.accounts.queue_of(workload.group))
 
-    def _facts_of(self, pending_group: PendingGroup, policy: GuardedPolicy) -> tuple[Waiting, Queue]:
-        waiting = self._waiting.get(pending_group.key)
-        if waiting is None:
-            waiting = self._waiting[pending_group.key] = self._known_of(pending_group)
-        setting, own = policy.setting, dict[str, Any]()
-        if policy.policy.history:
-            key = _past_key(waiting.key, chain(pending_group.unplaced, pending_group.workload.active.values()))
-            own = self._past(policy, key, waiting.namespace, waiting.used_gpu_seconds)
+    def _facts_of(self, groups: Sequence[PendingGroup], policy: GuardedPolicy) -> list[tuple[Waiting, Queue]]:
+        """Return what a policy knows of groups that wait, and of their queues."""
+        known, setting = self._waiting, policy.setting
+        every = [known.get(one.key) or self._known_of(one) for one in groups]
+        if policy.policy.history or setting.pod_labels or setting.pod_annotations:
+            every = [self._with_declared(*facts, policy) for facts in zip(groups, every, strict=True)]
+        return every
+
+    def _with_declared(
+        self, pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
+    ) -> tuple[Waiting, Queue]:
+        setting, history, own = policy.setting, policy.policy.history, dict[str, Any]()
+        waiting, queue = known
+        if PastUse.OWNER in history or PastUse.NAMESPACE in history:
+            there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
+            own = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
         if setting.pod_labels or setting.pod_annotations:
             members = pending_group.unplaced or pending_group.workload.waiting.values()
             own["labels"], own["annotations"] = _declared(members, policy)
-        return replace(waiting, **own) if own else waiting, self._queue(waiting.queue, policy)
+        if PastUse.QUEUE in history:
+            queue = self._queue(waiting.queue, past=True)
+        # Of most groups there is nothing to add, and another such object takes longer than to look.
+        own = {name: value for name, value in own.items() if value != getattr(waiting, name)}
+        return replace(waiting, **own) if own else waiting, queue
 
-    def _known_of(self, pending_group: PendingGroup) -> Waiting:
+    def _known_of(self, pending_group: PendingGroup) -> tuple[Waiting, Queue]:
         group, now, members = pending_group.group, self._input.now, pending_group.unplaced
         created_us = group.created_at * _SECOND_US
-        return Waiting(
+        queue = self._queue(self._input.accounts.queue_of(group), past=False)
+        waiting = Waiting(
             key=group.key,
             namespace=group.namespace,
-            queue=self._input.accounts.queue_of(group),
+            queue=queue.name,
             priority=group.priority,
             created_us=created_us,
             waited_us=max(now - created_us, 0),
             pods=len(members),
             gpus=sum(map(self._gpus_waiting, members)),
             used_gpu_seconds=sum(_used(member, now) for member in pending_group.workload.active.values()),
+            labels=_NO_LABELS,
+            annotations=_NO_LABELS,
         )
+        known = self._waiting[group.key] = waiting, queue
+        return known
 
     def _gpus_waiting(self, member: Member) -> int:
         gpus = self._gpus_of_class.get(member.class_key)
@@ -221,13 +240,16 @@ def _rank(
 
 def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
-    setting = policy.setting
-    first = min((member.pod for member in members), key=lambda pod: pod.name, default=None)
+    setting, first = policy.setting, min(members, key=_name, default=None)
     if first is None or not (setting.pod_labels or setting.pod_annotations):
-        return {}, {}
-    labels = {key: first.labels[key] for key in setting.pod_labels if key in first.labels}
-    annotations = {key: first.annotations[key] for key in setting.pod_annotations if key in first.annotations}
+        return _NO_LABELS, _NO_LABELS
+    pod = first.pod
+    labels = {key: pod.labels[key] for key in setting.pod_labels if key in pod.labels}
+    annotations = {key: pod.annotations[key] for key in setting.pod_annotations if key in pod.annotations}
     return MappingProxyType(labels), MappingProxyType(annotations)
+
+
+_name = attrgetter("pod.name")
 
 
 def _gpus(member: Member) -> int:

@@ -159,7 +159,20 @@ class NodeFacts:
             else None,
             inputs={name: self._inputs.get(name, {}) for name in policy.inputs},
             made=self._made,
+            numbered=self._numbered,
         )
+
+    def _numbered(self, key: str) -> tuple[Texts, Ints]:
+        """See `Nodes.domains`; the nodes keep the values of a label as numbers, from one cycle to the next."""
+        codes, values = self._columns.label_values(key)
+        # A label that is empty counts like none.
+        texts = np.array([*values, ""], np.str_)
+        distinct, place = np.unique(texts, return_inverse=True)
+        of_nodes = place[codes[self.rows]]
+        there = np.zeros(len(distinct), np.bool_)
+        there[of_nodes] = True
+        places: Ints = (np.cumsum(there) - 1)[of_nodes]
+        return _fixed(distinct[there]), _fixed(places)
 
     def _label(self, key: str) -> Texts:
         vector = self._labels.get(key)
