@@ -257,7 +257,7 @@ class Placer:
         own = rejecting or suspects or pod_class.kept_off
         alike = None if pod_class.work is None or own else key_without_work(pod_class.key)
         like = None if alike is None else self._alike.get(alike)
-        # By what is not known of rows, the pods of classes are told apart; so they are by the rows that they avoid.
+        # What is not known of rows tells classes apart, and so do the rows that they avoid.
         same = None if alike is None or avoid or policies is None else (alike, policies.alike)
         if same is not None and same in self._same:
             return self._same[same]
