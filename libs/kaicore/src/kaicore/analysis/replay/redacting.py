@@ -82,7 +82,7 @@ def _named(document: Any, key: str = "") -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Pseudonyms:
-    """What stands for each name.
+    """The pseudonyms of names.
 
     Attributes:
         of: the pseudonym of each name.
