@@ -33,14 +33,15 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload, encode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.erasure import is_of_schedulers
-from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, Payload
+from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, GpuOpened, Payload
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: The cluster's name in a redacted slice.
 REDACTED = "redacted"
 
 #: Names that every cluster has.
-_COMMON = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "kai-ledger", "default-scheduler"})
+_COMMON = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "kai-ledger"})
+_COMMON |= {"kai-resource-reservation", "resource-reservation"}
 _COMMON_PREFIX = "system-"
 #: Fields with names, and those with texts.
 _NAMES = frozenset(
@@ -50,6 +51,9 @@ _NAMES |= {"by", "nodes", "init", "service_account", "volume", "claim", "pool", 
 _TEXTS = frozenset({"message", "image", "error"})
 #: Fields of which the keys or names are no one's: of resources, of zones, of the engine.
 _PLAIN = frozenset({"zones", "allocatable", "capacity", "requests", "limits", "amount", "config", "resources"})
+#: Fields with words of the rules, which may be names as well: a container may be called `init`.
+_WORDS = frozenset({"kind", "phase", "operator", "effect", "qos", "policy", "scope", "provenance", "reason", "code"})
+_WORDS |= {"resource", "zone", "mask", "strategy", "mode", "stage", "outcome", "preemption_policy"}
 _LABELS = frozenset({"labels", "annotations", "node_selector", "match_labels"})
 #: Labels of Kubernetes of which the values are places and kinds of an installation.
 _PLACES = ("topology.", "failure-domain.", "node.kubernetes.io/instance-type", "kubernetes.io/hostname")
@@ -98,7 +102,14 @@ class Pseudonyms:
         kept = {
             name for name in names if name in _COMMON or name.startswith(_COMMON_PREFIX) or _PLAIN_VALUE.fullmatch(name)
         }
-        return cls({name: f"n{place:07d}" for place, name in enumerate(sorted(names - kept), start=1)}, key)
+        pseudonyms, below = dict[str, str](), "a"
+        for place, name in enumerate(sorted(names)):
+            # A name between two common ones stays between them: `default` begins what is between it and the next.
+            if name in kept:
+                below = name if name in _COMMON else below
+            else:
+                pseudonyms[name] = f"{below}0n{place:07d}"
+        return cls(pseudonyms, key)
 
     def text(self, text: str) -> str:
         """Return a text with pseudonyms instead of names."""
@@ -110,7 +121,9 @@ class Pseudonyms:
         if isinstance(document, dict):
             # The names of zones and resources stand in these, too, and they are no one's.
             return {
-                key if plain or key in _PLAIN else self.text(key): self.document(value, plain=key in _PLAIN)
+                key if plain or key in _PLAIN else self.text(key): self.document(
+                    value, plain=key in _PLAIN or (key in _WORDS and not (isinstance(value, str) and " " in value))
+                )
                 for key, value in document.items()
             }
         if isinstance(document, list):
@@ -221,6 +234,9 @@ class _Redaction:
             self.otherwise += abs(len(first) - len(second))
             for one, other in zip(first, second, strict=False):
                 pairs[about(one)] = one, other
+                if isinstance(one, GpuOpened) and isinstance(other, GpuOpened):
+                    # Both are derived from the node's name, and stand in what the API server says from then on.
+                    self._names.of.update({one.group: other.group, one.name: other.name})
                 said = self._names.document(msgspec.json.decode(encode_payload(one)))
                 same = [_OVER_NAMES.sub(b"", msgspec.json.encode(said)), _OVER_NAMES.sub(b"", encode_payload(other))]
                 self.otherwise += not isinstance(one, CycleCompleted) and same[0] != same[1]
