@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.analysis.replay.moments import Range
-from kaicore.analysis.replay.redacting import export_redacted
+from kaicore.analysis.replay.redacting import Pseudonyms, export_redacted
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log.files.log import FileLog
 
@@ -100,3 +100,13 @@ def test_one_cycle_with_its_input_shows_its_difference(run: Run, tmp_path: Path)
     assert run("report-bug", str(made), "--cycle=default/3", f"--file={log}")[0] == 0
     code, said = run("replay", f"--file={made}")
     assert (code, "PodPlaced: node" in said) == (1, True), said
+
+
+def test_pseudonyms_keep_the_order_also_beside_common_names() -> None:
+    names = ["alpha", "alpine", "default", "init", "kube-public", "kubeflow", "zoo", "17"]
+    pseudonyms = Pseudonyms.for_names(set(names), key=b"")
+    made = [pseudonyms.text(name) for name in names]
+    assert made[:7] == sorted(set(made[:7]))
+    assert (made[2], made[4], made[7]) == ("default", "kube-public", "17")
+    assert pseudonyms.text("Job.batch/default/alpha") == f"Job.batch/default/{made[0]}"
+    assert pseudonyms.document({"kind": "init", "name": "init"}) == {"kind": "init", "name": made[3]}

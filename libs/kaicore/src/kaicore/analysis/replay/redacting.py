@@ -185,6 +185,10 @@ async def export_redacted(log: EventLog, cluster: str, path: Path, wanted: Range
         return written.header, run.otherwise
 
 
+#: What a cycle records with names and without, by type and what it is about.
+_Pairs = dict[tuple[str, str], tuple[Payload, Payload]]
+
+
 class _Redaction:
     """Folds and decides a log with its names and without."""
 
@@ -193,7 +197,9 @@ class _Redaction:
         self._with, self.without = ClusterState(cluster), ClusterState(REDACTED)
         self._configs: dict[str, tuple[EngineConfig, EngineConfig]] = {}
         self._due: dict[int, list[tuple[str, CycleCompleted]]] = {}
-        self._decided: dict[str, dict[tuple[str, str], tuple[Payload, Payload]]] = {}
+        self._decided: dict[str, _Pairs] = {}
+        # The cycle of which the append goes by.
+        self._appended: tuple[str, _Pairs] = "", {}
         self.otherwise = 0
 
     def enter(self, event: Event) -> None:
@@ -247,8 +253,10 @@ class _Redaction:
         body = self._names.document(msgspec.json.decode(event.body))
         if isinstance(payload, ConfigRecorded):
             body["digest"] = self._configs[payload.digest][1].digest()
-        decided = self._decided.get(event.correlation)
-        pair = decided.get(about(payload)) if decided else None
+        if isinstance(payload, CycleCompleted):
+            self._appended = payload.cycle, self._decided.pop(payload.cycle, {})
+        cycle, decided = self._appended
+        pair = decided.get(about(payload)) if decided and event.correlation == cycle else None
         if pair is not None:
             mine, theirs = pair
             came_out = msgspec.json.decode(encode_payload(theirs))
