@@ -296,6 +296,22 @@ async def test_scheduler_leaves_a_trail_of_states_as_it_goes(
     assert places[-1].position <= scheduler.state.position
 
 
+async def test_state_in_memory_that_is_spoilt_is_folded_anew(postgres_log: EventLog, cluster_name: str) -> None:
+    facts = Facts(postgres_log, cluster_name)
+    await facts.add_nodes(1)
+    async with scheduling(postgres_log, cluster_name, pace=CyclePace(period_ms=0, check_s=0.01)) as scheduler:
+        await facts.add_pods("a", cpu=2, gpu=2)
+        await placed(postgres_log, cluster_name, 1)
+        columns = scheduler.state.columns
+        columns.set_node(None, columns.row("n0"))
+        await facts.add_pods("b", cpu=2, gpu=4)
+        assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "b": "n0"}
+        assert scheduler._metrics.state_differences._value.get() == 1
+    whole = ClusterState(cluster_name).fold_all(await postgres_log.read(cluster_name, limit=1000))
+    assert encode_state(scheduler.state) == encode_state(whole)
+    assert encode_state(await restored(postgres_log, cluster_name)) == encode_state(whole)
+
+
 async def test_two_of_one_shard_decide_once(postgres_log: EventLog, cluster_name: str) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(4)

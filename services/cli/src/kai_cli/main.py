@@ -177,6 +177,9 @@ _COMMANDS = {
     "export = history.exporting:export": (
         "Write a cluster's log, or a range of it, into one compressed file that can be verified and asked alone."
     ),
+    "report-bug = history.exporting:report_bug": (
+        "Write a range of a log without its names, which others replay with the same differences."
+    ),
     "import log = history.exporting:import_log": (
         "Take a file that `kai export` wrote into a database, with the same positions, hashes and ids."
     ),
@@ -242,7 +245,7 @@ _GROUPS = {
         "get priority why who reserve drain reservations state diff report history status dashboard logs replay audit "
         "shadow what-if policy topology mcp"
     ),
-    _FILES: "simulate export import dump",
+    _FILES: "simulate export report-bug import dump",
     _UPKEEP: "webhook project keys migrate retire erase completion",
 }
 

@@ -20,9 +20,9 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from kaicore.analysis.replay.log_states import refolded
+from kaicore.analysis.replay.log_states import fold_on, refolded
 from kaicore.backoff import backoff, jittered
-from kaicore.errors import LogUnavailable, StaleExpectation, UnfoldableEvent
+from kaicore.errors import KaiError, LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.snapshots import Trail, take_state
@@ -41,6 +41,7 @@ from pydantic import BaseModel, Field
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live, ReplicaList, Standby
+from kai_scheduler.self_check import SelfCheck
 
 #: After so many new containers those that are new are looked at: more than the cycles of a busy cluster make, so that
 #: what they make is set aside, or gone, before it is looked at.
@@ -131,6 +132,11 @@ class CyclePace(BaseModel):
         description="how long to leave the shard to another scheduler of it, where the bus does not tell",
     )
     snapshot_events: int = Field(default=50_000, ge=1, description="how many events between two snapshots of the state")
+    check_s: float = Field(
+        default=600.0,
+        ge=0,
+        description="how often the state in memory is compared with a fold of the log; 0 for never. Shadows do not",
+    )
 
     @property
     def period_s(self) -> float:
@@ -199,6 +205,7 @@ class Scheduler:
         self._standby = standby or Standby(standby_s=self._pace.standby_s, monotonic=monotonic)
         self._snapshot_at = state.position
         self._trail = Trail(log, state.cluster, schema=SNAPSHOT_SCHEMA)
+        self._check = SelfCheck(log, every_s=self._pace.check_s, monotonic=monotonic)
         self._retry_at: int | None = None
         # At which position it was last seen whether there is anything to decide about, and whether there was nothing.
         self._idle = (-1, True)
@@ -223,6 +230,7 @@ class Scheduler:
             listed = Share(self.state, self._shard, self._config).replicas
             self._metrics.listed(self._shard, listed, taken_over=0)
         self._standby.begin()
+        self._check.trust(self.state)
         self._context.health.met("state")
         self._context.log.info("state folded", position=self.state.position, pods=len(self.state.pods))
         while not self._context.stopping.is_set():
@@ -239,6 +247,25 @@ class Scheduler:
                 await self.save_snapshot()
             else:
                 await self._trail.passed(self.state.position, partial(take_state, self.state))
+            await self._check_state()
+        self._check.stop()
+
+    async def _check_state(self) -> None:
+        """Go on with a state folded anew, if a check found that the one in memory is not what the log says."""
+        try:
+            right = self._check.look(self.state, idle=not self._has_changed())
+            if right is None:
+                return
+            position = right.position
+            async for _ in fold_on(self._log, right, self.state.position, step=self._pace.snapshot_events):
+                pass
+        except KaiError as error:
+            self._context.log.warning("state not checked", error=str(error))
+            return
+        self._metrics.state_differences.inc()
+        self._context.log.error("the state in memory is not what the log says: it is folded anew", position=position)
+        self.state.become(right)
+        await self._begun_anew()
 
     def look(self) -> None:
         """Wait for events no longer: who is live has changed, or the service is to stop."""
@@ -321,11 +348,16 @@ class Scheduler:
                 await self._context.sleep(_RETRY_S)
             else:
                 self._context.health.met("log")
-                self._decided_at_revision, self._idle, self._accounts_seen = -1, (-1, True), -1
-                self._snapshot_at = -1
-                await self.save_snapshot()
+                await self._begun_anew()
                 return
         raise failed
+
+    async def _begun_anew(self) -> None:
+        """Decide anew on a state that was folded anew, and save it."""
+        self._decided_at_revision, self._idle, self._accounts_seen = -1, (-1, True), -1
+        self._snapshot_at = -1
+        self._check.trust(self.state)
+        await self.save_snapshot()
 
     def _fold_one(self, event: Event) -> None:
         if event.type == "ReplicasChanged":

@@ -1,6 +1,8 @@
 """`kai export` and `kai import log`: a log, or a range of it, as one file, and back."""
 
 import asyncio
+import secrets
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,6 +12,8 @@ from kaicore.analysis.json_spelling import spelled
 from kaicore.analysis.replay.exports import export_log
 from kaicore.analysis.replay.log_states import events_of, first_state
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of
+from kaicore.analysis.replay.redacting import export_redacted
+from kaicore.analysis.replay.replay import cycle_with_input
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.files.writer import Header
@@ -149,6 +153,53 @@ def _report_rows(path: Path, about: Mapping[str, str], counts: Mapping[str, int]
         return 0
     print(f"cluster {about['kai.cluster']}: events {about['kai.first']} to {about['kai.last']} in {path}")
     print(table(("WHAT", "ROWS"), [(name, str(count)) for name, count in counts.items()]))
+    return 0
+
+
+def report_bug(
+    file: Path,
+    /,
+    *,
+    cycle: str | None = None,
+    begin: FromFlag = "",
+    to: ToFlag = "",
+    source: LogSourceFlags | None = None,
+    output: OutputFlag = "table",
+) -> int:
+    """Write a range of a log without its names, which others replay with the same differences.
+
+    Pseudonyms stand for names of objects, values of labels and texts, in the order of the names. Sizes, times, uids
+    and keys of labels stay. The cluster is called redacted. All cycles from event 1 on are decided for it, twice.
+
+    Args:
+        file: to write, such as bug.log.gz; replaced where it is there.
+        cycle: only this one: a number, or SHARD/NUMBER.
+        begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
+        to: the last event likewise; by default the last there is.
+        source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
+    """
+    if cycle is not None and (begin or to):
+        raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
+    return asyncio.run(_report_bug(file, cycle, moments_of(begin, to), source or LogSource(), output))
+
+
+async def _report_bug(
+    file: Path,
+    cycle: str | None,
+    moments: tuple[Moment | None, Moment | None],
+    source: LogSource,
+    output: Output,
+) -> int:
+    async with open_log(source) as log:
+        cluster = await _cluster(log, source)
+        if cycle is not None:
+            wanted = await cycle_with_input(log, cluster, cycle)
+        else:
+            wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
+        header, otherwise = await export_redacted(log, cluster, file, wanted, key=secrets.token_bytes(32))
+    _report(file, header, output)
+    if otherwise:
+        print(f"{otherwise:,} decisions come out otherwise without names: replays show them too", file=sys.stderr)
     return 0
 
 

@@ -146,6 +146,20 @@ async def cycle_range(log: EventLog, cluster: str, name: str) -> Range:
     raise UnknownSubject(f"cluster {cluster}: there is no cycle {shard}/{int(number)}{close}; {last}")
 
 
+async def cycle_with_input(log: EventLog, cluster: str, name: str) -> Range:
+    """Return the events from right behind what a cycle was decided on to its last decision; see `cycle_range`."""
+    position = (await cycle_range(log, cluster, name)).first
+    (event,) = await log.read(cluster, after=position - 1, upto=position, limit=1)
+    recorded = decode_payload(event)
+    last = position
+    async with aclosing(events_of(log, cluster, after=position)) as events:
+        async for one in events:
+            if (one.correlation, one.actor) != (event.correlation, event.actor):
+                break
+            last = one.position
+    return Range(recorded.input_position + 1 if isinstance(recorded, CycleCompleted) else position, last)
+
+
 async def _shards(log: EventLog, cluster: str) -> list[str]:
     """Return the shards that recorded cycles in what is left of the log; each records its configuration first."""
     configs = [event.subject async for event in events_of(log, cluster, where=_CONFIGS)]

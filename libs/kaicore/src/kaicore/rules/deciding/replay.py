@@ -566,16 +566,16 @@ def _keyed(payloads: Iterable[Payload]) -> list[tuple[tuple[str, str, int], Payl
     times: Counter[tuple[str, str]] = Counter()
     keyed = []
     for payload in payloads:
-        key = _key(payload)
+        key = about(payload)
         keyed.append(((*key, times[key]), payload))
         times[key] += 1
     return keyed
 
 
-def _key(payload: Payload) -> tuple[str, str]:
+def about(payload: Payload) -> tuple[str, str]:
     """Return an event's type and what it is about."""
-    about = (getattr(payload, name, "") for name in ("uid", "node", "name"))
-    return type(payload).__name__, next(filter(None, about), "")
+    names = (getattr(payload, name, "") for name in ("uid", "node", "name"))
+    return type(payload).__name__, next(filter(None, names), "")
 
 
 def _object(payload: Payload) -> str:
@@ -588,7 +588,7 @@ def _object(payload: Payload) -> str:
 def _name(payload: Payload) -> str:
     if isinstance(payload, Decision):
         return f"{payload.namespace}/{payload.name}"
-    event, key = _key(payload)
+    event, key = about(payload)
     return f"{event} {key}" if key else event
 
 

@@ -1,0 +1,112 @@
+"""`kai report-bug`: a slice of a log that has no names any more replays like the original."""
+
+import gzip
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from kaicore.analysis.replay.moments import Range
+from kaicore.analysis.replay.redacting import Pseudonyms, export_redacted
+from kaicore.analysis.replay.replay import replay_log
+from kaicore.ledger.log.files.log import FileLog
+
+from tests.assistants import LOGS, log_file
+from tests.called_kai import Run, caller
+from tests.exported import write_file
+from tests.recorded import DIRECTORY, read_log
+from tests.unit.ask.test_replay import altered, elsewhere, history
+
+#: Names of the recorded logs: of pods, Jobs, nodes, containers, the machine, and a label's value.
+SOME = {"full-node", "gpu-nic-cpu-locality", "gpu-5", "train-2", "fetch", "NVIDIA-H100-80GB-HBM3", "was rejected"}
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    return caller(monkeypatch, capsys)
+
+
+def names_of(name: str) -> set[str]:
+    found = set[str]()
+    for event in read_log(DIRECTORY / "engine-12" / f"{name}.jsonl.xz"):
+        match msgspec.json.decode(event.body):
+            case {"pod": {"name": pod, "containers": containers, "owner": {"name": owner}}}:
+                found |= {pod, owner, *(one.get("name", pod) for one in containers)}
+            case {"node": {"name": node, "labels": labels}}:
+                found |= {node, *(value for key, value in labels.items() if "kubernetes.io" not in key)}
+            case {"source": {"name": source}}:
+                found.add(source)
+    return found
+
+
+def text_of(path: Path) -> str:
+    header, *lines = gzip.decompress(path.read_bytes()).splitlines()
+    if lines[0].startswith(b'"'):
+        lines[0] = b64decode(lines[0])
+    return b"\n".join((header, *lines)).decode(errors="replace")
+
+
+@pytest.mark.parametrize("begin", [1, 500])
+@pytest.mark.parametrize("name", LOGS)
+def test_recorded_log_without_its_names_replays_as_before(run: Run, tmp_path: Path, name: str, begin: int) -> None:
+    made = tmp_path / "bug.log.gz"
+    code, said = run("report-bug", str(made), f"--from={begin}", f"--file={log_file(tmp_path, name)}")
+    assert (code, "otherwise" in said) == (0, False), said
+    code, said = run("replay", f"--file={made}")
+    assert code == 0, said
+    assert "cluster redacted" in said
+    assert "decides the same" in said
+    code, said = run("audit", "verify", f"--file={made}")
+    assert code == 0, said
+    names = names_of(name)
+    assert len(names) > 100
+    assert len(names & SOME) >= 4
+    words = set(re.findall(r"[\w.-]+", text_of(made)))
+    assert not (names | SOME) & words
+    assert not [one for one in names | SOME if len(one) > 5 and one in text_of(made)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "change", "kind"),
+    [
+        ("PodPlaced", elsewhere, "PodPlaced: node"),
+        ("CycleCompleted", lambda body: body.update(pending=[]), "CycleCompleted: why a class waits"),
+        ("CycleCompleted", lambda body: body.update(placed=9), "CycleCompleted: placed"),
+    ],
+)
+async def test_wrong_decision_is_the_same_difference_without_names(
+    tmp_path: Path, type_: str, change: Callable[[dict[str, Any]], object], kind: str
+) -> None:
+    events = altered(history().events, type_, 5 if type_ == "PodPlaced" else 0, change)
+    made, wanted = tmp_path / "bug.log.gz", Range(1, len(events))
+    async with FileLog(write_file(tmp_path / "log.gz", events)) as log:
+        before = await replay_log(log, "test")
+        _, otherwise = await export_redacted(log, "test", made, wanted, key=b"secret")
+    async with FileLog(made) as log:
+        after = await replay_log(log, "redacted")
+    assert (after.kinds, otherwise) == (before.kinds, 0)
+    assert kind in before.kinds
+    assert [(one.position, one.kind) for one in after.differences] == [
+        (one.position, one.kind) for one in before.differences
+    ]
+
+
+def test_one_cycle_with_its_input_shows_its_difference(run: Run, tmp_path: Path) -> None:
+    log = write_file(tmp_path / "log.gz", altered(history().events, "PodPlaced", 5, elsewhere))
+    made = tmp_path / "bug.log.gz"
+    assert run("report-bug", str(made), "--cycle=default/3", f"--file={log}")[0] == 0
+    code, said = run("replay", f"--file={made}")
+    assert (code, "PodPlaced: node" in said) == (1, True), said
+
+
+def test_pseudonyms_keep_the_order_also_beside_common_names() -> None:
+    names = ["alpha", "alpine", "default", "init", "kube-public", "kubeflow", "zoo", "17"]
+    pseudonyms = Pseudonyms.for_names(set(names), key=b"")
+    made = [pseudonyms.text(name) for name in names]
+    assert made[:7] == sorted(set(made[:7]))
+    assert (made[2], made[4], made[7]) == ("default", "kube-public", "17")
+    assert pseudonyms.text("Job.batch/default/alpha") == f"Job.batch/default/{made[0]}"
+    assert pseudonyms.document({"kind": "init", "name": "init"}) == {"kind": "init", "name": made[3]}
