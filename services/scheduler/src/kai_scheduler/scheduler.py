@@ -133,7 +133,7 @@ class CyclePace(BaseModel):
     )
     snapshot_events: int = Field(default=50_000, ge=1, description="how many events between two snapshots of the state")
     check_s: float = Field(
-        default=600.0,
+        default=3600.0,
         ge=0,
         description="how often the state in memory is compared with a fold of the log; 0 for never. Shadows do not",
     )
