@@ -15,7 +15,7 @@ OBSERVED_ANNOTATION = "kai.scheduler/numa-placement-observed"
 
 #: The memory manager's groups that a pod holds, written by KAI-Scheduler's exporter (its issue #2013). Our own record
 #: has them as `blocks`.
-MEMORY_GROUPS_ANNOTATION = "kai.scheduler/numa-memory-groups-observed"
+MEMORY_GROUPS_OBSERVED = "kai.scheduler/numa-memory-groups-observed"
 
 #: A pod's rank among the pods of its set; and its node's domain at each level of the group's topology, as JSON.
 RANK_ANNOTATION = "kai.scheduler/rank"
@@ -216,7 +216,7 @@ def _wide_groups(text: str, *, subject: str) -> list[_AnnotatedSpan]:
     try:
         groups = _groups_decoder.decode(text) or []
     except msgspec.DecodeError as error:
-        field = f"metadata.annotations[{MEMORY_GROUPS_ANNOTATION}]"
+        field = f"metadata.annotations[{MEMORY_GROUPS_OBSERVED}]"
         raise InvalidObject(subject, field, text, f"no memory groups ({error})") from error
     wide = any(len(group.memory_nodes) > 1 for group in groups)
     return [_AnnotatedSpan(group.memory_nodes, group.amount) for group in groups if wide]

@@ -50,7 +50,7 @@ from kaicore.rules.groups.membership import membership
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import (
-    MEMORY_GROUPS_ANNOTATION,
+    MEMORY_GROUPS_OBSERVED,
     OBSERVED_ANNOTATION,
     PREDICTED_ANNOTATION,
     ContainerPlacement,
@@ -395,7 +395,7 @@ class _Reader:
             self._placement(item, annotations.get(name), subject=subject, annotation=name, groups=groups)
             for name, groups in (
                 (PREDICTED_ANNOTATION, ""),
-                (OBSERVED_ANNOTATION, annotations.get(MEMORY_GROUPS_ANNOTATION, "")),
+                (OBSERVED_ANNOTATION, annotations.get(MEMORY_GROUPS_OBSERVED, "")),
             )
         )
         for claim in ephemeral_claims(pod):
