@@ -68,18 +68,17 @@ def _invalid(source: GroupSource, problem: str) -> GroupTreeInvalid:
 
 def _mismatch(child: GroupSource, parent: GroupSource) -> str:
     """Say what of a child its parent does not allow; empty if all is well."""
-    above = _shown(parent.key)
     for what, own, other in (
         ("Workload", child.kept.get(WORKLOAD_NAME), parent.kept.get(WORKLOAD_NAME)),
         ("priority", child.priority, parent.priority),
         ("priority class", child.priority_class, parent.priority_class),
     ):
         if own != other:
-            return f"its {what} is {own or 'none'}, that of its parent {above} is {other or 'none'}"
+            return f"its {what} is {own or 'none'}, that of its parent {_shown(parent.key)} is {other or 'none'}"
     if _root(parent).min_sets and not (_root(child).min_sets or _root(child).min_pods):
-        return f"is basic, and its parent {above} is a gang"
+        return f"is basic, and its parent {_shown(parent.key)} is a gang"
     if parent.ends_whole and not child.ends_whole:
-        return f"its pods are disrupted one by one, and those of its parent {above} all at once"
+        return f"its pods are disrupted one by one, and those of its parent {_shown(parent.key)} all at once"
     return ""
 
 

@@ -210,6 +210,7 @@ def _preemptible(declared: bool | None, oldest: Pod | None, *, priority: int, ka
 
 
 _ALONE = f"{POD}/"
+_COMPOSITE = f"{labels.COMPOSITE_POD_GROUP}/"
 
 
 class _Age(NamedTuple):
@@ -395,7 +396,8 @@ class GroupTable:
         if place.problem:
             return
         insort(pods.ages, _age(pod))
-        if place.group not in self.groups or pods.ages[0].uid == pod.uid or place.pod_set not in pods.sets:
+        arises = place.pod_set not in pods.sets and _sets_arise(place)
+        if place.group not in self.groups or pods.ages[0].uid == pod.uid or arises:
             self._unsettled.add(place.group)
         pods.sets[place.pod_set] = pods.sets.get(place.pod_set, 0) + 1
 
@@ -425,7 +427,8 @@ class GroupTable:
         pods.sets[place.pod_set] -= 1
         if not pods.sets[place.pod_set]:
             del pods.sets[place.pod_set]
-            self._unsettled.add(place.group)
+            if _sets_arise(place):
+                self._unsettled.add(place.group)
 
     def _settle(self) -> None:
         for key in sorted(self._unsettled):
@@ -468,6 +471,11 @@ class GroupTable:
 
 def _is_alone(place: Membership) -> bool:
     return place.group.startswith(_ALONE)
+
+
+def _sets_arise(place: Membership) -> bool:
+    """Tell whether a group's sets may depend on its pods; those of a tree of objects do not, and it is long to make."""
+    return not place.group.startswith(_COMPOSITE)
 
 
 def _stands_for(workload: GroupSource) -> str:
