@@ -11,6 +11,7 @@ Source: KAI-Scheduler v0.17, `UnschedulableExplanation` in `pkg/apis/scheduling/
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Self
 
 import msgspec
@@ -231,8 +232,13 @@ class GroupStatuses:
             elif group is None or not group.uid:
                 self._standings.pop(key, None)
             elif self._is_ours(key):
+                pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
+                by_set: dict[str, list[_Member]] = {}
+                for member in pods:
+                    by_set.setdefault(self._set_of(member), []).append(member)
                 for part in self._table.parts_of(group):
-                    status = self._status(part, of=key)
+                    inside = chain.from_iterable(by_set.get(one.name, ()) for one in leaves(part.sets))
+                    status = self._status(part, pods if part is group else list(inside), of=key)
                     if status.digest != self._standings[part.key].digest:
                         yield status
 
@@ -257,22 +263,17 @@ class GroupStatuses:
                 if (written := _written(group, status)).digest != standing.digest:
                     yield written
 
-    def _status(self, group: Group, *, of: str) -> GroupStatus:
-        """Return the status of a group, or of a part of one.
+    def _status(self, group: Group, pods: list[_Member], *, of: str) -> GroupStatus:
+        """Return the status of a group with these pods, or of a part of one.
 
         Args:
             of: key of the whole group.
         """
-        key = group.key
-        pods = [self._pods[uid] for uid in sorted(self._table.pods_of(of))]
-        if key != of:
-            inside = {one.name for one in leaves(group.sets)}
-            pods = [member for member in pods if self._set_of(member) in inside]
         counted = census(PodState(self._set_of(member), member.pod.phase, bool(member.node)) for member in pods)
         problem, reasons = self._problem(pods), self._reasons_of(of)
         why = reasons_in_short(reasons)
         scheduling = verdict(group, counted, why=why, problem=problem)
-        standing = self._last_status(key, group, scheduling)
+        standing = self._last_status(group.key, group, scheduling)
         disruption = None
         if group.origin in NATIVE:
             scheduling = initially_scheduled() if standing.once else scheduling
