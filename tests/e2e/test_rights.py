@@ -29,9 +29,11 @@ Json = dict[str, Any]
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POD_GROUP_PATHS = {
-    kind.resource.group: f"/apis/{kind.resource.group}/{kind.resource.versions[0]}/namespaces/{{namespace}}/podgroups"
+    f"{kind.resource.plural}.{kind.resource.group}": (
+        f"/apis/{kind.resource.group}/{kind.resource.versions[0]}/namespaces/{{namespace}}/{kind.resource.plural}"
+    )
     for kind in GROUP_KINDS
-    if kind.name.startswith("PodGroup.")
+    if kind.resource.plural in ("podgroups", "compositepodgroups")
 }
 PROVISIONING_CLASS = "any.example.com"
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
@@ -155,7 +157,8 @@ async def write_pod_group_and_queue_statuses(cluster: Cluster, admin: KubeClient
         if path == QUEUES:
             spec = {"resources": {"gpu": {"quota": -1, "limit": -1, "overQuotaWeight": 1}}}
         group, version = path.split("/")[2:4]
-        kind = "Queue" if path == QUEUES else "PodGroup"
+        kinds = {"queues": "Queue", "podgroups": "PodGroup", "compositepodgroups": "CompositePodGroup"}
+        kind = kinds[path.rpartition("/")[2]]
         body = {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": wave}, "spec": spec}
         await admin.post(path, body)
     for path in (*paths, QUEUES):
@@ -179,8 +182,7 @@ async def write_topology_statuses(cluster: Cluster, admin: KubeClient) -> None:
 
 async def without_status_subresource(admin: KubeClient) -> None:
     """The same kinds, with statuses that are parts of the objects, as older definitions have it."""
-    names = [f"podgroups.{group}" for group in POD_GROUP_PATHS]
-    for name in (*names, "queues.scheduling.run.ai"):
+    for name in (*POD_GROUP_PATHS, "queues.scheduling.run.ai"):
         definition = await get(admin, f"{DEFINITIONS}/{name}")
         versions = [{**version, "subresources": {}} for version in definition["spec"]["versions"]]
         await admin.patch(f"{DEFINITIONS}/{name}", {"spec": {"versions": versions}})

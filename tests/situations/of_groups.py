@@ -2,6 +2,7 @@
 
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons import group as reasons
+from kaicore.rules.groups.labels import COMPOSITE_POD_GROUP, NATIVE_POD_GROUP
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.pod import Owner, Pod, WorkloadRef
@@ -84,6 +85,16 @@ def no_pod_group() -> tuple[Cluster, Pod]:
     template = GroupTemplate("leaders", (PodSet(min_pods=1),))
     source = GroupSource("Workload.scheduling.k8s.io", "uid-w", "default", "w", "1", templates=(template,))
     cluster.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
+    return cluster, one
+
+
+@shows(reasons.GroupTreeInvalid, "PodGroup", "default/a", "is basic", "default/r", "8 nvidia.com/gpu")
+def invalid_tree() -> tuple[Cluster, Pod]:
+    cluster, one = asking(workload=WorkloadRef("a", ""))
+    gang = GroupTemplate("", (PodSet(min_sets=1),))
+    top = GroupSource(COMPOSITE_POD_GROUP, "uid-r", "default", "r", "1", templates=(gang,))
+    for source in (top, GroupSource(NATIVE_POD_GROUP, "uid-a", "default", "a", "1", parent=top.key)):
+        cluster.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
     return cluster, one
 
 

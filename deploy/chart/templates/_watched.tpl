@@ -40,7 +40,7 @@
     resources: [podgangs]
     verbs: [list, watch]
   - apiGroups: [scheduling.k8s.io]
-    resources: [podgroups, priorityclasses, workloads]
+    resources: [compositepodgroups, podgroups, priorityclasses, workloads]
     verbs: [list, watch]
   - apiGroups: [scheduling.koordinator.sh]
     resources: [clusternetworktopologies]

@@ -125,6 +125,25 @@ def test_a_group_that_waits_for_a_place_gets_the_one_that_becomes_free() -> None
     assert (eviction.name, eviction.fits_on) == ("g-0", "n3")
 
 
+def test_a_group_with_both_nodes_gone_runs_on_until_others_come() -> None:
+    """Kueue 0.20, TASReplaceMultipleFailedNodes: both failures queue for room; the group is not started anew."""
+    cluster = Cluster(4, per_rack=4)
+    nodes = {cluster.state.pods[one.uid].node for one in cluster.running("g", 2, asks("block"))}
+    for other in ("n2", "n3"):
+        cluster.becomes(other, unschedulable=True)
+    for node in nodes:
+        cluster.vanishes(node)
+    patient = EngineConfig(replace_fail_fast=False)
+    assert not cluster.cycle(patient).evictions
+    for other in ("n2", "n3"):
+        cluster.becomes(other, unschedulable=False)
+    evictions = cluster.cycle(patient).evictions
+    assert sorted((one.name, one.reason, one.fits_on) for one in evictions) == [
+        ("g-0", "NodeFailed", "n2"),
+        ("g-1", "NodeFailed", "n3"),
+    ]
+
+
 def test_a_deleted_node_has_failed_at_once() -> None:
     cluster = Cluster()
     cluster.vanishes(cluster.state.pods[cluster.running("g", 3, asks("block"))[2].uid].node)

@@ -63,6 +63,23 @@ spec:
   disruptionMode: {all: {}}
   priority: 7
 ---
+apiVersion: scheduling.k8s.io/v1alpha3
+kind: CompositePodGroup
+metadata: {name: g}
+spec:
+  parentCompositePodGroupName: h
+  workloadRef: {workloadName: w, templateName: t}
+  schedulingPolicy: {gang: {minGroupCount: 2}}
+  schedulingConstraints: {topology: [{key: k}]}
+---
+apiVersion: scheduler.grove.io/v1alpha1
+kind: PodGang
+metadata: {name: g, annotations: {grove.io/topology-name: t}}
+spec:
+  podgroups: [{name: a, minReplicas: 2, topologyConstraint: {packConstraint: {required: k}}}]
+  topologyConstraint: {packConstraint: {preferred: k}}
+  topologyConstraintGroupConfigs: [{name: c, podGroupNames: [a]}]
+---
 apiVersion: scheduling.k8s.io/v1alpha1
 kind: Workload
 metadata: {name: g}

@@ -126,8 +126,8 @@ def test_the_manifests_of_1_36_are_of_its_types(text: str) -> None:
 
 def test_the_highest_version_that_is_served_is_preferred() -> None:
     versions = {kind.name: kind.resource.versions for kind in GROUP_KINDS}
-    assert versions[NATIVE_POD_GROUP] == ("v1beta1", "v1alpha3", "v1alpha2")
-    assert versions[WORKLOAD] == ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
+    assert versions[NATIVE_POD_GROUP] == ("v1", "v1beta1", "v1alpha3", "v1alpha2")
+    assert versions[WORKLOAD] == ("v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1")
 
 
 # While it runs.

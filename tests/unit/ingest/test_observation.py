@@ -108,6 +108,31 @@ def test_an_observed_block_and_a_device_of_several_zones_are_read_back() -> None
     assert zones_of(annotated_placement(read)) == set(WIDE)
 
 
+#: As KAI-Scheduler's exporter writes them: each set of nodes once, `null` where it does not know them.
+@pytest.mark.parametrize(
+    ("groups", "blocks"),
+    [
+        (
+            '[{"memoryNodes":["node-0","node-1"],"amount":{"memory":"30"}},{"memoryNodes":["node-2"],"amount":{"memory":"0"}}]',
+            (SpanAmount(WIDE, {"memory": 30}), SpanAmount(("node-2",), {"memory": 0})),
+        ),
+        ('[{"memoryNodes":["node-0"],"amount":{"memory":"10"}}]', ()),
+        ("[]", ()),
+        ("null", ()),
+        ("", ()),
+    ],
+)
+def test_memory_groups_of_another_exporter_are_blocks(groups: str, blocks: tuple[SpanAmount, ...]) -> None:
+    text = '[{"zone":"node-0","amount":{"cpu":"8"}}]'
+    read = decode_annotation(text, subject="Pod default/p", annotation="a", groups=groups)
+    assert read == ContainerPlacement("", zones=(ZoneAmount("node-0", {"cpu": 8000}),), blocks=blocks)
+
+
+def test_memory_groups_without_sense_are_named() -> None:
+    with pytest.raises(InvalidObject, match="numa-memory-groups-observed"):
+        decode_annotation('[{"zone":"z","amount":{}}]', subject="Pod default/p", annotation="a", groups="{}")
+
+
 def test_memory_of_single_zones_is_written_as_ever() -> None:
     text, read = record(ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 1000, "memory": 5}),)))
     assert text == '[{"zone":"node-0","amount":{"cpu":"1","memory":"5"}}]'

@@ -581,7 +581,12 @@ class Ingest:
             return None
         try:
             placement = annotated_placement(
-                decode_annotation(pod.annotation, subject=f"Pod {pod.subject}", annotation=OBSERVED_ANNOTATION)
+                decode_annotation(
+                    pod.annotation,
+                    subject=f"Pod {pod.subject}",
+                    annotation=OBSERVED_ANNOTATION,
+                    groups=pod.memory_groups,
+                )
             )
             self.projection.check_zones(pod, zones_of(placement))
             self.projection.check_held(pod, placement)

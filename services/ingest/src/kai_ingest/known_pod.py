@@ -84,6 +84,7 @@ class KnownPod(msgspec.Struct):
         observed: the zones on which it was observed, by the last record of that.
         missed: a prediction of it is recorded to have been wrong.
         annotation: what its annotation says of its placement; empty without one.
+        memory_groups: what another says of the memory groups that it holds, likewise.
         cause: the event that brought the annotation.
         annotated_at: when that was.
     """
@@ -104,6 +105,7 @@ class KnownPod(msgspec.Struct):
     observed: Placement | None = None
     missed: bool = False
     annotation: str = ""
+    memory_groups: str = ""
     cause: UUID | None = None
     annotated_at: int = 0
     record: LastObservation | None = None

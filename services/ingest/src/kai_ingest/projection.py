@@ -16,7 +16,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.quarantine import folding, is_passed_over
 from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement
+from kaicore.rules.model.placement import MEMORY_GROUPS_OBSERVED, OBSERVED_ANNOTATION, Placement
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.explain import impossible_holding, zone_limits
 from kaicore.rules.state.pods.agreement import observation_charges
@@ -267,8 +267,9 @@ class IngestProjection:
             return
         known_pod.pod = pod
         known_pod.live = known_pod.live and not pod.finished
-        annotation = pod.annotations.get(OBSERVED_ANNOTATION, "")
-        if annotation != known_pod.annotation or arrives:
+        annotation, groups = (pod.annotations.get(name, "") for name in (OBSERVED_ANNOTATION, MEMORY_GROUPS_OBSERVED))
+        if (annotation, groups) != (known_pod.annotation, known_pod.memory_groups) or arrives:
+            known_pod.memory_groups = groups
             known_pod.annotation, known_pod.cause, known_pod.annotated_at = annotation, event.id, event.occurred_at
             self._look_again((known_pod,))
 

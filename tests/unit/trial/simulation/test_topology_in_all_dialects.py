@@ -144,6 +144,37 @@ def test_label_that_no_topology_tells_of_is_one_by_itself(tmp_path: Path) -> Non
     assert set(unknown.values()) == {"Pending TopologyLevelNotFound"}
 
 
+def native(kind: str, name: str, policy: str, key: str, parent: str = "") -> str:
+    version = "v1alpha3" if kind == "CompositePodGroup" else "v1beta1"
+    return (
+        f"apiVersion: scheduling.k8s.io/{version}\nkind: {kind}\nmetadata: {{name: {name}}}\n"
+        f"spec: {{{parent}workloadRef: {{workloadName: w, templateName: t}}, "
+        f"schedulingPolicy: {{gang: {{{policy}}}}}, schedulingConstraints: {{topology: [{{key: {key}}}]}}}}\n"
+    )
+
+
+@pytest.mark.parametrize("topology", [[KUEUE_TOPOLOGY], []], ids=["defined", "by labels alone"])
+@pytest.mark.parametrize("taken", [0, 1])
+def test_parts_of_a_composite_have_racks_in_one_block(tmp_path: Path, topology: list[str], taken: int) -> None:
+    """The worked example of Kubernetes 1.37: a composite in a zone, its workers and its driver each in a rack of it."""
+    above = "parentCompositePodGroupName: root, "
+    objects = [
+        native("CompositePodGroup", "root", "minGroupCount: 2", "block"),
+        native("PodGroup", "workers", "minCount: 4", "rack", above),
+        native("PodGroup", "driver", "minCount: 3", "rack", above),
+    ]
+    objects += [pods(4, name="w", spec="schedulingGroup: {podGroupName: workers}")]
+    objects += [pods(3, name="d", spec="schedulingGroup: {podGroupName: driver}")]
+    # A rack of block a lacks room for the driver.
+    running = [pod("taken", gpus=2, spec="nodeName: a11", status="{phase: Running}")] if taken else []
+    found = placed(tmp_path, nodes(), *topology, *objects, *running)
+    found.pop("taken", None)
+    assert {where[0] for where in found.values()} == {"b" if taken else "a"}
+    racks = {letter: {where[:2] for name, where in found.items() if name[0] == letter} for letter in "wd"}
+    assert len(racks["w"]) == len(racks["d"]) == 1
+    assert racks["w"] != racks["d"]
+
+
 def test_layer_in_the_wrong_case_is_said_with_those_that_there_are(tmp_path: Path) -> None:
     group = sigs("g", 2, gather(("spineLayer", "MustGather", 0)))
     text = "---\n".join([nodes(), network_topology(), group, pods(2, metadata=said(labels={SIGS: "g"}))])

@@ -11,6 +11,7 @@ Source: KAI-Scheduler v0.17, `UnschedulableExplanation` in `pkg/apis/scheduling/
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from hashlib import blake2b
+from itertools import chain
 from typing import Any, Self
 
 import msgspec
@@ -18,11 +19,15 @@ from kaicore.rules.engine.explain.waiting_reasons import reasons_in_short
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.group import GroupTreeInvalid
 from kaicore.rules.events.reasons.making_room import PreemptionDelayNotElapsed
 from kaicore.rules.events.reasons.queue import NonPreemptibleOverQuota, OverLimit, QueueDoesNotExist
-from kaicore.rules.groups.labels import NATIVE_POD_GROUP, POD_GROUPS, VOLCANO_JOB
+from kaicore.rules.groups.composite import place_in_tree
+from kaicore.rules.groups.labels import POD_GROUPS, VOLCANO_JOB
 from kaicore.rules.groups.membership import named_membership
 from kaicore.rules.groups.status import (
+    INVALID,
+    NATIVE,
     POD_SCHEDULING_ERRORS,
     Disruption,
     PodState,
@@ -33,6 +38,7 @@ from kaicore.rules.groups.status import (
     verdict,
 )
 from kaicore.rules.groups.table import GroupTable
+from kaicore.rules.groups.tree import leaves
 from kaicore.rules.model.group import SCHEDULER_NAMES, Group, GroupSource, source_key
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.model.quantity import canonical_quantity
@@ -183,7 +189,7 @@ class GroupStatuses:
             case payloads.GroupSourceObserved(source) if source.kind in POD_GROUPS:
                 self._table.source_seen(source)
                 # Another one of the name may have a status of its own.
-                self._due.add(source.key)
+                self._due.update(place_in_tree(source, self._table.sources.get).looked_at)
             case payloads.GroupSourceObserved(source) if source.kind == VOLCANO_JOB:
                 names = source.kept.get(SCHEDULER_NAMES, "")
                 self._schedulers[source.uid] = tuple(filter(None, names.split(",")))
@@ -191,6 +197,7 @@ class GroupStatuses:
             case payloads.GroupSourceDeleted(kind, uid, namespace, name):
                 self._schedulers.pop(uid, None)
                 self._table.source_gone(source_key(kind, namespace, name), uid)
+                self._due.add(source_key(kind, namespace, name))
             case payloads.EvictionDecided(group=key, shrinks=False) if key in self._standings:
                 self._disrupted(key, payload)
             case payloads.EvictionFailed(uid):
@@ -218,12 +225,22 @@ class GroupStatuses:
         due, self._due = self._due, set()
         for key in sorted(due):
             group = self._table.groups.get(key)
-            if group is None or not group.uid:
+            source = self._table.sources.get(key)
+            if source is not None and source.parent:
+                # A part of another group, with a status of its own only if it cannot be one.
+                yield from self._invalid(source) if self._is_ours(key) else ()
+            elif group is None or not group.uid:
                 self._standings.pop(key, None)
             elif self._is_ours(key):
-                status = self._status(key, group)
-                if status.digest != self._standings[key].digest:
-                    yield status
+                pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
+                by_set: dict[str, list[_Member]] = {}
+                for member in pods:
+                    by_set.setdefault(self._set_of(member), []).append(member)
+                for part in self._table.parts_of(group):
+                    inside = chain.from_iterable(by_set.get(one.name, ()) for one in leaves(part.sets))
+                    status = self._status(part, pods if part is group else list(inside), of=key)
+                    if status.digest != self._standings[part.key].digest:
+                        yield status
 
     def mark_written(self, status: GroupStatus) -> None:
         """Take note that a status was written, or never will be."""
@@ -233,24 +250,41 @@ class GroupStatuses:
 
     # Inside.
 
-    def _status(self, key: str, group: Group) -> GroupStatus:
-        pods = [self._pods[uid] for uid in sorted(self._table.pods_of(key))]
+    def _invalid(self, source: GroupSource) -> Iterator[GroupStatus]:
+        """Yield the statuses of the objects in a place that no tree has, from one of them upwards."""
+        for key in place_in_tree(source, self._table.sources.get).looked_at:
+            one = self._table.sources.get(key)
+            problem = place_in_tree(one, self._table.sources.get).problem if one is not None else None
+            if one is not None and isinstance(problem, GroupTreeInvalid):
+                group = Group(key, one.namespace, one.name, uid=one.uid, origin=one.kind)
+                scheduling = Verdict(False, INVALID, str(problem))
+                standing = self._last_status(key, group, scheduling)
+                status = status_document(group, census(()), scheduling, since=_time(standing.since))
+                if (written := _written(group, status)).digest != standing.digest:
+                    yield written
+
+    def _status(self, group: Group, pods: list[_Member], *, of: str) -> GroupStatus:
+        """Return the status of a group with these pods, or of a part of one.
+
+        Args:
+            of: key of the whole group.
+        """
         counted = census(PodState(self._set_of(member), member.pod.phase, bool(member.node)) for member in pods)
-        problem, reasons = self._problem(pods), self._reasons_of(key)
+        problem, reasons = self._problem(pods), self._reasons_of(of)
         why = reasons_in_short(reasons)
         scheduling = verdict(group, counted, why=why, problem=problem)
-        standing = self._last_status(key, group, scheduling)
+        standing = self._last_status(group.key, group, scheduling)
         disruption = None
-        if group.origin == NATIVE_POD_GROUP:
+        if group.origin in NATIVE:
             scheduling = initially_scheduled() if standing.once else scheduling
-            if standing.disruption:
-                disruption = Disruption(standing.disruption, _time(standing.disrupted_at))
+            whole = self._standings[of]
+            if whole.disruption:
+                disruption = Disruption(whole.disruption, _time(whole.disrupted_at))
         explained = () if problem else explanations(reasons)
         status = status_document(
             group, counted, scheduling, since=_time(standing.since), explanations=explained, disruption=disruption
         )
-        digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
-        return GroupStatus(key, group.origin, group.namespace, group.name, group.uid, status, digest)
+        return _written(group, status)
 
     def _last_status(self, key: str, group: Group, scheduling: Verdict) -> _LastStatus:
         standing = self._standings.get(key)
@@ -263,7 +297,7 @@ class GroupStatuses:
             standing.scheduled = scheduling.scheduled
             if scheduling.scheduled:
                 standing.disruption = ""
-            if not standing.once or group.origin != NATIVE_POD_GROUP:
+            if not standing.once or group.origin not in NATIVE:
                 standing.since = self._now
         standing.once = standing.once or scheduling.scheduled
         return standing
@@ -367,6 +401,11 @@ class GroupStatuses:
         statuses._table.changed.clear()
         statuses._due.update(statuses._table.groups)
         return statuses
+
+
+def _written(group: Group, status: Document) -> GroupStatus:
+    digest = blake2b(group.uid.encode() + _encoder.encode(status), digest_size=16).digest()
+    return GroupStatus(group.key, group.origin, group.namespace, group.name, group.uid, status, digest)
 
 
 def _time(at: int) -> str:

@@ -47,6 +47,7 @@ _HELD_BACK = (
     group.WaitsAfterFailedBinds,
     group.GroupNotFound,
     group.PodGroupNotInWorkload,
+    group.GroupTreeInvalid,
     group.SubGroupNotFound,
     group.SubGroupNotNamed,
     group.OwnerNotFound,

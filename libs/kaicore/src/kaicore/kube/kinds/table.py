@@ -23,6 +23,7 @@ from kaicore.kube.normalize.network_topology import (
 from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.normalize.pod_group import (
+    normalize_composite_pod_group,
     normalize_kai_pod_group,
     normalize_kueue_workload,
     normalize_native_pod_group,
@@ -155,14 +156,21 @@ GROUP_KINDS: tuple[Kind[Any], ...] = (
     _group_kind(
         labels.NATIVE_POD_GROUP,
         "podgroups",
-        ("v1beta1", "v1alpha3", "v1alpha2"),
+        ("v1", "v1beta1", "v1alpha3", "v1alpha2"),
         custom_resources.NativePodGroup,
         normalize_native_pod_group,
     ),
     _group_kind(
+        labels.COMPOSITE_POD_GROUP,
+        "compositepodgroups",
+        ("v1beta1", "v1alpha3"),
+        custom_resources.NativePodGroup,
+        normalize_composite_pod_group,
+    ),
+    _group_kind(
         labels.WORKLOAD,
         "workloads",
-        ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
+        ("v1", "v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"),
         custom_resources.WorkloadObject,
         normalize_workload,
     ),

@@ -5,10 +5,18 @@ import json
 from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.wire import custom_resources
 from kaicore.rules.groups import labels
+from kaicore.rules.groups.composite import WORKLOAD_NAME
 from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, said_count
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.tree import check_minimums, ordered
-from kaicore.rules.model.group import GroupSource, GroupTemplate, MatchPolicy, PodSet, TopologyConstraint
+from kaicore.rules.model.group import (
+    GroupSource,
+    GroupTemplate,
+    MatchPolicy,
+    PodSet,
+    TopologyConstraint,
+    source_key,
+)
 from kaicore.rules.model.node import KAI_TOPOLOGY
 from kaicore.rules.objects.wire import KubernetesObject, subject_of
 
@@ -125,19 +133,36 @@ def normalize_native_pod_group(wire: custom_resources.NativePodGroup, lost: Lost
     Its minimum may change while it runs. That is for pods that are yet to be placed: as in Kubernetes, what runs is not
     ended because it is less than the minimum.
     """
+    root = _native_root(wire.spec, subject=_subject(labels.NATIVE_POD_GROUP, wire), field="spec")
+    return _native(wire, labels.NATIVE_POD_GROUP, root, lost)
+
+
+def normalize_composite_pod_group(wire: custom_resources.NativePodGroup, lost: Lost = unheard) -> GroupSource:
+    """Reduce a `scheduling.k8s.io` CompositePodGroup: its minimum is of groups that name it as their parent."""
+    gang = wire.spec.scheduling_policy.gang
+    least = 0
+    if gang is not None:
+        subject, field = _subject(labels.COMPOSITE_POD_GROUP, wire), "spec.schedulingPolicy.gang.minGroupCount"
+        least = count(gang.min_group_count, 1, subject=subject, field=field)
+    topology = _native_topology(wire.spec.scheduling_constraints, field="spec.schedulingConstraints.topology")
+    return _native(wire, labels.COMPOSITE_POD_GROUP, PodSet(min_sets=least, topology=topology), lost)
+
+
+def _native(wire: custom_resources.NativePodGroup, kind: str, root: PodSet, lost: Lost) -> GroupSource:
+    spec = wire.spec
+    parent = spec.parent_composite_pod_group_name
+    in_tree = parent or kind == labels.COMPOSITE_POD_GROUP
     return group_source(
         wire,
-        labels.NATIVE_POD_GROUP,
-        (
-            GroupTemplate(
-                sets=(_native_root(wire.spec, subject=_subject(labels.NATIVE_POD_GROUP, wire), field="spec"),)
-            ),
-        ),
+        kind,
+        (GroupTemplate(sets=(root,)),),
         lost=lost,
-        priority_class=wire.spec.priority_class_name,
-        priority=wire.spec.priority,
-        ends_whole=_ends_whole(wire.spec.disruption_mode),
+        priority_class=spec.priority_class_name,
+        priority=spec.priority,
+        ends_whole=_ends_whole(spec.disruption_mode),
         staleness_grace_us=_FOR_EVER,
+        parent=source_key(labels.COMPOSITE_POD_GROUP, wire.metadata.namespace, parent) if parent else "",
+        kept={WORKLOAD_NAME: spec.workload_ref.workload_name} if in_tree and spec.workload_ref else {},
     )
 
 

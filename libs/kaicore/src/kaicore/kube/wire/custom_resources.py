@@ -66,9 +66,10 @@ class SigsPodGroup(KubernetesObject):
 
 
 class NativeGang(Wire):
-    """All or nothing."""
+    """All or nothing: of the pods of a PodGroup, of the groups of a CompositePodGroup."""
 
     min_count: int | None = None
+    min_group_count: int | None = None
 
 
 class NativePolicy(Wire):
@@ -89,18 +90,28 @@ class NativeConstraints(Wire):
     topology: list[NativeTopology] | None = None
 
 
+class NativeWorkloadRef(Wire):
+    """The template of a Workload that an object is made of."""
+
+    workload_name: str = ""
+
+
 class NativePodGroupSpec(Wire):
-    """The spec of a native PodGroup."""
+    """The spec of a native PodGroup, and all of it that a CompositePodGroup has, too."""
 
     scheduling_policy: NativePolicy = msgspec.field(default_factory=NativePolicy)
     scheduling_constraints: NativeConstraints | None = None
     disruption_mode: Any = None
     priority_class_name: str | None = None
     priority: int | None = None
+    parent_composite_pod_group_name: str | None = None
+    workload_ref: NativeWorkloadRef | None = None
 
 
 class NativePodGroup(KubernetesObject):
-    """A `scheduling.k8s.io` PodGroup: v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37).
+    """A `scheduling.k8s.io` PodGroup or CompositePodGroup.
+
+    PodGroups are of v1alpha2 (Kubernetes 1.36), v1alpha3 and v1beta1 (1.37), v1 (planned for 1.38).
 
     What is read of it is called the same in all of them, but for how pods are disrupted.
     """

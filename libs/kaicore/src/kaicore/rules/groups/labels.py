@@ -167,6 +167,7 @@ KAI_POD_GROUP = "PodGroup.scheduling.run.ai"
 SIGS_POD_GROUP = "PodGroup.scheduling.sigs.k8s.io"
 X_POD_GROUP = "PodGroup.scheduling.x-k8s.io"
 NATIVE_POD_GROUP = "PodGroup.scheduling.k8s.io"
+COMPOSITE_POD_GROUP = "CompositePodGroup.scheduling.k8s.io"
 VOLCANO_POD_GROUP = "PodGroup.scheduling.volcano.sh"
 WORKLOAD = "Workload.scheduling.k8s.io"
 
@@ -177,7 +178,9 @@ VOLCANO_JOB = "Job.batch.volcano.sh"
 KUEUE_WORKLOAD = "Workload.kueue.x-k8s.io"
 
 #: Kinds of objects that are groups, with or without pods, and may get a status.
-POD_GROUPS = frozenset({KAI_POD_GROUP, SIGS_POD_GROUP, X_POD_GROUP, NATIVE_POD_GROUP, VOLCANO_POD_GROUP})
+POD_GROUPS = frozenset(
+    {KAI_POD_GROUP, SIGS_POD_GROUP, X_POD_GROUP, NATIVE_POD_GROUP, COMPOSITE_POD_GROUP, VOLCANO_POD_GROUP}
+)
 
 
 #: Jobs of Jobs of Volcano, whichever of its API groups serves them.

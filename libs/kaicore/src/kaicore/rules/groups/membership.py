@@ -18,6 +18,7 @@ from kaicore.rules.events.reasons.group import (
     SubGroupNotNamed,
 )
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.groups.composite import place_in_tree
 from kaicore.rules.groups.dialects.dialect import SetName
 from kaicore.rules.groups.dialects.table import NAME_LABELS, OWNER_KINDS, WORKLOADS
 from kaicore.rules.groups.koordinator import GROUP_LABEL, NAME_ANNOTATION, gang_problem
@@ -133,6 +134,9 @@ def _named(pod: Pod, find: FindSource, kind: str, name: str, *, instance: str = 
     if named_template is None:
         no_template = PodGroupNotInWorkload(group=display_key(key), pod_group=template)
         return Membership(group, source=key, problem=no_template, looked_at=(key,))
+    if source.parent:
+        top, looked_at, misplaced = place_in_tree(source, find)
+        return Membership(top, "" if misplaced else source.name, top, "", misplaced, looked_at)
     pod_set, problem = _pod_set(pod, key, named_template)
     return Membership(group, pod_set, key, template, problem, (key,))
 

@@ -17,8 +17,13 @@ from kaicore.rules.model.group import Group
 SCHEDULED = "Scheduled"
 NOT_ENOUGH_PODS = "NotEnoughPods"
 UNSCHEDULABLE = "Unschedulable"
+INVALID = "Invalid"
+
+#: Kinds of Kubernetes itself: once scheduled, they stay so in their status.
+NATIVE = frozenset({labels.NATIVE_POD_GROUP, labels.COMPOSITE_POD_GROUP})
 
 _FIRST_NATIVE_VERSION = "v1alpha2"
+_COMPOSITE_SCHEDULED = "CompositePodGroupInitiallyScheduled"
 _NATIVE_SCHEDULED, _INITIALLY_SCHEDULED = "PodGroupScheduled", "PodGroupInitiallyScheduled"
 
 #: KAI's word for reasons that lie with nodes and pods.
@@ -176,8 +181,9 @@ def status_document(
         "lastTransitionTime": since,
     }
     match group.origin:
-        case labels.NATIVE_POD_GROUP:
-            conditions = [condition | {"type": _NATIVE_SCHEDULED}]
+        case labels.NATIVE_POD_GROUP | labels.COMPOSITE_POD_GROUP:
+            composite = group.origin == labels.COMPOSITE_POD_GROUP
+            conditions = [condition | {"type": _COMPOSITE_SCHEDULED if composite else _NATIVE_SCHEDULED}]
             if disruption is not None:
                 conditions.append(
                     {

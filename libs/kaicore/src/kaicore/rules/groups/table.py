@@ -6,12 +6,13 @@ group's oldest pod, and the rest has the defaults of Kubernetes.
 """
 
 from bisect import bisect_left, insort
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec.structs import replace
 
 from kaicore.rules.groups import labels
+from kaicore.rules.groups.composite import Below, parts, place_in_tree, tree_sets
 from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
 from kaicore.rules.groups.koordinator import (
     gang_group,
@@ -53,6 +54,7 @@ def make_group(
     *,
     pod_sets: Iterable[str] = (),
     priority_of: PriorityOf,
+    below: Below = lambda key: (),
 ) -> Group:
     """Return a group.
 
@@ -60,6 +62,7 @@ def make_group(
         source: what it is made of; None where pods alone make it.
         oldest: the first of its pods by age and name; None without any, which only a source can be.
         priority_of: the value of a priority class, None where there is none of that name.
+        below: the objects that name the source, by its key, as their parent.
     """
     if source is None:
         assert oldest is not None
@@ -75,15 +78,15 @@ def make_group(
     if priority is None:
         priority = oldest.priority if oldest is not None else 0
     kai = source.kai or (oldest is not None and labels.names_kai_queue(oldest))
+    composite = source.kind == labels.COMPOSITE_POD_GROUP
+    sets = tree_sets(source, below) if composite else _sets(template, pod_sets)
     return Group(
         key=member.group,
         namespace=source.namespace,
         name=member.group.split("/", 2)[2],
         uid=source.uid,
         origin=source.kind,
-        sets=_sets(template, pod_sets)
-        if source.kind == labels.KAI_POD_GROUP
-        else _with_topology(_sets(template, pod_sets), oldest),
+        sets=sets if source.kind == labels.KAI_POD_GROUP else _with_topology(sets, oldest),
         queue=source.queue or (labels.queue_of(oldest) if oldest is not None else ""),
         priority=priority,
         preemptible=_preemptible(source.preemptible, oldest, priority=priority, kai=kai),
@@ -207,6 +210,7 @@ def _preemptible(declared: bool | None, oldest: Pod | None, *, priority: int, ka
 
 
 _ALONE = f"{POD}/"
+_COMPOSITE = f"{labels.COMPOSITE_POD_GROUP}/"
 
 
 class _Age(NamedTuple):
@@ -254,6 +258,8 @@ class GroupTable:
         self._dependents: dict[str, set[str]] = {}
         #: Keys of Kueue's Workloads, by the key of the object that each stands for.
         self._workloads: dict[str, set[str]] = {}
+        #: Keys of the sources that are parts of another one's tree, by its key.
+        self._below: dict[str, set[str]] = {}
         #: Groups that are made of a source.
         self._made_of: dict[str, set[str]] = {}
         #: Groups that are to be made anew.
@@ -271,12 +277,22 @@ class GroupTable:
         member = self._members.get(uid)
         return member.place if member is not None else None
 
+    def parts_of(self, group: Group) -> Iterator[Group]:
+        """Yield a group and the objects of its tree that can be decided on, each as a group by itself."""
+        for part in parts(group, self._below_of) if group.origin == labels.COMPOSITE_POD_GROUP else (group,):
+            source = self.sources.get(part.key)
+            if source is None or not place_in_tree(source, self.sources.get).problem:
+                yield part
+
     # What happens.
 
     def source_seen(self, source: GroupSource) -> tuple[str, ...]:
         """Take in a source that is new or has changed; return the uids of the pods that belong elsewhere now."""
         self._forget_workload(source.key)
+        self._leave_tree(source.key)
         self.sources[source.key] = source
+        if source.parent:
+            self._below.setdefault(source.parent, set()).add(source.key)
         if source.kind == labels.KUEUE_WORKLOAD:
             self._workloads.setdefault(_stands_for(source), set()).add(source.key)
         return self._source_changed(source.key)
@@ -287,6 +303,7 @@ class GroupTable:
         if source is None or source.uid != uid:
             return ()
         self._forget_workload(key)
+        self._leave_tree(key)
         del self.sources[key]
         return self._source_changed(key)
 
@@ -301,6 +318,20 @@ class GroupTable:
             self._workloads[stands_for].discard(key)
             if not self._workloads[stands_for]:
                 del self._workloads[stands_for]
+
+    def _below_of(self, key: str) -> list[GroupSource]:
+        """Return the sources that are parts of another one, the oldest first."""
+        parts = [self.sources[one] for one in self._below.get(key, ())]
+        return sorted(parts, key=lambda one: (one.created_at, one.key))
+
+    def _leave_tree(self, key: str) -> None:
+        """Take a source out of the tree in which it was; that is to be made anew."""
+        before = self.sources.get(key)
+        if before is not None and before.parent:
+            self._unsettled.update(place_in_tree(before, self.sources.get).looked_at)
+            self._below[before.parent].discard(key)
+            if not self._below[before.parent]:
+                del self._below[before.parent]
 
     def priority_class(self, name: str, value: int | None) -> None:
         """Take in a priority class, None when it is gone."""
@@ -342,6 +373,9 @@ class GroupTable:
                 moved.append(uid)
                 self._put(member.pod, place)
         self._unsettled |= self._made_of.get(key, set()) | {key}
+        source = self.sources.get(key)
+        if source is not None and source.parent:
+            self._unsettled.update(place_in_tree(source, self.sources.get).looked_at)
         self._settle()
         return tuple(moved)
 
@@ -362,7 +396,8 @@ class GroupTable:
         if place.problem:
             return
         insort(pods.ages, _age(pod))
-        if place.group not in self.groups or pods.ages[0].uid == pod.uid or place.pod_set not in pods.sets:
+        arises = place.pod_set not in pods.sets and _sets_arise(place)
+        if place.group not in self.groups or pods.ages[0].uid == pod.uid or arises:
             self._unsettled.add(place.group)
         pods.sets[place.pod_set] = pods.sets.get(place.pod_set, 0) + 1
 
@@ -392,7 +427,8 @@ class GroupTable:
         pods.sets[place.pod_set] -= 1
         if not pods.sets[place.pod_set]:
             del pods.sets[place.pod_set]
-            self._unsettled.add(place.group)
+            if _sets_arise(place):
+                self._unsettled.add(place.group)
 
     def _settle(self) -> None:
         for key in sorted(self._unsettled):
@@ -405,7 +441,7 @@ class GroupTable:
         oldest = self._members[pods.ages[0].uid] if pods is not None and pods.ages else None
         place = oldest.place if oldest is not None else Membership(key, source=key)
         source = self.sources.get(place.source) if place.source else None
-        if oldest is None and (source is None or source.kind not in labels.POD_GROUPS):
+        if oldest is None and (source is None or source.kind not in labels.POD_GROUPS or source.parent):
             if self.groups.pop(key, None) is not None:
                 self._forget(key)
                 self.changed.add(key)
@@ -416,6 +452,7 @@ class GroupTable:
             oldest.pod if oldest is not None else None,
             pod_sets=pods.sets if pods is not None else (),
             priority_of=self._priorities.get,
+            below=self._below_of,
         )
         if self.groups.get(key) != group:
             self.groups[key] = group
@@ -434,6 +471,11 @@ class GroupTable:
 
 def _is_alone(place: Membership) -> bool:
     return place.group.startswith(_ALONE)
+
+
+def _sets_arise(place: Membership) -> bool:
+    """Tell whether a group's sets may depend on its pods; those of a tree of objects do not, and it is long to make."""
+    return not place.group.startswith(_COMPOSITE)
 
 
 def _stands_for(workload: GroupSource) -> str:

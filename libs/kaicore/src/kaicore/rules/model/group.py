@@ -111,6 +111,7 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
         topology: where its pods are to be.
         ended: how many of its pods have ended well, as their owner tells, whether or not they are still there.
         rank: where pods tell their rank; None where they take the ranks in order of age and name.
+        ends_whole: of a set below the root: whether none of its pods is evicted without all others of the set.
     """
 
     name: str = ""
@@ -120,6 +121,7 @@ class PodSet(msgspec.Struct, frozen=True, omit_defaults=True):
     topology: TopologyConstraint | None = None
     ended: int = 0
     rank: RankSource | None = None
+    ends_whole: bool = False
 
 
 class Group(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -227,6 +229,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         kind: with its API group, such as `PodGroup.scheduling.run.ai` or `Job.batch`.
         created_at: seconds since the epoch.
         owner: its controller.
+        parent: key of the object of which its group is a part (a CompositePodGroup); empty for a group by itself.
         templates: the groups that it stands for.
         queue: empty where it names none; its pods may.
         priority_class: empty where it names none.
@@ -268,6 +271,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     provisioning_class: str = ""
     active_deadline_s: int = 0
     suspended: bool = False
+    parent: str = ""
 
     @property
     def key(self) -> str:

@@ -13,6 +13,10 @@ from kaicore.rules.model.quantity import canonical_quantity, is_memory, parse_am
 PREDICTED_ANNOTATION = "kai.scheduler/numa-placement-predicted"
 OBSERVED_ANNOTATION = "kai.scheduler/numa-placement-observed"
 
+#: The memory manager's groups that a pod holds, written by KAI-Scheduler's exporter (its issue #2013). Our own record
+#: has them as `blocks`.
+MEMORY_GROUPS_OBSERVED = "kai.scheduler/numa-memory-groups-observed"
+
 #: A pod's rank among the pods of its set; and its node's domain at each level of the group's topology, as JSON.
 RANK_ANNOTATION = "kai.scheduler/rank"
 DOMAINS_ANNOTATION = "kai.scheduler/topology-domains"
@@ -108,7 +112,13 @@ class _AnnotatedZone(msgspec.Struct, omit_defaults=True):
     spans: list[_AnnotatedSpan] = []
 
 
+class _MemoryGroup(msgspec.Struct, rename="camel"):
+    memory_nodes: list[str]
+    amount: dict[str, str | int]
+
+
 _decoder = msgspec.json.Decoder(list[_AnnotatedZone])
+_groups_decoder = msgspec.json.Decoder(list[_MemoryGroup] | None)
 
 
 def encode_annotation(placement: Placement) -> str:
@@ -161,8 +171,12 @@ def _quantities(amount: Amounts) -> dict[str, str | int]:
     return {name: canonical_quantity(name, amount[name]) for name in sorted(amount)}
 
 
-def decode_annotation(text: str, *, subject: str, annotation: str) -> ContainerPlacement:
+def decode_annotation(text: str, *, subject: str, annotation: str, groups: str = "") -> ContainerPlacement:
     """Read a placement record from an annotation; it does not tell the pod's containers apart.
+
+    Args:
+        groups: the annotation with memory groups beside it, for a record without blocks; empty for none. KAI's exporter
+            writes `null` where it does not know them.
 
     Raises:
         InvalidObject: when it is not that format, names a zone twice, or holds an impossible quantity.
@@ -172,6 +186,8 @@ def decode_annotation(text: str, *, subject: str, annotation: str) -> ContainerP
         document = _decoder.decode(text)
     except msgspec.DecodeError as error:
         raise InvalidObject(subject, field, text, f"not a placement record ({error})") from error
+    if groups and document and not any(entry.blocks for entry in document):
+        document[0].blocks = _wide_groups(groups, subject=subject)
 
     def read(amount: dict[str, str | int], where: str) -> Amounts:
         return {
@@ -193,3 +209,14 @@ def decode_annotation(text: str, *, subject: str, annotation: str) -> ContainerP
                     raise InvalidObject(subject, f"{field}.{place}", text, "a zone is empty or named twice, or none is")
                 into.append(SpanAmount(named, read(span.amount, f"{place}.{'+'.join(named)}")))
     return ContainerPlacement("", (), tuple(zones[name] for name in sorted(zones)), tuple(spans), tuple(blocks))
+
+
+def _wide_groups(text: str, *, subject: str) -> list[_AnnotatedSpan]:
+    """Return all memory groups of a pod if any has several zones; otherwise the amounts of the zones say as much."""
+    try:
+        groups = _groups_decoder.decode(text) or []
+    except msgspec.DecodeError as error:
+        field = f"metadata.annotations[{MEMORY_GROUPS_OBSERVED}]"
+        raise InvalidObject(subject, field, text, f"no memory groups ({error})") from error
+    wide = any(len(group.memory_nodes) > 1 for group in groups)
+    return [_AnnotatedSpan(group.memory_nodes, group.amount) for group in groups if wide]

@@ -22,7 +22,7 @@ class TopologyKey(NamedTuple):
     """The identity of a topology: the kind of the object that defines it, with its API group, and the object's name.
 
     HyperNodes are one topology together, without a name. A topology that no object defines is of the kind `LABEL` and
-    has the label as its name.
+    has the label as its name, or several from the widest to the narrowest, divided by commas.
     """
 
     kind: str
@@ -182,7 +182,7 @@ class TopologyBook:
         if key == _HYPER_NODES:
             return HyperNodePaths(self.hyper_nodes.values())
         if key.kind == LABEL:
-            levels = () if key.name == HOSTNAME else (TopologyLevel(key.name, (key.name,)),)
+            levels = tuple(TopologyLevel(name, (name,)) for name in key.name.split(",") if name != HOSTNAME)
             return LabelPaths(TopologyDefinition(LABEL, key.name, "", "", levels))
         return LabelPaths(self.definitions[key])
 

@@ -75,7 +75,7 @@ def resolve(
         asked_for = _by_flavors(asked_for, topologies, of_flavors)
         if not asked_for:
             return None
-        key = _chosen(asked_for, topologies)
+        key = _chosen(asked_for, topologies, _nested_labels(sets))
         if problems := topologies.paths(key).problems:
             raise _Refused(TopologyInvalid(topology=key.text, problem="; ".join(problems), **asked_for[0].subject))
         levels = _Levels(key, topologies.paths(key).levels)
@@ -186,8 +186,31 @@ class _Levels:
         return narrowest
 
 
-def _chosen(asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> TopologyKey:
+def _nested_labels(sets: Sequence[PodSet]) -> tuple[str, ...]:
+    """Return the labels that sets and those within them require, the widest first; none where that order is not clear.
+
+    Of a set in another one the label is the narrower one, as Kubernetes resolves them (KEP-6012).
+    """
+    ways: dict[str, tuple[str, ...]] = {}
+    for one in sets:
+        above = ways.get(one.parent, ())
+        named = _SetConstraint("", one.name, one.topology).names()
+        if len(named) > 1:
+            return ()
+        ways[one.name] = above + tuple(name for name in named if name not in (*above, HOSTNAME))
+    longest = max(ways.values(), key=len, default=())
+    for way in ways.values():
+        left = iter(longest)
+        if not all(name in left for name in way):
+            return ()
+    return longest
+
+
+def _chosen(asked_for: Sequence[_SetConstraint], topologies: TopologyBook, nested: tuple[str, ...] = ()) -> TopologyKey:
     """Return the topology of a group.
+
+    Args:
+        nested: see `_nested_labels`.
 
     Raises:
         _Refused: there is none, or more than one.
@@ -210,7 +233,7 @@ def _chosen(asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> To
         common &= meant
     if any(one.constraint.kind or one.constraint.topology for one in asked_for):
         return _one_of(sorted(common), asked_for, topologies)
-    return _by_labels(sorted(common), asked_for, topologies)
+    return _by_labels(sorted(common), asked_for, topologies, nested)
 
 
 def _by_flavors(
@@ -252,9 +275,9 @@ def _one_of(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], to
 
 
 def _by_labels(
-    keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook
+    keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook, nested: tuple[str, ...]
 ) -> TopologyKey:
-    """Return the topology that has the labels that are named, or a label of nodes by itself.
+    """Return the topology that has the labels that are named, or labels of nodes by themselves.
 
     Raises:
         _Refused: there is neither.
@@ -265,8 +288,8 @@ def _by_labels(
     labels = sorted({name for one in asked_for for name in one.names()} - {HOSTNAME})
     if not labels:
         return TopologyKey(LABEL, HOSTNAME)
-    if len(labels) == 1 and topologies.is_label(labels[0]):
-        return TopologyKey(LABEL, labels[0])
+    if (len(labels) == 1 or sorted(nested) == labels) and all(map(topologies.is_label, labels)):
+        return TopologyKey(LABEL, ",".join(nested or labels))
     if having:
         raise _ambiguous(having, asked_for)
     if len(labels) > 1 and all(map(topologies.is_label, labels)):

@@ -14,6 +14,7 @@ from kaicore.rules.events.reasons.group import (
     GangGroupWaits,
     GangIncomplete,
     GroupNotFound,
+    GroupTreeInvalid,
     OwnerNotFound,
     PodGroupNotInWorkload,
     SubGroupNotFound,
@@ -76,6 +77,9 @@ def _of_membership(asked: Asked, reason: CodedReason) -> Iterator[Amendment]:
             if isinstance(reason, GroupNotFound):
                 words = f"take the name of {reason.group} off pod {asked.pod.subject}"
                 yield asked.edit_pods("leave-group", words, _without_group)
+        case GroupTreeInvalid():
+            words = f"take the name of its group off pod {asked.pod.subject}"
+            yield asked.edit_pods("leave-group", words, _without_group)
         case PodGroupNotInWorkload():
             source = source_of(asked)
             for template in (source.templates if source is not None else ())[:_MOST_NAMES]:

@@ -50,6 +50,7 @@ from kaicore.rules.groups.membership import membership
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import (
+    MEMORY_GROUPS_OBSERVED,
     OBSERVED_ANNOTATION,
     PREDICTED_ANNOTATION,
     ContainerPlacement,
@@ -391,8 +392,11 @@ class _Reader:
             read_constraints(wire)
         annotations = wire.metadata.annotations or {}
         predicted, observed = (
-            self._placement(item, annotations.get(name), subject=subject, annotation=name)
-            for name in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION)
+            self._placement(item, annotations.get(name), subject=subject, annotation=name, groups=groups)
+            for name, groups in (
+                (PREDICTED_ANNOTATION, ""),
+                (OBSERVED_ANNOTATION, annotations.get(MEMORY_GROUPS_OBSERVED, "")),
+            )
         )
         for claim in ephemeral_claims(pod):
             self._world.surroundings.add_made(claim)
@@ -401,13 +405,13 @@ class _Reader:
         self._world.pods.append(WorldPod(item.where, pod, wire, predicted, observed))
 
     def _placement(
-        self, item: Located, text: str | None, *, subject: str, annotation: str
+        self, item: Located, text: str | None, *, subject: str, annotation: str, groups: str
     ) -> ContainerPlacement | None:
         """Return a placement record; none, and a warning, where it is malformed, as in a running cluster."""
         if text is None:
             return None
         try:
-            return decode_annotation(text, subject=subject, annotation=annotation)
+            return decode_annotation(text, subject=subject, annotation=annotation, groups=groups)
         except InvalidObject as error:
             self._world.warnings.append(f"{item.where}: {error}; the placement is not believed")
             return None

@@ -352,8 +352,10 @@ class Workload:
         if not self.satisfied(counts):
             return tuple(self.active.values())
         without = {**counts, item.name: counts.get(item.name, 0) - 1}
-        if self.satisfied(without, item.name) or not self.satisfied(counts, item.name):
+        whole = self._whole(item)
+        if whole is None and (self.satisfied(without, item.name) or not self.satisfied(counts, item.name)):
             return (member,)
+        item = whole or item
         while item.name != self.group.sets[0].name:
             inside = self._leaves(item)
             without = {name: count for name, count in counts.items() if name not in inside}
@@ -361,6 +363,14 @@ class Workload:
                 return tuple(other for other in self.active.values() if self.leaf(other) in inside)
             item = self._set(item.parent)
         return tuple(self.active.values())
+
+    def _whole(self, item: PodSet) -> PodSet | None:
+        """Return the widest set around one that ends as a whole; None for none."""
+        whole = None
+        while item.name != self.group.sets[0].name:
+            whole = item if item.ends_whole else whole
+            item = self._set(item.parent)
+        return whole
 
     def _set(self, name: str | None) -> PodSet:
         if name is None:

@@ -136,6 +136,20 @@ class PodGroupNotInWorkload(WorkReason, frozen=True, kw_only=True):
     says: ClassVar[str] = "{group} has no pod group {pod_group}"
 
 
+class GroupTreeInvalid(WorkReason, frozen=True, kw_only=True):
+    """The pod's group is in a tree of CompositePodGroups that Kubernetes does not allow.
+
+    Attributes:
+        group: `<kind> <namespace>/<name>` of the object at fault.
+        problem: what is wrong with its place.
+    """
+
+    lasting: ClassVar[bool] = True
+    problem: str = field(name="detail")
+    group: str
+    says: ClassVar[str] = "{group} {problem}"
+
+
 class SubGroupNotFound(WorkReason, frozen=True, kw_only=True):
     """The pod names a sub-group that its group does not have.
 
