@@ -71,6 +71,7 @@ MEANINGS = (
     (r"(?<=drain )east|(?<=resume )east", "demo-2"),
     (r"(?<=cluster use )east", "demo"),
     (r"(?<=submit )(FILE…|train\.yaml|team\.yaml…)", "submitted.yaml"),
+    (r"(?<=report-bug )FILE", "bug.log.gz"),
     (r"(?<=export )FILE|(?<=import log )FILE|(?<=--file )FILE", "prod.log.gz"),
     (r"(?<=--html )FILE", "report.html"),
     # They decide anew all that was decided since.
