@@ -308,6 +308,16 @@ func TestABindingThatWasCarriedOutAfterItWasGivenBackIsCounted(t *testing.T) {
 	}
 }
 
+func TestAPodThatIsBoundToTheNodeThatItWasGivenBackFromIsAccepted(t *testing.T) {
+	h, journal := bound(t, "n")
+	h.events, h.versions["pod/a"] = h.events[:3], 2
+	h.event("pod/a", "BindFailed", `{"uid":"a","node":"n","code":409}`)
+	h.event("pod/a", "PodPlaced", `{"uid":"a","node":"n"}`)
+	h.event("pod/a", "PodBound", `{"uid":"a","node":"n"}`)
+	h.event("pod/a", "PodObserved", podText("a", "Running", "n", "1000"))
+	accepted(t, h.check(t, journal))
+}
+
 func TestABindingThatWasGivenBackAndIsInNoFactIsRefused(t *testing.T) {
 	h, journal := bound(t, "n")
 	givenBack(h, "")

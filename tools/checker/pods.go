@@ -157,8 +157,9 @@ func checkBinds(report *Report, events []Event, journal *Journal) {
 		if pod == nil {
 			continue
 		}
+		// What was given back was carried out only where nothing else that is known to have been was.
 		for _, operation := range pending[uid] {
-			if operation.Input.(bindInput).node == pod.Node {
+			if operation.Input.(bindInput).node == pod.Node && !answered(history) {
 				history = append(history, operation)
 				break
 			}
@@ -173,6 +174,16 @@ func checkBinds(report *Report, events []Event, journal *Journal) {
 		}
 	}
 	report.count("bind-histories", checked)
+}
+
+// answered tells whether a binding in a history was answered: then it wrote the pod's node.
+func answered(history []porcupine.Operation) bool {
+	for _, operation := range history {
+		if operation.Input.(bindInput).bind {
+			return true
+		}
+	}
+	return false
 }
 
 // bindModel is a register that is written once; the empty string is no node.

@@ -1,9 +1,11 @@
 """The queue of writes, against a server that does what servers do to clients."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+import pytest
 from kai_fleet.writer import Metrics, Write, Writer
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import plain_access
@@ -119,3 +121,21 @@ async def test_closing_gives_up_what_waits() -> None:
         retries = ("kai_fleet_api_retries_total", {"kind": "test"})
         await eventually(lambda: metrics.registry.get_sample_value(*retries))
         await writer.close()
+
+
+async def test_conflict_that_lasts_ends_a_patch_and_no_deletion(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kai_fleet.writer._FIRST_RETRY_S", 0.001)
+    tries: Counter[str] = Counter()
+
+    async def answer(line: str, _body: bytes, writer: asyncio.StreamWriter) -> None:
+        method = line.split(maxsplit=1)[0]
+        tries[method] += 1
+        conflict = reply("409 Conflict", b'{"reason":"Conflict","message":"the object has been modified"}')
+        writer.write(reply("200 OK") if tries[method] > 7 else conflict)
+
+    async with scripted_server(answer) as url, connected(url) as client:
+        writer = Writer(client, Metrics(CollectorRegistry()), limit=2)
+        writer.submit(Write("a", "test", "PATCH", "/a", b"{}"))
+        writer.submit(Write("b", "test", "DELETE", "/b", b"{}"))
+        await writer.idle()
+    assert tries == {"PATCH": 5, "DELETE": 8}

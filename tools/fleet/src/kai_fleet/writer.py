@@ -153,7 +153,7 @@ class Writer:
             self._again(write, error, error.retry_after_s)
             return
         except ApiStatus as error:
-            if _is_passing(error, write.tries):
+            if _is_passing(error, write):
                 self._again(write, error, None)
                 return
             outcome = error
@@ -210,12 +210,13 @@ class Writer:
             self._idle.set()
 
 
-def _is_passing(error: ApiStatus, tries: int) -> bool:
+def _is_passing(error: ApiStatus, write: Write) -> bool:
     """True if the refusal is not final.
 
     Credentials and permissions come and go. A conflict is between writers, unless it is about another object of the
-    same name, and one that lasts is an answer.
+    same name. One that lasts is an answer, but not to a deletion: kubelets ask for it until the pod is gone.
     """
     if error.code in (401, 403):
         return True
-    return error.code == 409 and error.reason == "Conflict" and "UID" not in error.message and tries < _CONFLICT_TRIES
+    lasts = write.tries >= _CONFLICT_TRIES and write.method != "DELETE"
+    return error.code == 409 and error.reason == "Conflict" and "UID" not in error.message and not lasts
