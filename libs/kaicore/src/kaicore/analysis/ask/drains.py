@@ -1,29 +1,27 @@
 """A drain of nodes before it is made: the groups that it touches, what each loses, where it goes on, and who waits."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 
 import msgspec
 from msgspec.structs import replace
 
+from kaicore.analysis.ask.counterfactuals.checking import fold_rehearsed
 from kaicore.analysis.ask.counterfactuals.room_amendments import ends
 from kaicore.analysis.ask.reservations import ReservationQuestion, planned_reservation, reservation_of
 from kaicore.analysis.json_spelling import Answer, time_text
-from kaicore.rules.deciding.cycle_input import to_drain
 from kaicore.rules.deciding.cycle_run import run_on
+from kaicore.rules.deciding.reserved_nodes import to_drain
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
 from kaicore.rules.events import payloads
-from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.reasons.base import gpu_hours_text
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.fork import fold_unlogged, fork
+from kaicore.rules.state.fork import fork
 from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
-
-_STREAM = "rehearsal"
 
 
 class DrainedGroupRow(Answer, frozen=True, kw_only=True):
@@ -111,7 +109,7 @@ class _Rehearsal:
     def drain(self, fact: payloads.ReservationObserved) -> dict[str, tuple[list[PodEntry], bool]]:
         """Carry a drain out; return by group its pods that leave, and whether a disruption budget keeps them."""
         copy = self._copy
-        self._fold([fact])
+        fold_rehearsed(copy, [fact])
         touched = {entry.pod.uid: entry for entry, _ in to_drain(copy, self._config, now=self._now)}
         result = run_on(copy, self._config, now=self._now, policies=self._policies).result
         leaving = [one for one in result.evictions if one.reason == EvictionReason.DRAINED]
@@ -119,11 +117,11 @@ class _Rehearsal:
         moved: dict[str, tuple[list[PodEntry], bool]] = {}
         for uid, entry in {**touched, **entries}.items():
             moved.setdefault(entry.group, ([], uid not in entries))[0].append(msgspec.structs.replace(entry))
-        self._fold(list(result.decisions))
+        fold_rehearsed(copy, list(result.decisions))
         pods = [entry.pod for entry in entries.values()]
-        self._fold(ends(copy, pods))
+        fold_rehearsed(copy, ends(copy, pods))
         successors = [replace(pod, uid=f"{pod.uid}+", node_name="", phase="Pending") for pod in pods if pod.owner]
-        self._fold([payloads.PodObserved(pod) for pod in successors])
+        fold_rehearsed(copy, [payloads.PodObserved(pod) for pod in successors])
         placed = run_on(copy, self._config, now=self._now, policies=self._policies).result.placements
         for one in (*result.placements, *placed):
             if one.uid.endswith("+"):
@@ -136,12 +134,6 @@ class _Rehearsal:
         """Return the groups that would start now without the drain."""
         placed = run_on(fork(state), self._config, now=self._now, policies=self._policies).result.placements
         return {state.pods[one.uid].group for one in placed}
-
-    def _fold(self, facts: Sequence[payloads.Payload]) -> None:
-        for fact in facts:
-            event_id = derived_id(_STREAM, str(self._copy.position + 1))
-            new = NewEvent(event_id, _STREAM, fact, actor=_STREAM, occurred_at=self._now)
-            fold_unlogged(self._copy, new, recorded_at=self._now)
 
 
 def _row(

@@ -9,12 +9,11 @@ import msgspec
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.table import RESERVATION
-from kaicore.rules.deciding.decided_classes import queue_names
+from kaicore.rules.deciding.reserved_nodes import nodes_of, strangers
 from kaicore.rules.deciding.run_length import limits_of
-from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.model.gpu_share import GPU, gpus_text
 from kaicore.rules.model.node import Node
-from kaicore.rules.model.reservation import NodeReservation, Window
+from kaicore.rules.model.reservation import NodeReservation, Window, whom_text
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
 
@@ -104,8 +103,7 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     @property
     def whom(self) -> str:
         """For whom it is, for people."""
-        of = [f"{kind} {name}" for kind, name in (("queue", self.queue), ("namespace", self.namespace)) if name]
-        return ", ".join(of) or "maintenance"
+        return whom_text(self.queue, self.namespace)
 
 
 class ReservationsAnswer(Answer, frozen=True, kw_only=True):
@@ -143,7 +141,7 @@ def standing_reservations(state: ClusterState) -> ReservationsAnswer:
     for _, one in sorted(state.reservations.items()):
         window = one.window(now)
         shown = window or Window(one.start, one.end)
-        nodes = _nodes_of(state, one)
+        nodes = nodes_of(state, one)
         ready = {node.name for node in nodes if state.columns.ready[state.columns.row(node.name)]}
         rows.append(
             ReservationRow(
@@ -250,7 +248,7 @@ def _chosen(
     state: ClusterState, asked: ReservationQuestion, draft: NodeReservation, labels: Mapping[str, str]
 ) -> tuple[list[str], str]:
     """Return the nodes that are chosen, or none and why."""
-    taken = {name for other in _overlapping(state, draft) for name in (node.name for node in _nodes_of(state, other))}
+    taken = {name for other in _overlapping(state, draft) for name in (node.name for node in nodes_of(state, other))}
     free = [
         node
         for node in _present(state)
@@ -263,7 +261,7 @@ def _chosen(
     if window is not None:
         limit_of = limits_of(state)
         for node in free:
-            for entry in _strangers(state, draft, node):
+            for entry in strangers(state, draft, node):
                 if not 0 <= _end(entry, limit_of(entry)) <= window.start:
                     lost[node.name] += 1 + gpus_asked(entry)
     domains: dict[str, list[Node]] = {}
@@ -296,7 +294,7 @@ def _enough(nodes: list[Node], asked: ReservationQuestion) -> list[Node]:
 
 def _conflicts(state: ClusterState, one: NodeReservation) -> Iterator[str]:
     for other in _overlapping(state, one):
-        both = [node.name for node in _nodes_of(state, other) if node.name in one.nodes]
+        both = [node.name for node in nodes_of(state, other) if node.name in one.nodes]
         if both and other.name != one.name:
             yield f"node {both[0]} is reserved by {other.name} then"
     if one.name in state.reservations:
@@ -318,23 +316,8 @@ def _present(state: ClusterState) -> list[Node]:
     return [node for node in nodes if node is not None]
 
 
-def _nodes_of(state: ClusterState, one: NodeReservation) -> list[Node]:
-    return [node for node in _present(state) if one.has(node.name, node.labels)]
-
-
 def _gpus(node: Node) -> int:
     return node.allocatable.get(GPU, 0)
-
-
-def _strangers(state: ClusterState, one: NodeReservation, node: Node) -> Iterator[PodEntry]:
-    """Yield pods on a node that a reservation is not for; what stays on each node for ever does not count."""
-    for uid in sorted(state.charges.on_node.get(node.name, ())):
-        entry = state.pods[uid]
-        owner = entry.pod.owner
-        if owner is not None and owner.kind in STAYING:
-            continue
-        if not one.admits(queues=queue_names(state, entry), namespace=entry.pod.namespace):
-            yield entry
 
 
 def _in_the_way(
@@ -342,7 +325,7 @@ def _in_the_way(
 ) -> Iterator[InTheWayRow]:
     limit_of = limits_of(state)
     for node in nodes:
-        for entry in _strangers(state, one, node):
+        for entry in strangers(state, one, node):
             end = _end(entry, limit_of(entry))
             if 0 <= end <= window.start:
                 continue

@@ -8,25 +8,22 @@ Groups with a topology constraint have requests that are resolved against the ex
 that have failed for them, with the pods there.
 """
 
-from collections.abc import Container, Iterator, Mapping, Sequence
-
-import numpy as np
+from collections.abc import Container, Mapping, Sequence
 
 from kaicore.backoff import backoff
-from kaicore.rules.deciding.decided_classes import decided_classes, queue_names
+from kaicore.rules.deciding.decided_classes import decided_classes
+from kaicore.rules.deciding.reserved_nodes import drains, reserved, to_drain
 from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.deciding.suspects import SuspectRows, suspects
 from kaicore.rules.engine.config import Action, EngineConfig
-from kaicore.rules.engine.constraints.class_filters import CORDONED, ReservedNodes
+from kaicore.rules.engine.constraints.class_filters import CORDONED
 from kaicore.rules.engine.constraints.node_matching import tolerates
 from kaicore.rules.engine.constraints.zones.doubts import EndingPods
 from kaicore.rules.engine.cycle_input import CycleInput, FailedNode, MisalignedPod
-from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
-from kaicore.rules.engine.victims.ending_groups import STAYING
 from kaicore.rules.engine.victims.eviction_cost import Budgets
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
@@ -37,7 +34,6 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.replicas import split_shard
-from kaicore.rules.model.reservation import NodeReservation, reservation_terms
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.tree import gpus_of
@@ -301,7 +297,7 @@ def _waiting(
         if rows.found.standing:
             rows.waits(entry, decided_as(entry))
     by_others = share.turns(), share.left_to_others(), share.wanted_by_others()
-    excluded = ExcludedNodes(rejecting, avoid, *by_others, _reserved(state, now=now), rows.by_key)
+    excluded = ExcludedNodes(rejecting, avoid, *by_others, reserved(state, now=now), rows.by_key)
     return waiting, frozenset(in_backoff), excluded
 
 
@@ -313,51 +309,6 @@ def _reserved_by_others(state: PodsView, config: EngineConfig, share: Share) -> 
     return [
         entry for entry in nominated if entry.pod.scheduler_name == config.scheduler_name and not share.has(entry.group)
     ]
-
-
-def _reserved(state: FleetView, *, now: int) -> dict[str, ReservedNodes]:
-    """Return the nodes of each reservation that has a window now or later, by name."""
-    reserved = {}
-    for name, one in sorted(state.reservations.items()):
-        window = one.window(now)
-        if window is not None:
-            rows = np.zeros(len(state.columns.present), np.bool_)
-            for row, node in enumerate(state.columns.facts):
-                rows[row] = node is not None and one.has(node.name, node.labels)
-            reserved[name] = ReservedNodes(rows, name, reservation_terms(one, window))
-    return reserved
-
-
-def to_drain(state: CycleView, config: EngineConfig, *, now: int) -> list[tuple[PodEntry, int]]:
-    """Return the pods that are to leave their nodes, with the time by which they must.
-
-    Until that time none leaves while others are leaving: their successors come first.
-    """
-    pods: list[tuple[PodEntry, int]] = []
-    for _, one in sorted(state.reservations.items()):
-        if not one.drain_by or not one.start <= now < one.end:
-            continue
-        there = list(_strangers(state, config, one))
-        leaving = any(entry.eviction is not None and entry.eviction.reason == EvictionReason.DRAINED for entry in there)
-        if not leaving or now >= one.drain_by:
-            staying = (entry for entry in there if entry.eviction is None and entry.pod.deletion_at is None)
-            pods += [(entry, one.drain_by) for entry in staying]
-    return pods
-
-
-def _strangers(state: CycleView, config: EngineConfig, reservation: NodeReservation) -> Iterator[PodEntry]:
-    """Yield the scheduler's pods on the nodes of a reservation that it is not for, by node and uid."""
-    for node in sorted(state.columns.rows):
-        facts = state.columns.facts[state.columns.rows[node]]
-        if facts is None or not reservation.has(node, facts.labels):
-            continue
-        for uid in sorted(state.charges.on_node.get(node, ())):
-            entry = state.pods[uid]
-            stays = entry.pod.owner is not None and entry.pod.owner.kind in STAYING
-            if stays or entry.pod.scheduler_name != config.scheduler_name:
-                continue
-            if not reservation.admits(queues=queue_names(state, entry), namespace=entry.pod.namespace):
-                yield entry
 
 
 def _rejecting(state: FleetView) -> dict[str, dict[int, str]]:
@@ -399,7 +350,7 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
             share.pending()
             or any(map(share.has, state.workload_index.below))
             or any(map(share.has, state.provisioning.standing))
-            or _drains(state)
+            or drains(state)
             or state.node_readiness.may_have_failed(state.charges.on_node)
             or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
         )
@@ -408,16 +359,9 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
         and not state.workload_index.below
         and not state.node_readiness.may_have_failed(state.charges.on_node)
         and not state.provisioning.standing
-        and not _drains(state)
+        and not drains(state)
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
-
-
-def _drains(state: FleetView) -> bool:
-    """Tell whether nodes with pods are to be drained, now or later."""
-    drained = [one for one in state.reservations.values() if one.drain_by and one.end > state.recorded_at]
-    nodes = [node for node in state.columns.facts if node is not None and state.charges.on_node.get(node.name)]
-    return any(one.has(node.name, node.labels) for one in drained for node in nodes)
 
 
 def next_due(

@@ -141,12 +141,16 @@ def _moment(us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=us)
 
 
+def whom_text(queue: str, namespace: str) -> str:
+    """Write for whom a reservation is: a queue, a namespace, both, or nobody."""
+    of = [f"{kind} {name}" for kind, name in (("queue", queue), ("namespace", namespace)) if name]
+    return ", ".join(of) or "maintenance"
+
+
 def reservation_terms(reservation: NodeReservation, window: Window) -> str:
     """Write for whom a reservation is, and one of its windows."""
-    named = {"queue": reservation.queue, "namespace": reservation.namespace}
-    of = [f"{kind} {name}" for kind, name in named.items() if name]
-    whom = f"for {', '.join(of)}" if of else "for maintenance"
-    return f"{whom}, {_text(window.start)} to {_text(window.end)}"
+    whom = whom_text(reservation.queue, reservation.namespace)
+    return f"for {whom}, {_text(window.start)} to {_text(window.end)}"
 
 
 def _text(us: int) -> str:

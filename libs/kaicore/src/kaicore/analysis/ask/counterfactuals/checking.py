@@ -75,7 +75,7 @@ class Rehearsal:
         state = self._state()
         restore_point = RestorePoint(state, state.pods[uid].group)
         undo, recorded_at = amendment.undo, state.recorded_at
-        self._fold(state, amendment.facts)
+        fold_rehearsed(state, amendment.facts)
         now = max(amendment.until, recorded_at)
         try:
             start, spoilt = self._start(state, uid, now=now, evicts=amendment.evicts)
@@ -85,7 +85,7 @@ class Rehearsal:
         if spoilt or undo is None:
             self._copy = None
         else:
-            self._fold(state, undo)
+            fold_rehearsed(state, undo)
             restore_point.restore()
         return start
 
@@ -118,14 +118,20 @@ class Rehearsal:
 
     def _let_go(self, state: ClusterState, result: CycleResult) -> None:
         """Record a cycle's decisions, and the end of the pods that it evicts."""
-        self._fold(state, list(result.decisions))
-        self._fold(state, ends(state, [state.pods[one.uid].pod for one in result.evictions]))
+        fold_rehearsed(state, list(result.decisions))
+        fold_rehearsed(state, ends(state, [state.pods[one.uid].pod for one in result.evictions]))
 
-    def _fold(self, state: ClusterState, facts: Sequence[Payload]) -> None:
-        for fact in facts:
-            event_id = derived_id(_STREAM, str(state.position + 1))
-            new = NewEvent(event_id, _STREAM, fact, actor=_STREAM, occurred_at=state.recorded_at)
-            fold_unlogged(state, new, recorded_at=state.recorded_at)
+
+def fold_rehearsed(state: ClusterState, facts: Sequence[Payload]) -> None:
+    """Fold facts into a copy of a state, at the time of its last event.
+
+    Args:
+        state: changed.
+    """
+    for fact in facts:
+        event_id = derived_id(_STREAM, str(state.position + 1))
+        new = NewEvent(event_id, _STREAM, fact, actor=_STREAM, occurred_at=state.recorded_at)
+        fold_unlogged(state, new, recorded_at=state.recorded_at)
 
 
 #: So many changes that help are enough.
