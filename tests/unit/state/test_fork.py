@@ -9,6 +9,7 @@ from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.situations.every import SITUATIONS
+from tests.unit.ask.test_audits import recorded
 
 
 def decided(state: ClusterState) -> str:
@@ -31,3 +32,18 @@ def test_fork_is_equal_decides_alike_and_is_not_changed_by_what_follows(reason: 
         event for event in cluster.events if event.position > copied.position and event.cluster == copied.cluster
     )
     assert encode_state(copied) == changed == encode_state(cluster.state)
+
+
+@pytest.mark.parametrize("position", [0, 1, 5, 40, 200, 700])
+def test_fork_of_a_young_state_goes_on_as_the_state_does(position: int) -> None:
+    # Early states have empty parts, which several others refer to.
+    events = recorded("demo")
+    state = ClusterState(events[0].cluster)
+    state.fold_all(events[:position])
+    copied = fork(fork(state))
+    copied.fold_all(events[position:])
+    assert state.position == position
+    state.fold_all(events[position:])
+    assert encode_state(copied) == encode_state(state)
+    for name in state.columns.rows:
+        assert copied.charges.held_on(name) == state.charges.held_on(name)

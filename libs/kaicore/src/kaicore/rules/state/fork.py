@@ -132,7 +132,7 @@ class _Fork:
         if kind is PodEntry or issubclass(kind, array | set):
             return lambda original: self._once(original, copy)
         if issubclass(kind, dict):
-            return lambda original: self._once(original, copy, self._fill_dict) if original else copy(original)
+            return lambda original: self._once(original, copy, self._fill_dict)
         if issubclass(kind, list):
             return lambda original: self._once(original, copy, self._fill_list)
         if issubclass(kind, msgspec.Struct):
