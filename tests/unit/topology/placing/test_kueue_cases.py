@@ -9,11 +9,19 @@ themselves.
 """
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import pytest
-from kaicore.rules.topology.placing.request import LevelConstraint, Refused, SetRequest, Slices, TopologyStrategy
+from kaicore.rules.topology.placing.request import (
+    LevelConstraint,
+    Placed,
+    Refused,
+    SetRequest,
+    Slices,
+    TopologyStrategy,
+)
 from kaicore.rules.topology.placing.search import search
 
 from tests.rooms import MemoryRoom, tree_of
@@ -184,14 +192,19 @@ def placed(case: Case, strategy: TopologyStrategy) -> str:
         found = [
             search(SetRequest("set", pods, constraint=one, held=there), tree, room, strategy) for pods, one in sets
         ]
-    texts = []
-    for (pods, _), one in zip(sets, found, strict=True):
-        on = Counter() if isinstance(one, Refused) else Counter(one.rows[pod] for pod in pods)
-        by_domain: dict[tuple[str, ...], list[int]] = {}
-        for row, domain in enumerate(domains):
-            by_domain.setdefault(domain, []).append(on[row])
-        texts.append(" ".join(",".join(map(str, counts)) for counts in by_domain.values()) if on else "-")
+    texts = [shown(one, pods, domains) for (pods, _), one in zip(sets, found, strict=True)]
     return (" & " if together else " ; ").join(texts)
+
+
+def shown(found: Placed | Refused, pods: Iterable[int], domains: Sequence[tuple[str, ...]]) -> str:
+    """Return how many of the pods each node has, the nodes of a domain together; `-` where they found no place."""
+    if isinstance(found, Refused):
+        return "-"
+    on = Counter(found.rows[pod] for pod in pods)
+    by_domain: dict[tuple[str, ...], list[str]] = {}
+    for row, domain in enumerate(domains):
+        by_domain.setdefault(domain, []).append(str(on[row]))
+    return " ".join(",".join(counts) for counts in by_domain.values())
 
 
 def _rooms(text: str) -> tuple[list[tuple[str, ...]], list[list[int]]]:
@@ -239,3 +252,49 @@ def test_pods_are_where_kueue_puts_them_or_where_the_case_says_why_not(case: Cas
     found = _as_said(placed(case, strategy), case.ours or case.expected)
     assert found == (case.ours or case.expected)
     assert found != case.expected or not case.ours
+
+
+#: A node has failed: what is left, layers of slices, how many pods each node keeps, how many are lost, where they go.
+REPLACED = [
+    ("not in the next rack, though its name begins alike", "a:0,0 ab:1", "", (0, 1, 0), 1, "-"),
+    (
+        "in the rack of the broken slice, where it is tightest",
+        "r1:0,0 r2:0,1,2",
+        "2@0",
+        (1, 1, 0, 1, 0),
+        1,
+        "0,0 0,1,0",
+    ),
+    ("no room in the rack of the broken slice", "r1:1,0 r2:0,0", "2@0", (1, 1, 0, 1), 1, "-"),
+    (
+        "in the narrowest domain that broke, not in the widest",
+        "r1.s1:4,4 r1.s2:0,8 r2.s3:4,4 r2.s4:4,4",
+        "8@0 4@1 2@2",
+        (2, 2, 0, 2, 2, 2, 2, 2),
+        2,
+        "0,0 0,2 0,0 0,0",
+    ),
+    ("a pair that no node of its rack takes", "r1:2,2 r2:0,1,1", "4@0 2@1", (2, 2, 0, 2, 0), 2, "-"),
+]
+
+
+@pytest.mark.parametrize("case", REPLACED, ids=lambda case: case[0])
+def test_what_a_failed_node_had_goes_where_kueue_puts_it(case: tuple[str, str, str, tuple[int, ...], int, str]) -> None:
+    _, rooms, layers, kept, lost, expected = case
+    domains, free = _rooms(rooms)
+    tree = tree_of([(*domain, f"n{number:03}") for number, domain in enumerate(domains)])
+    slices = tuple(Slices(int(of), required=int(at)) for of, at in (layer.split("@") for layer in layers.split()))
+    # The failed node is the third one; in the order of ranks its pods come after those of the nodes before it.
+    failed = 2 if layers else 0
+    rows = [row for row, count in enumerate(kept) for _ in range(lost if row == failed else count)]
+    ranks = tuple(rank for rank, row in enumerate(rows) if row == failed)
+    request = SetRequest(
+        "set",
+        tuple(range(lost)),
+        constraint=LevelConstraint(slices=slices, unconstrained=True) if slices else LevelConstraint(required=0),
+        held=np.array(kept),
+        ranks=ranks,
+        held_ranks={rank: row for rank, row in enumerate(rows) if rank not in ranks},
+    )
+    found = search(request, tree, MemoryRoom(np.array(free), np.array([[1]]), [0] * lost))
+    assert shown(found, range(lost), domains) == expected
