@@ -1,11 +1,14 @@
-"""Cases of Kueue's own tests of topology assignments (pkg/cache/scheduler, August 2026, for 0.20), restated.
+"""Cases of Kueue's and KAI-Scheduler's own tests of topology assignments, restated.
+
+Sources: Kueue, pkg/cache/scheduler, August 2026 (for 0.20); KAI-Scheduler, pkg/scheduler/actions (allocate and
+integration_tests), after v0.17.0.
 
 A case is texts: what it is about; the domains, with how many pods each of their nodes has room for; what is asked; how
-many pods each node gets, or each domain where Kueue's topology ends above the nodes. `-` is a refusal.
+many pods each node gets, or each domain where the topology ends above the nodes. `-` is a refusal.
 
 Asked are a number of pods, of what size, and where: `r0` is required in one of the widest domains, `p1` preferred one
 level below, `any` anywhere; `2@1` are slices of two. `&` is between a leader and its workers, `;` between sets by
-themselves.
+themselves; what is before `>` is asked of several sets together.
 """
 
 from collections import Counter
@@ -15,6 +18,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 from kaicore.rules.topology.placing.request import (
+    NO_LEVEL,
     LevelConstraint,
     Placed,
     Refused,
@@ -31,7 +35,8 @@ class Case(NamedTuple):
     """One case.
 
     Attributes:
-        ours: what is decided here; empty where it is as by Kueue.
+        expected: what the peer decides.
+        ours: what is decided here; empty where it is the same.
         likes: how much each node is preferred.
         held: how many pods of the set each node has already; they have been taken off the room.
     """
@@ -169,6 +174,44 @@ GROWING = [
     Case("beside those that run before on one other node", ":1,1,2", "2 any", "0,0,2", "1,1,0", held="1,1,0"),
     Case("workers beside a leader that stays", ":0,0,2", "2 any", "0,0,2", held="2,1,0"),
 ]
+KAI = [
+    Case("a rack for both", "r1:0,1 r2:1,1", "2 r0", "0,0 1,1"),
+    Case("the other part of a rack", "r1.s1:1 r1.s2:2", "2 r1", "0 2"),
+    Case("the rack that takes all", "r1.s1:1 r1.s2:2 r2.s1:2 r2.s2:2", "4 r0", "0 0 2 2"),
+    Case("pods are together before a node is filled up", "r1.s1:1 r1.s2:2", "2 r0", "1 1", "0 2"),
+    Case("no rack for all", "r1.s1:1 r1.s2:2 r2.s1:1 r2.s2:2", "4 r0", "-"),
+    Case("a preferred rack", "r1:1 r2:2", "2 p0", "0 2"),
+    Case("no preferred rack for all", "r1:1 r2:1", "2 p0", "1 1"),
+    Case("a required rack, no preferred part of it", "r1.s1:0 r1.s2:1 r2.s1:1 r2.s2:1", "2 r0 p1", "0 0 1 1"),
+    Case("a required rack, as many of a part as can be", "r1.s1:1,1 r1.s2:1,1", "3 r0 p1", "1,0 1,1", "1,1 1,0"),
+    Case("the fuller rack", "r1:10 r2:9", "2 r0", "0 2"),
+    Case(
+        "the part that is nearly full", "z1.s1.r1:0,0 z1.s1.r2:0,1 z1.s2.r3:1,1 z1.s2.r4:1,1", "1 p1", "0,0 0,1 0,0 0,0"
+    ),
+    Case(
+        "the fullest rack before the fullest spine",
+        "s1.r1:1 s1.r2:1 s1.r3:1 s2.r4:1,1",
+        "1 p1",
+        "0 0 0 1,0",
+        "1 0 0 0,0",
+    ),
+    Case("a zone, and as few racks as can be", "z1.r1:2 z1.r2:2 z2.r3:2", "3 r0 p1", "2 1 0"),
+    Case("the rack where others run", "r1:2 r2:3", "2 r0", "2 0"),
+    Case("pods too large for the nodes of a rack", "r1:1,1 r2:2", "2*2 r0", "-"),
+    Case("a region of three levels", "w.a.r1:2 w.a.r2:2 w.b.r3:2 e.a.r4:2", "4 r0 p2", "0 2 2 0", "2 2 0 0"),
+    Case("a rack is full", "r1:0,0 r2:2", "2 r0", "0,0 2"),
+    Case("CPUs as well as GPUs", "r1:4000/2 r2:2000/2", "2*2000/1 r0", "2 0"),
+    Case("room enough, in pieces", "r1:2 r2:2 r3:2 r4:2", "4 r0", "-"),
+    Case(
+        "a rack for each part, a zone for both",
+        "z1.r1:0 z1.r2:1 z2.r3:1 z2.r4:1",
+        "r0 > 1 r1 & 1 r1",
+        "0 0 1 0 & 0 0 0 1",
+    ),
+    Case("both preferred", "z1.r1:1 z1.r2:2 z2.r3:2 z2.r4:2", "p0 > 2 p1 & 2 p1", "0 0 2 0 & 0 0 0 2"),
+    Case("required in a preferred zone", "z1.r1:1 z1.r2:2 z2.r3:2 z2.r4:2", "p0 > 2 r1 & 2 r1", "0 0 2 0 & 0 0 0 2"),
+    Case("elastic parts, each on one node", "r1:2 r2:2", "any > 2 p0 & 2 p0", "1 1 & 1 1", "2 0 & 0 2"),
+]
 
 
 def placed(case: Case, strategy: TopologyStrategy) -> str:
@@ -181,12 +224,12 @@ def placed(case: Case, strategy: TopologyStrategy) -> str:
     room = MemoryRoom(np.array(free), np.array(sizes), classes, preferences=preferences)
     there = np.array([int(one) for one in case.held.split(",")]) if case.held else None
     if together := "&" in case.asked:
-        (_, first), *_ = sets
+        before, _, _ = case.asked.rpartition(">")
+        around = _constraint(before.split() or case.asked.split()[1:2])
         children = tuple(
-            SetRequest(f"s{number}", pods, constraint=one if one.slices else None)
+            SetRequest(f"s{number}", pods, constraint=one if one.slices or before else None)
             for number, (pods, one) in enumerate(sets)
         )
-        around = LevelConstraint(first.required, first.preferred, first.unconstrained)
         found = [search(SetRequest("group", children=children, constraint=around), tree, room, strategy)] * len(sets)
     else:
         found = [
@@ -222,16 +265,19 @@ def _asked(text: str) -> tuple[list[tuple[tuple[int, ...], LevelConstraint]], li
     """Return the pods and the constraint of each set, and the size of its pods."""
     sets: list[tuple[tuple[int, ...], LevelConstraint]] = []
     sizes, first = [], 0
-    for one in text.replace("&", ";").split(";"):
-        count, place, *layers = one.split()
+    for one in text.rpartition(">")[2].replace("&", ";").split(";"):
+        count, *constraint = one.split()
         pods, _, size = count.partition("*")
-        slices = tuple(Slices(int(of), required=int(at)) for of, at in (layer.split("@") for layer in layers))
-        where = {"r": "required", "p": "preferred", "a": "unconstrained"}[place[0]]
-        level = True if place == "any" else int(place[1:])
-        sets.append((tuple(range(first, first + int(pods))), LevelConstraint(slices=slices, **{where: level})))
+        sets.append((tuple(range(first, first + int(pods))), _constraint(constraint)))
         sizes.append([int(amount) for amount in (size or "1").split("/")])
         first += int(pods)
     return sets, sizes
+
+
+def _constraint(words: Sequence[str]) -> LevelConstraint:
+    levels = {word[0]: int(word[1:]) for word in words if word[0] in "rp"}
+    slices = tuple(Slices(int(of), required=int(at)) for of, at in (word.split("@") for word in words if "@" in word))
+    return LevelConstraint(levels.get("r", NO_LEVEL), levels.get("p", NO_LEVEL), "any" in words, slices)
 
 
 def _as_said(found: str, said: str) -> str:
@@ -245,10 +291,11 @@ def _as_said(found: str, said: str) -> str:
 @pytest.mark.parametrize(
     ("case", "strategy"),
     [(case, TopologyStrategy.BEST_FIT) for case in (*AS_THERE, *OTHERWISE, *PREFERRING, *GROWING)]
-    + [(case, TopologyStrategy.BALANCED) for case in (*BALANCED, *OTHERWISE_BALANCED)],
+    + [(case, TopologyStrategy.BALANCED) for case in (*BALANCED, *OTHERWISE_BALANCED)]
+    + [(case, TopologyStrategy.BIN_PACK) for case in KAI],
     ids=lambda value: getattr(value, "about", str(value)),
 )
-def test_pods_are_where_kueue_puts_them_or_where_the_case_says_why_not(case: Case, strategy: TopologyStrategy) -> None:
+def test_pods_are_where_the_peer_puts_them_or_where_the_case_says(case: Case, strategy: TopologyStrategy) -> None:
     found = _as_said(placed(case, strategy), case.ours or case.expected)
     assert found == (case.ours or case.expected)
     assert found != case.expected or not case.ours
