@@ -132,7 +132,6 @@ BALANCED = [
     ),
     Case("slices at the level itself", "b1.r1:15,13,10 b1.r2:20,8", "22 p2 2@2", "0,12,10 0,0"),
     Case("nodes", "b1.r1:20,8 b1.r2:15,13,10", "22 p2", "0,0 11,11,0"),
-    Case("leader: slices that are filled best", "b1.r1:20,15,12", "1 p1 & 25 p1 5@2", "0,0,1 & 20,0,5"),
     Case("three like nodes before two", "b1.r1:10,5 b1.r2:5,5,5", "15 p1", "0,0 5,5,5"),
     Case("three like nodes before two others", "b1.r1:8,8,8 b1.r2:16,8", "24 p1", "8,8,8 0,0"),
     Case("over the widest level", "r1:21,9 r2:11,10,10", "23 p0", "12,0 11,0,0"),
@@ -154,6 +153,13 @@ OTHERWISE = [
     Case("the fewest nodes, with two layers", "b1.r1:1,4 b1.r2:3,4", "8 r0 4@1 2@2", "0,4 2,2", "0,4 0,4"),
 ]
 OTHERWISE_BALANCED = [
+    Case(
+        "a leader, and slices beside it on the largest first",
+        "b1.r1:20,15,12",
+        "1 p1 & 25 p1 5@2",
+        "0,0,1 & 0,15,10",
+        "0,0,1 & 20,0,5",
+    ),
     Case("a rack's part is on the fewest nodes", SUB_BLOCKS, "20 p1 2@2", "0 0 10 3,7", "0 0 10 9,1"),
     Case("a leader is one of the pods in balance", "b1.r1:6,5", "1 p1 & 10 p1", "1,0 & 5,5", "0,1 & 6,4"),
     Case("the same with more room", "b1.r1:7,5", "1 p1 & 10 p1", "1,0 & 5,5", "0,1 & 6,4"),
