@@ -23,7 +23,7 @@ def cluster_queue(
     return queue(f"ClusterQueue/{name}", cohort and f"Cohort/{cohort}", share=share, **policies)
 
 
-#: As Kueue's tests have them; `c1` may have lower priorities evicted, also in its cohort, `c2` only what its cohort owes.
+#: As in Kueue: `c1` may have lower priorities evicted, also in its cohort, `c2` only what others owe its cohort.
 QUEUES = {
     "s": [cluster_queue("s", 6, may_reclaim=False)],
     "c": [
