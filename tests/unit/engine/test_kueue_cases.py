@@ -77,12 +77,22 @@ CASES = [
     Case("only lower priorities are taken back", "c", "one c1 2 0, two c2 4 0, three c2 4 0", "c1 4 0"),
     Case("any priorities are taken back", "c", "one c1 4 0, two c1 4 1, three c2 2 0", "c2 4 0", "one"),
     Case(
-        "from all queues of a cohort", "c", "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0", "c1 4 0", "low low2"
+        "from all queues of a cohort",
+        "c",
+        "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
+        "c1 4 0",
+        "low low2",
+        ours="",
     ),
     Case("none of its own where it may not", "c", "low c2 3 -1", "c2 4 1"),
     Case("from who was lent to", "lend", "low c1 3 -1, mid c2 3 0, high c2 4 1", "c1 3 1", "mid"),
     Case(
-        "from both of two lenders", "lend", "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0", "c1 4 0", "low low2"
+        "from both of two lenders",
+        "lend",
+        "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
+        "c1 4 0",
+        "low low2",
+        ours="",
     ),
     Case("more than may be lent", "lend", "low c2 10 -1", "c1 9 0"),
     Case(
