@@ -44,7 +44,9 @@ spec:
 """
 
 
-@pytest.mark.parametrize("text", [OF_1_36, OF_1_37, *(OF_1_37.replace("v1beta1", other) for other in ("v1alpha3", "v1"))])
+@pytest.mark.parametrize(
+    "text", [OF_1_36, OF_1_37, *(OF_1_37.replace("v1beta1", other) for other in ("v1alpha3", "v1"))]
+)
 def test_a_pod_group_says_the_same_in_every_version(text: str) -> None:
     parsed = source(text)
     (root,) = parsed.templates[0].sets

@@ -9,6 +9,8 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 
 from tests.fabric import label_topology, nodes
 from tests.simulating import GPU, brief, document_of, world_of
@@ -196,3 +198,40 @@ def test_parts_are_together_as_in_groves_cases(
     for part, level in together.items():
         # The nodes' names are block, rack and host: two blocks of two racks of two nodes, for two pods each.
         assert len({where[:level] for name, where in found.items() if name.startswith(f"w-{part}-")}) == 1, part
+
+
+ROLE = """apiVersion: leaderworkerset.x-k8s.io/v1
+kind: LeaderWorkerSet
+metadata: {{name: {role}, namespace: default}}
+spec:
+  replicas: {replicas}
+  leaderWorkerTemplate:
+    size: {size}
+    workerTemplate:
+      metadata: {{labels: {{llm-d.ai/role: {role}}}}}
+      spec: {{containers: [{{name: c, resources: {{limits: {{cpu: 1}}}}}}]}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "expected"), [(2, "prefill 2"), (5, "decode 3, prefill 2"), (7, "decode 3, prefill 4")]
+)
+def test_roles_of_llm_d_start_replica_by_replica_each_as_a_whole(tmp_path: Path, count: int, expected: str) -> None:
+    roles = (ROLE.format(role="decode", replicas=1, size=3), ROLE.format(role="prefill", replicas=2, size=2))
+    found = started(tmp_path, *(CPU_NODE.format(number) for number in range(count)), *roles)
+    by_role = Counter(name.split("-")[0] for name in found)
+    assert ", ".join(f"{role} {number}" for role, number in sorted(by_role.items())) == expected
+
+
+def test_an_autoscaler_is_asked_for_the_nodes_of_whole_parts(tmp_path: Path) -> None:
+    """The gang of the first part runs; the second part and the third are asked for, each as a whole."""
+    cliques = [clique("b", 1, resource="cpu"), clique("c", 3, resource="cpu")]
+    workload = clique_set(cliques, [scaling_group("x", 3, 1, "b, c")])
+    config = EngineConfig(provisioning=ProvisioningConfig("best-effort-atomic-scale-up.autoscaling.x-k8s.io"))
+    world = world_of("---\n".join([*(CPU_NODE.format(number) for number in range(6)), workload]), tmp_path)
+    asked = Counter(
+        re.sub(r"^w-0-(x-\d).*", r"\1", one["name"])
+        for one in document_of(world, config)["pods"]
+        if "WaitsForProvisioning" in {reason["code"] for reason in one["reasons"]}
+    )
+    assert asked == {"x-1": 4, "x-2": 4}
