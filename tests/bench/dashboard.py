@@ -99,6 +99,7 @@ def _get(url: str) -> tuple[float, int]:
 
 
 def _first_paint(page: Page, url: str) -> float:
-    page.goto(url)
+    # What comes behind a paint would delay the next page.
+    page.goto(url, wait_until="networkidle")
     painted: float = page.evaluate(_PAINTED)
     return painted
