@@ -72,8 +72,8 @@ def figures() -> Iterator[Figure]:
     fleet = large_fleet()
     with Dashboard(fleet) as dashboard:
         for name, path in _PAGES.items():
-            _get(dashboard.url + path)
-            asked = [_get(dashboard.url + path) for _ in range(RUNS)]
+            answered(dashboard.url + path)
+            asked = [answered(dashboard.url + path) for _ in range(RUNS)]
             yield figure(f"dashboard, {NODES} nodes, {name}: until answered", [one for one, _ in asked], "ms")
             yield figure(f"dashboard, {NODES} nodes, {name}: HTML", [asked[0][1] / 1000], "kB")
         if not chromium():
@@ -81,7 +81,7 @@ def figures() -> Iterator[Figure]:
         with browser() as started:
             page = started.new_page(viewport={"width": 1280, "height": 800})
             for name, path in _PAGES.items():
-                painted = [_first_paint(page, dashboard.url + path) for _ in range(RUNS)]
+                painted = [first_paint(page, dashboard.url + path) for _ in range(RUNS)]
                 yield figure(f"dashboard, {NODES} nodes, {name}: first paint", painted, "ms")
             page.goto(dashboard.url + _PAGES["overview"])
             last = fleet.state.position
@@ -91,14 +91,16 @@ def figures() -> Iterator[Figure]:
                 yield figure(f"dashboard, {NODES} nodes, overview: slider {name}, until shown", slides, "ms")
 
 
-def _get(url: str) -> tuple[float, int]:
+def answered(url: str) -> tuple[float, int]:
+    """Ask for a page; return the milliseconds until it was answered, and its bytes."""
     began = time.perf_counter()
-    with urllib.request.urlopen(url) as answer:
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": "text/html"})) as answer:
         size = len(answer.read())
     return (time.perf_counter() - began) * 1000, size
 
 
-def _first_paint(page: Page, url: str) -> float:
+def first_paint(page: Page, url: str) -> float:
+    """Open a page in a browser; return the milliseconds until its first paint."""
     # What comes behind a paint would delay the next page.
     page.goto(url, wait_until="networkidle")
     painted: float = page.evaluate(_PAINTED)

@@ -1,4 +1,4 @@
-"""A month of generated life: hours of the account kept, `kai report` from them, and the log as Parquet.
+"""A month of generated life: hours of the account kept, `kai report` from them, the log as Parquet, and the pages.
 
 `make bench ARGS=report` makes 200,000 events; `make bench ARGS=month` ten millions, which takes 20 GB and some minutes.
 What a projector keeps is made of the first events, and repeated for the others as the log itself is: the same rows
@@ -22,8 +22,11 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.embedded import EmbeddedPostgres
 from sqlalchemy import Table, Text
 
+from tests.e2e.browser.dashboard import browser, chromium
+from tests.given.processes.service_process import ready, service_process
 from tests.given.servers.servers import scratch_directory
 from tests.measured.bench.cluster_life import ClusterLife
+from tests.measured.bench.dashboard import answered, first_paint
 from tests.measured.bench.figures import Figure, figure
 from tests.measured.bench.history import make_log
 from tests.measured.bench.questions import cpu_seconds
@@ -32,6 +35,23 @@ SIZE = 200_000
 RUNS = 3
 _FOLDED = 200_000
 _NODES, _GANGS = 200, 40
+_PAGES = (
+    "",
+    "/map",
+    "/queues",
+    "/waiting",
+    "/jobs",
+    "/pods",
+    "/nodes",
+    "/charts?span=1d",
+    "/charts?span=90d",
+    "/cycles",
+    "/predictions",
+    "/reports",
+    "/who?queue=default",
+    "/search?q=never",
+    "/stories/Pod/default/never",
+)
 _MONTH_US, _WEEK_US = 30 * 24 * 3_600_000_000, 7 * 24 * 3_600_000_000
 
 
@@ -58,6 +78,7 @@ async def _with_server(directory: Path, size: int) -> list[Figure]:
         return [
             *await keep(server.url, life, size),
             *await asked(server.url, life, life.end(life.waves_for(size)), directory),
+            *await looked_at(server.url, life, life.end(life.waves_for(size))),
         ]
 
 
@@ -78,6 +99,28 @@ async def asked(url: str, life: ClusterLife, end: int, directory: Path) -> list[
         figure(f"kai export --format parquet, {end} events: CPU", [cpu], "s"),
         figure(f"kai export --format parquet, {end} events: wall", [wall], "s"),
     ]
+
+
+async def looked_at(url: str, life: ClusterLife, end: int) -> list[Figure]:
+    """Measure the dashboard's pages, each after it was looked at once."""
+    async with service_process("kai_api.main", {"KAI_DATABASE_URL": url, "KAI_ANONYMOUS": "loopback"}) as address:
+        await ready(address)
+        return await asyncio.to_thread(_pages, f"http://{address}/clusters/{life.cluster}", end)
+
+
+def _pages(root: str, end: int) -> list[Figure]:
+    figures = []
+    for path in _PAGES:
+        answered(root + path)
+        took = [answered(root + path)[0] for _ in range(RUNS)]
+        figures.append(figure(f"page {path or '/'}, {end} events: until answered", took, "ms"))
+    if chromium():
+        with browser() as started:
+            page = started.new_page(viewport={"width": 1280, "height": 800})
+            for path in _PAGES:
+                painted = [first_paint(page, root + path) for _ in range(RUNS)]
+                figures.append(figure(f"page {path or '/'}, {end} events: first paint", painted, "ms"))
+    return figures
 
 
 def _took(url: str, *question: str) -> tuple[float, float]:
