@@ -66,16 +66,16 @@ prove: $(INSTALLED)  ## 10,000 runs of the simulated services with faults, 1,000
 	@$(BIN)/python -m tests.simulation --hub --seeds $$(($(or $(SEEDS),10000) / 10)) $(ARGS)
 
 bench: $(INSTALLED)  ## benchmarks, one JSON line per figure
-	@$(BIN)/python -m tests.bench $(ARGS)
+	@$(BIN)/python -m tests.measured.bench $(ARGS)
 
 storm: $(INSTALLED)  ## churning pods on kubelets that are ahead of the API, in virtual time or on real processes: denied pods, causes of misses; ARGS="--live --pods 2000"
-	@$(BIN)/python -m tests.storms $(ARGS)
+	@$(BIN)/python -m tests.measured.storms $(ARGS)
 
 league: $(INSTALLED)  ## public traces through this engine and through published policies; ARGS="--seeds 42 43" or ARGS=over-time
-	@$(BIN)/python -m tests.league $(ARGS)
+	@$(BIN)/python -m tests.measured.league $(ARGS)
 
 beside: $(INSTALLED)  ## beside the real kube-scheduler on a real API server, built with Go: figures, guides; ARGS=--simulated
-	@$(BIN)/python -m tests.beside $(ARGS)
+	@$(BIN)/python -m tests.measured.beside $(ARGS)
 
 fidelity: $(INSTALLED)  ## prediction against recorded decisions of the real kubelet
 	@$(BIN)/python -m tests.fidelity $(VECTORS) $(ARGS)
@@ -84,7 +84,7 @@ devices: $(INSTALLED)  ## allocation of devices against Kubernetes' own allocato
 	@$(BIN)/python -m tests.fidelity.device_oracle $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 digest: $(INSTALLED)  ## whether cycles decide as when the digests were last renewed
-	@$(BIN)/python -m tests.digest $(ARGS)
+	@$(BIN)/python -m tests.measured.digest $(ARGS)
 
 headlamp:  ## the Headlamp plugin: its types, tests and build; needs node 20 and 900 MB
 	@command -v npm >/dev/null || { echo "skipped: the plugin needs node and npm, and there is no npm here"; exit 0; }; \

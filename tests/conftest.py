@@ -3,8 +3,8 @@
 `database_url` is a fresh, migrated database for each test, copied from a template in some 20 ms, as services connect to
 it: as the role `kai_append`. `superuser_url` is the same database for the owner of the server. NATS is one server for
 the session; tests keep apart by `cluster_name`, which is part of every stream and subject. Where the servers come from
-is in `tests/servers.py`. Nothing is started before a test asks for it, as an argument: `getfixturevalue` inside a
-coroutine comes too late, because servers are started by an event loop of their own.
+is in `tests/given/servers/servers.py`. Nothing is started before a test asks for it, as an argument: `getfixturevalue`
+inside a coroutine comes too late, because servers are started by an event loop of their own.
 """
 
 import asyncio
@@ -28,10 +28,10 @@ from kaicore.runtime.process_context import allow_open_files
 from psycopg import sql
 from xdist.remote import Producer
 
-from tests import kai_commands, worker_forks
-from tests.examples import examples
-from tests.servers import nats_server, postgres_server, scratch_directory
-from tests.workers import StacksInTurn, stacks_first
+from tests.given.examples import examples
+from tests.given.processes import kai_commands, worker_forks
+from tests.given.processes.workers import StacksInTurn, stacks_first
+from tests.given.servers.servers import nats_server, postgres_server, scratch_directory
 
 # The gate tries the same examples each time, so that a submission is judged by what it changed; other runs look
 # for new ones.
@@ -56,7 +56,7 @@ structlog.get_config()["processors"][-1].exception_formatter = structlog.dev.pla
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make what all workers share: `tests/servers.py`, `tests/kai_commands.py`, `tests/worker_forks.py`."""
+    """Make what all workers share: servers, commands and forks (`tests/given`)."""
     # What collecting leaves stays for as long as the process runs: to look through it for garbage again and again took
     # a twelfth of the time.
     gc.disable()
@@ -73,7 +73,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> StacksInTurn:
-    """See `tests/workers.py`."""
+    """See `tests/given/processes/workers.py`."""
     return StacksInTurn(config, log)
 
 
@@ -89,7 +89,7 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """See `tests/workers.py`."""
+    """See `tests/given/processes/workers.py`."""
     items[:] = stacks_first(items)
 
 

@@ -16,7 +16,7 @@ import msgspec
 Document = dict[str, Any]
 
 #: Cases with the answers of Kubernetes' own allocator; `python -m tests.fidelity.device_oracle --record` writes it.
-RECORDED = Path(__file__).parents[2] / "tests/recorded/devices/answers.jsonl.gz"
+RECORDED = Path(__file__).parents[2] / "tests/given/recorded/devices/answers.jsonl.gz"
 
 _ORACLE = "tests/fidelity/test_device_conformance.py::test_allocations_are_those_of_kubernetes_own_allocator"
 _CONTROLLER = "tests/integration/test_resource_claim_controller.py"

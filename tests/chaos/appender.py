@@ -23,7 +23,7 @@ from kaicore.errors import LogUnavailable
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 
-from tests.new_events import new_event
+from tests.given.logs.new_events import new_event
 
 SHARED = "node/shared"
 

@@ -8,8 +8,8 @@ import psycopg
 import pytest
 from kaicore.runtime.embedded import EmbeddedPostgres
 
-from tests.kai_commands import Spawned, spawned
-from tests.servers import lay_out_postgres, scratch_directory
+from tests.given.processes.kai_commands import Spawned, spawned
+from tests.given.servers.servers import lay_out_postgres, scratch_directory
 
 
 class Appender:

@@ -33,8 +33,8 @@ from tests.chaos.recording import Recorder
 from tests.chaos.rejections import rejections_of
 from tests.chaos.strikes import Step
 from tests.chaos.world import CLUSTER, World, WorldOptions
-from tests.invariants import differences
-from tests.kai_commands import Spawned, spawned
+from tests.given.logs.invariants import differences
+from tests.given.processes.kai_commands import Spawned, spawned
 
 ROOT = Path(__file__).parents[2]
 

@@ -27,8 +27,8 @@ from kaicore.yaml_text import load_yaml, load_yaml_all
 
 from tests.chaos.test_clusters_lost import job
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, running
-from tests.ports import free_port
-from tests.servers import scratch_directory
+from tests.given.servers.ports import free_port
+from tests.given.servers.servers import scratch_directory
 
 HUB = Path(__file__).parents[2] / "deploy" / "hub"
 LEASE_S = 3.0

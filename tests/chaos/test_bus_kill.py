@@ -17,9 +17,9 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 
-from tests.new_events import new_event, unit
-from tests.relay_process import PATIENCE_S, RelayProcess, relayed, until
-from tests.servers import scratch_directory
+from tests.given.logs.new_events import new_event, unit
+from tests.given.processes.relay_process import PATIENCE_S, RelayProcess, relayed, until
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 

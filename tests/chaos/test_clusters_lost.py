@@ -23,7 +23,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.rules.hub.cluster_side import DISPATCH_MARK
 
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, running
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 LEASE_S = 3.0
 

@@ -16,7 +16,7 @@ from kaicore.runtime.embedded import EmbeddedPostgres
 from tests.chaos.conftest import Start
 from tests.chaos.kept import assert_kept
 from tests.chaos.link import Link
-from tests.new_events import new_event, unit
+from tests.given.logs.new_events import new_event, unit
 
 pytestmark = pytest.mark.slow
 

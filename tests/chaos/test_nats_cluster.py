@@ -15,9 +15,9 @@ from kaicore.ledger.bus.leases import Lease, NatsLeaseStore
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.chaos.test_bus_kill import flowing
-from tests.nats_cluster import NatsCluster
-from tests.relay_process import PATIENCE_S, RelayProcess, relayed
-from tests.servers import scratch_directory
+from tests.given.processes.relay_process import PATIENCE_S, RelayProcess, relayed
+from tests.given.servers.nats_cluster import NatsCluster
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,9 +10,9 @@ from kaicore.ledger.log.postgres import PostgresLog, connections
 
 from tests.chaos.conftest import Start
 from tests.chaos.kept import assert_kept
-from tests.new_events import new_event, unit
-from tests.postgres_pair import PostgresPair
-from tests.servers import scratch_directory
+from tests.given.logs.new_events import new_event, unit
+from tests.given.servers.postgres_pair import PostgresPair
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 

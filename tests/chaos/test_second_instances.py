@@ -10,7 +10,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.e2e.live_stack import LiveStack, finished, pod_manifest, running
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = [
     pytest.mark.slow,

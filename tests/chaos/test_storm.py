@@ -1,7 +1,7 @@
 """A storm: pods, Jobs and gangs come and go on kubelets that are ahead of the API, and every process dies once.
 
 Five seconds of it in the gate (`KAI_TEST_STORM_S`, `KAI_TEST_STORM_SEED`); `make chaos` has all kinds of faults.
-The log is kept as the file `KAI_TEST_STORM_LOG`, where that is set, for `tests.recorded.read_log`.
+The log is kept as the file `KAI_TEST_STORM_LOG`, where that is set, for `tests.given.recorded.read_log`.
 """
 
 import asyncio
@@ -18,8 +18,8 @@ from tests.chaos.profile import PROFILE
 from tests.chaos.run import PATIENCE_S, run
 from tests.chaos.strikes import Step
 from tests.chaos.world import SERVERS, WorldOptions
-from tests.recorded import write_log
-from tests.servers import scratch_directory
+from tests.given.recorded import write_log
+from tests.given.servers.servers import scratch_directory
 
 SECONDS = float(os.environ.get("KAI_TEST_STORM_S", "5"))
 SEED = int(os.environ.get("KAI_TEST_STORM_SEED", "1"))

@@ -4,10 +4,10 @@ import os
 
 import pytest
 
-from tests.bench.scale.instances import Fault
-from tests.bench.scale.services import Servers
-from tests.bench.scale.takeover import MEASURED
-from tests.bench.scale.trials import Size
+from tests.measured.bench.scale.instances import Fault
+from tests.measured.bench.scale.services import Servers
+from tests.measured.bench.scale.takeover import MEASURED
+from tests.measured.bench.scale.trials import Size
 
 pytestmark = [
     pytest.mark.slow,

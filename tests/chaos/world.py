@@ -32,8 +32,8 @@ from kaicore.yaml_text import load_yaml
 from tests.chaos.clocks import Clock
 from tests.chaos.link import Link
 from tests.chaos.machines import Machine
-from tests.kai_commands import Forks
-from tests.servers import lay_out_postgres
+from tests.given.processes.kai_commands import Forks
+from tests.given.servers.servers import lay_out_postgres
 
 CLUSTER = "e2e"
 

@@ -10,9 +10,9 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 
-from tests.exported import ExportedLog
-from tests.memory_bus import MemoryBus
-from tests.relay_process import PATIENCE_S
+from tests.given.doubles.memory_bus import MemoryBus
+from tests.given.logs.exported import ExportedLog
+from tests.given.processes.relay_process import PATIENCE_S
 
 
 @pytest.fixture(params=["memory", "postgres", "file"])

@@ -8,7 +8,7 @@ import pytest
 from kaicore.errors import BusUnavailable, Fenced, InvalidObject
 from kaicore.ledger.bus import Bus, Limits, Message, StreamState
 
-from tests.relay_process import PATIENCE_S
+from tests.given.processes.relay_process import PATIENCE_S
 
 LIMITS = Limits(max_age_s=3600, max_bytes=64 << 20)
 

@@ -14,8 +14,8 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import NodeDeleted
 
-from tests.new_events import new_event, unit
-from tests.relay_process import PATIENCE_S
+from tests.given.logs.new_events import new_event, unit
+from tests.given.processes.relay_process import PATIENCE_S
 
 LIMITS = Limits(max_bytes=64 << 20)
 

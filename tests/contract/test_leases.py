@@ -6,8 +6,8 @@ import pytest
 from kaicore.errors import BusUnavailable, InvalidObject
 from kaicore.ledger.bus.leases import Lease, LeaseStore, Members, NatsLeaseStore
 
-from tests.memory_leases import MemoryLeaseStore
-from tests.relay_process import PATIENCE_S
+from tests.given.doubles.memory_leases import MemoryLeaseStore
+from tests.given.processes.relay_process import PATIENCE_S
 
 
 @pytest.fixture

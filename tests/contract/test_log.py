@@ -13,8 +13,8 @@ from kaicore.rules.events.codec import decode_payload, encode_payload
 from kaicore.rules.events.envelope import Event, Stale, Unit, UnitOutcome
 from kaicore.rules.events.payloads import NodeDeleted, TopologyDeleted
 
-from tests.new_events import OCCURRED_AT, new_event, unit
-from tests.reading import everything
+from tests.given.logs.new_events import OCCURRED_AT, new_event, unit
+from tests.given.logs.reading import everything
 
 
 async def test_log_without_events_has_position_zero(log: EventLog, cluster: str) -> None:

@@ -10,8 +10,8 @@ from kaicore.rules.events import codec
 from kaicore.rules.events.codec import decode_payload, encode_payload
 from kaicore.rules.events.payloads import NodeDeleted, Payload, PodDeleted, TopologyDeleted
 
-from tests.new_events import new_event, unit
-from tests.reading import everything
+from tests.given.logs.new_events import new_event, unit
+from tests.given.logs.reading import everything
 
 
 async def test_reading_between_positions_gives_those_events(log: EventLog, cluster: str) -> None:

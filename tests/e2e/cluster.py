@@ -24,8 +24,8 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.yaml_text import load_yaml, load_yaml_all
 
-from tests.kai_commands import forked
-from tests.servers import scratch_directory
+from tests.given.processes.kai_commands import forked
+from tests.given.servers.servers import scratch_directory
 
 Json = dict[str, Any]
 

@@ -26,9 +26,9 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.runtime.fork_server import ForkedProcess
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
-from tests.invariants import differences
-from tests.kai_commands import kai, talking
-from tests.servers import lay_out_postgres
+from tests.given.logs.invariants import differences
+from tests.given.processes.kai_commands import kai, talking
+from tests.given.servers.servers import lay_out_postgres
 
 #: More GPUs than any node has.
 NEVER = "99"

@@ -19,9 +19,9 @@ from kaicore.runtime.embedded.postgres import programs_of
 
 from tests.e2e.cluster import PATIENCE_S
 from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, bound, ours, pod_manifest
-from tests.kai_commands import kai as run_kai
-from tests.new_events import new_event, unit
-from tests.servers import lay_out_postgres, scratch_directory
+from tests.given.logs.new_events import new_event, unit
+from tests.given.processes.kai_commands import kai as run_kai
+from tests.given.servers.servers import lay_out_postgres, scratch_directory
 
 pytestmark = pytest.mark.slow
 

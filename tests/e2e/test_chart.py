@@ -21,7 +21,7 @@ from scripts import chart
 from tests.e2e.cluster import PATIENCE_S, Cluster, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, running
 from tests.e2e.test_rights import serve_every_kind
-from tests.kube import simulated
+from tests.given.servers.kube import simulated
 
 pytestmark = pytest.mark.slow
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.live_stack import PATIENCE_S
-from tests.kai_commands import kai
-from tests.servers import scratch_directory
+from tests.given.processes.kai_commands import kai
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def ask_what_the_readme_asks(data: Path) -> None:
 
 
 def test_a_run_that_is_interrupted_is_no_success(root: Path) -> None:
-    """As a user starts it: all other demonstrations and stacks of the tests are forks (`tests/kai_commands.py`)."""
+    """As a user starts it: all other demonstrations and stacks of the tests are forks (`tests.given.processes`)."""
     process = subprocess.Popen(
         [sys.executable, "-m", "kai_cli.main", *demonstration(root)],
         stdout=subprocess.PIPE,

@@ -26,8 +26,8 @@ from kai_cli.sources.paths import DataDirectory
 from kaicore.runtime.embedded import embedded_url_of
 
 from tests.e2e.live_stack import PATIENCE_S
-from tests.kai_commands import put_on_path, talking
-from tests.servers import scratch_directory
+from tests.given.processes.kai_commands import put_on_path, talking
+from tests.given.servers.servers import scratch_directory
 from tests.unit.cli.test_documented_commands import (
     PAGES,
     ROOT,

@@ -23,7 +23,7 @@ from scripts import chart
 from tests.e2e.cluster import _ACCESS_KINDS as ACCESS_KINDS
 from tests.e2e.cluster import Child, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
-from tests.kai_commands import kai
+from tests.given.processes.kai_commands import kai
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(real_nodes(), reason="real nodes may have no GPUs")]
 

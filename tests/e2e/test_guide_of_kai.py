@@ -13,7 +13,6 @@ from kai_cli.running.load import Loader
 from kaicore.rules.groups.dialects.kubeflow import training_job_pods
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.beside.peers import KAI_SCHEDULER, kai_definitions, run_peer
 from tests.e2e.cluster import Cluster, Json
 from tests.e2e.guide_steps import (
     FOUR_ALIGNED_NODES,
@@ -34,6 +33,7 @@ from tests.e2e.guide_steps import (
 )
 from tests.e2e.live_stack import LiveStack, ours, running
 from tests.e2e.test_adopting import decided, define, work_of
+from tests.measured.beside.peers import KAI_SCHEDULER, kai_definitions, run_peer
 
 pytestmark = [
     pytest.mark.slow,

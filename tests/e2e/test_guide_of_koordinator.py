@@ -9,7 +9,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.beside.peers import KOORDINATOR_SCHEDULER, koordinator_definitions, run_peer
 from tests.e2e.cluster import Cluster, Json
 from tests.e2e.guide_steps import (
     FOUR_ALIGNED_NODES,
@@ -29,6 +28,7 @@ from tests.e2e.guide_steps import (
 )
 from tests.e2e.live_stack import LiveStack, running
 from tests.e2e.test_adopting import JOBS, decided, define, work_of
+from tests.measured.beside.peers import KOORDINATOR_SCHEDULER, koordinator_definitions, run_peer
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,6 @@ from contextlib import ExitStack
 
 import pytest
 
-from tests.beside.peers import VOLCANO_SCHEDULER, run_peer, run_volcanos_controllers, volcano_definitions
 from tests.e2e.cluster import Cluster, Json
 from tests.e2e.guide_steps import (
     FOUR_ALIGNED_NODES,
@@ -30,6 +29,7 @@ from tests.e2e.guide_steps import (
 )
 from tests.e2e.live_stack import LiveStack, running
 from tests.e2e.test_adopting import JOBS, decided, define, work_of
+from tests.measured.beside.peers import VOLCANO_SCHEDULER, run_peer, run_volcanos_controllers, volcano_definitions
 
 pytestmark = [
     pytest.mark.slow,

@@ -1,8 +1,8 @@
 """The chart's life by Helm itself on a real API server: `make beside ARGS="--only helm"`.
 
-What its pods run are processes of this machine (`tests.beside.process_node`), with the Secrets, variables, files and
-accounts that the chart gives them, on a Postgres and a NATS that are set up as `deploy` says. The earlier version is
-an earlier chart, with the programs of today and without the newest migration.
+What its pods run are processes of this machine (`tests.measured.beside.process_node`), with the Secrets, variables,
+files and accounts that the chart gives them, on a Postgres and a NATS that are set up as `deploy` says. The earlier
+version is an earlier chart, with the programs of today and without the newest migration.
 """
 
 import asyncio
@@ -29,10 +29,10 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.runtime.embedded import EmbeddedPostgres
 
-from tests.beside.process_node import ProcessNode
 from tests.e2e.cluster import PATIENCE_S, foreign_kubeconfig
+from tests.given.servers.servers import scratch_directory
 from tests.integration.test_nats_users import DeployedNats
-from tests.servers import scratch_directory
+from tests.measured.beside.process_node import ProcessNode
 
 pytestmark = [
     pytest.mark.slow,
@@ -48,7 +48,7 @@ Json = dict[str, Any]
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "deploy/chart"
 #: Of commit 6557157f (2026-11-22), by `helm package`: the first with accounts that may read what today's watcher reads.
-EARLIER_CHART = ROOT / "tests/beside/charts/kai-ledger-0.1.0.tgz"
+EARLIER_CHART = ROOT / "tests/measured/beside/charts/kai-ledger-0.1.0.tgz"
 NAMESPACE = "kai-system"
 REPOSITORY = "registry.example/kai-ledger"
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"

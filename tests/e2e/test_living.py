@@ -18,7 +18,7 @@ from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.cluster import PATIENCE_S, Json
 from tests.e2e.live_stack import LiveStack, ours, running
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 

@@ -19,8 +19,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, bound, finished, ours, pod_manifest, running
-from tests.kai_commands import kai, put_on_path
-from tests.servers import scratch_directory
+from tests.given.processes.kai_commands import kai, put_on_path
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 

@@ -18,8 +18,8 @@ from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import Json, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
-from tests.kai_commands import kai
-from tests.servers import scratch_directory
+from tests.given.processes.kai_commands import kai
+from tests.given.servers.servers import scratch_directory
 
 pytestmark = [
     pytest.mark.slow,

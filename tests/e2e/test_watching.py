@@ -7,9 +7,9 @@ import promql_parser
 import pytest
 
 from tests.e2e.live_stack import PATIENCE_S, LiveStack, bound, pod_manifest
-from tests.ports import free_port
-from tests.prometheus_server import Prometheus, prometheus, scraping
-from tests.servers import scratch_directory
+from tests.given.servers.ports import free_port
+from tests.given.servers.prometheus_server import Prometheus, prometheus, scraping
+from tests.given.servers.servers import scratch_directory
 from tests.unit.deploy.test_monitoring import RULES, queries, selectors
 
 pytestmark = [

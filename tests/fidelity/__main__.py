@@ -21,7 +21,7 @@ from tests.fidelity.history import Knowledge
 from tests.fidelity.judge import Judge
 from tests.fidelity.score import Score
 from tests.fidelity.vectors import read_vectors
-from tests.shared_data import shared_path
+from tests.given.shared_data import shared_path
 
 EXACT = "exact"
 

@@ -11,7 +11,7 @@ from kaicore.rules.devices.allocation import ClaimToServe, allocate
 from kaicore.rules.devices.pools import Holdings, PoolId, PoolSlice, pool_slice, pools_of_node
 from kaicore.rules.model.device import Allocation, DeviceClass, DeviceRequest
 
-from tests.devices import read_claim, read_class_document, read_slice
+from tests.given.cluster.devices import read_claim, read_class_document, read_slice
 
 Document = dict[str, Any]
 

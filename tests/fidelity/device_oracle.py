@@ -21,7 +21,7 @@ from tests.fidelity.device_comparison import differences
 
 SOURCES = Path(__file__).parents[2] / "tools/dra_oracle"
 #: Cases with the answers of the allocator, which tests compare with where there is no Go.
-RECORDED = Path(__file__).parents[1] / "recorded/devices/answers.jsonl.gz"
+RECORDED = Path(__file__).parents[1] / "given/recorded/devices/answers.jsonl.gz"
 
 Document = dict[str, Any]
 

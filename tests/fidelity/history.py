@@ -9,7 +9,7 @@ from kaicore.rules.numa.kubelet.verdict import Admitted, PredictedPlacement, Rej
 from kaicore.rules.state.charges.node_charges import HistoryGap
 
 from tests.fidelity.vectors import Record, node_of, observed_of, override_of, pod_of, topology_of
-from tests.ledger import Ledger
+from tests.given.logs.ledger import Ledger
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from tests.fidelity.format import VectorError
 from tests.fidelity.history import Knowledge
 from tests.fidelity.judge import Judge
 from tests.fidelity.vectors import read_vectors
-from tests.shared_data import require_shared
+from tests.given.shared_data import require_shared
 
 #: Of the recorded scenarios, each so manieth is judged by other rules too; all of them with KAI_TEST_LONG=1.
 SOME = 1 if "KAI_TEST_LONG" in os.environ else 6

@@ -11,7 +11,7 @@ from kaicore.rules.numa.kubelet.cpu_packing import Spreading, distribute
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.versions import CHANGES, NEWEST_MINOR, REFERENCE_MINOR, PodLevel, kubelet_model
 
-from tests.factory import Cluster, amounts, container, node, pod
+from tests.given.cluster.factory import Cluster, amounts, container, node, pod
 
 ZONE = amounts(cpu=8, memory=32)
 MANAGERS = EngineConfig(kubelets=(KubeletOverride(feature_gates={"PodLevelResourceManagers": True}),))

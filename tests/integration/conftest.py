@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 
-from tests.kube import Api, simulated
+from tests.given.servers.kube import Api, simulated
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kaicore.rules.events.payloads import Payload
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
-from tests.factory import amounts, node, pod, topology
+from tests.given.cluster.factory import amounts, node, pod, topology
 
 
 class Facts:

@@ -22,11 +22,11 @@ from kaicore.rules.model.node import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition,
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health
 
-from tests.factory import amounts, node, pod
-from tests.http_app import served_app
+from tests.given.cluster.factory import amounts, node, pod
+from tests.given.processes.kai_commands import Forks, kai
+from tests.given.servers.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, seen, shadowing
-from tests.kai_commands import Forks, kai
 
 
 class Api:

@@ -31,11 +31,11 @@ from kaicore.runtime.service import Health
 from kaicore.yaml_text import load_yaml
 
 from tests.conftest import as_role
-from tests.factory import pod
-from tests.http_app import served_app
+from tests.given.cluster.factory import pod
+from tests.given.cluster.sharing_cluster import SharingCluster
+from tests.given.logs.stored import stored
+from tests.given.servers.http_app import served_app
 from tests.integration.scheduling import Facts, scheduling
-from tests.sharing_cluster import SharingCluster
-from tests.stored import stored
 
 #: A pod that may have others evicted.
 _URGENT = {

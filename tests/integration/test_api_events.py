@@ -18,8 +18,8 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 
-from tests.examples import examples
-from tests.factory import pod
+from tests.given.cluster.factory import pod
+from tests.given.examples import examples
 from tests.integration.test_api_access import make_key, serving
 
 #: Of the specification 1.0.2, section "Context Attributes".

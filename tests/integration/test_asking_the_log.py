@@ -16,9 +16,9 @@ from kaicore.analysis.ask.answers import RowSelection
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
+from tests.given.processes.kai_commands import kai as ended
+from tests.given.processes.kai_commands import put_on_path, spawned
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.kai_commands import kai as ended
-from tests.kai_commands import put_on_path, spawned
 
 PATIENCE_S = 60.0
 

@@ -12,10 +12,10 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from tests.http_app import served_app
+from tests.given.cluster.sharing_cluster import SharingCluster
+from tests.given.logs.stored import stored
+from tests.given.servers.http_app import served_app
 from tests.integration.test_api_access import make_key, serving
-from tests.sharing_cluster import SharingCluster
-from tests.stored import stored
 
 
 async def asked(url: str, key: str, subject: str) -> CallToolResult:

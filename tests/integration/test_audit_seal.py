@@ -18,7 +18,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
-from tests.called_kai import Run, caller
+from tests.given.processes.called_kai import Run, caller
 from tests.integration.scheduling import Facts
 
 C = "cluster-a"

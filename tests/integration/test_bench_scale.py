@@ -5,8 +5,8 @@ import os
 import pytest
 import uvloop
 
-from tests.bench.scale import binding, growth, head_row, one_scheduler, relaying, replicas
-from tests.bench.scale.services import Servers
+from tests.measured.bench.scale import binding, growth, head_row, one_scheduler, relaying, replicas
+from tests.measured.bench.scale.services import Servers
 
 #: They start services as processes, as many other tests do.
 with_services = pytest.mark.skipif("KAI_TEST_LONG" not in os.environ, reason="takes long: KAI_TEST_LONG=1")

@@ -7,9 +7,9 @@ from kaicore.errors import BusUnavailable, Fenced
 from kaicore.ledger.bus import Limits, Message, NatsBus
 from kaicore.ledger.bus.connection import Connection
 
-from tests.nats_cluster import NatsCluster
-from tests.relay_process import PATIENCE_S
-from tests.servers import scratch_directory
+from tests.given.processes.relay_process import PATIENCE_S
+from tests.given.servers.nats_cluster import NatsCluster
+from tests.given.servers.servers import scratch_directory
 
 
 async def test_a_client_leaves_a_server_that_was_cut_off_and_finds_its_messages_at_another() -> None:

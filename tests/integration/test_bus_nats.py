@@ -9,7 +9,7 @@ from kaicore.ledger.bus import Limits, Message, NatsBus, jetstream
 from kaicore.ledger.bus import connection as connection_module
 from kaicore.ledger.bus.connection import Connection, Outgoing
 
-from tests.relay_process import PATIENCE_S
+from tests.given.processes.relay_process import PATIENCE_S
 
 
 @pytest.fixture

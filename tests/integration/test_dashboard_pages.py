@@ -19,9 +19,9 @@ from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 from yarl import URL
 
-from tests.dashboard_fleet import MARKUP, FleetLog, hostile_fleet, hostile_pages
-from tests.factory import pod
-from tests.http_app import served_app
+from tests.given.cluster.factory import pod
+from tests.given.logs.dashboard_fleet import MARKUP, FleetLog, hostile_fleet, hostile_pages
+from tests.given.servers.http_app import served_app
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_api_access import make_key
 

@@ -23,10 +23,10 @@ from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.logs import get_logger
 
-from tests.kube import simulated
-from tests.new_events import new_event, unit
-from tests.servers import lay_out_postgres, scratch_directory
-from tests.service_process import service_process
+from tests.given.logs.new_events import new_event, unit
+from tests.given.processes.service_process import service_process
+from tests.given.servers.kube import simulated
+from tests.given.servers.servers import lay_out_postgres, scratch_directory
 
 PATIENCE_S = 120.0
 

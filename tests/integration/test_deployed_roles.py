@@ -13,8 +13,8 @@ from kaicore.runtime.embedded import EmbeddedPostgres
 from kaicore.runtime.embedded.places import unprivileged_user
 from kaicore.runtime.embedded.postgres import programs_of
 
-from tests.new_events import attempt, forged
-from tests.servers import scratch_directory
+from tests.given.logs.new_events import attempt, forged
+from tests.given.servers.servers import scratch_directory
 
 ROLES = Path(__file__).parents[2] / "deploy" / "postgres" / "roles.sql"
 

@@ -14,7 +14,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
-from tests.kube import PODS, Api, simulated
+from tests.given.servers.kube import PODS, Api, simulated
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 JOBS = "/apis/batch/v1/namespaces/default/jobs"

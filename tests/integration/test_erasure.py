@@ -28,7 +28,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
 from tests.conftest import as_role
-from tests.recorded import read_log, recorded_logs
+from tests.given.recorded import read_log, recorded_logs
 
 Erase = Callable[..., ErasureReport]
 

@@ -20,9 +20,9 @@ from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import encode_event
 from kaicore.rules.events.envelope import Event
 
-from tests.exported import export_to, import_to, rechained, write_file
+from tests.given.logs.exported import export_to, import_to, rechained, write_file
+from tests.given.recorded import read_log, recorded_logs
 from tests.integration.test_retire import kai
-from tests.recorded import read_log, recorded_logs
 
 Changed = Callable[[list[Event]], list[Event]]
 

@@ -17,9 +17,9 @@ from kaicore.rules.model.placement import SpanAmount, ZoneAmount
 from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
-from tests.factory import GI
-from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
-from tests.service_process import service_process
+from tests.given.cluster.factory import GI
+from tests.given.processes.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.given.processes.service_process import service_process
 from tests.tools.fleet.cluster import Cluster
 from tests.tools.fleet.objects import GROUP, NO_LAG
 

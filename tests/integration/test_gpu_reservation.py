@@ -14,7 +14,7 @@ from kaicore.rules.objects.gpu_sharing import GPU_INDEX_ANNOTATION
 from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
-from tests.kube import PODS, Api, Json
+from tests.given.servers.kube import PODS, Api, Json
 
 SETTINGS = GpuReservationSettings(pod_name="reservation", pod_namespace="default")
 

@@ -17,9 +17,9 @@ from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_limits import CONNECTION, HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 
-from tests.http_app import served_app
+from tests.given.processes.service_process import ready, service_process
+from tests.given.servers.http_app import served_app
 from tests.integration.scheduling import Facts
-from tests.service_process import ready, service_process
 
 PATIENCE_S = 60.0
 

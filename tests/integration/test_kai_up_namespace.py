@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kai_cli.running.stack import make_reservation_namespace
 
-from tests.kube import simulated
+from tests.given.servers.kube import simulated
 
 NAMESPACES = "/api/v1/namespaces"
 

@@ -5,13 +5,13 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
-from tests.league import ours
-from tests.league.baselines import Fgd, allocated, best_fit, packing
-from tests.league.jobs import setting
-from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
-from tests.league.over_time import POLICIES
-from tests.league.records import Figures, figures
-from tests.shared_data import require_shared
+from tests.given.shared_data import require_shared
+from tests.measured.league import ours
+from tests.measured.league.baselines import Fgd, allocated, best_fit, packing
+from tests.measured.league.jobs import setting
+from tests.measured.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
+from tests.measured.league.over_time import POLICIES
+from tests.measured.league.records import Figures, figures
 
 
 def _tenth(listed: str = "default", percent: int = 130, *, whole: bool = True) -> tuple[Nodes, list[Task], int]:

@@ -11,7 +11,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, AuditReport, verify
 from kaicore.rules.events.payloads import NodeDeleted
 
-from tests.new_events import new_event, unit
+from tests.given.logs.new_events import new_event, unit
 
 LAST = 9
 

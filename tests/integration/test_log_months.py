@@ -14,8 +14,8 @@ from kaicore.rules.events.envelope import UnitOutcome
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
-from tests.new_events import unit
-from tests.stopped_clock import StoppedClock
+from tests.given.doubles.stopped_clock import StoppedClock
+from tests.given.logs.new_events import unit
 
 C = "cluster-a"
 JANUARY = Month(2031, 1)

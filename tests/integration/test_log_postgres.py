@@ -15,8 +15,8 @@ from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.envelope import UnitOutcome
 from kaicore.rules.events.payloads import PodObserved
 
-from tests.factory import pod
-from tests.new_events import new_event, unit
+from tests.given.cluster.factory import pod
+from tests.given.logs.new_events import new_event, unit
 
 
 @pytest.fixture

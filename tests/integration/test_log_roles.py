@@ -16,7 +16,7 @@ from kaicore.rules.events.codec import FORMER_NAMES, event_types, schema_version
 from kaicore.rules.events.envelope import UnitOutcome
 
 from tests.conftest import as_role
-from tests.new_events import attempt, forged, new_event, signed, unit
+from tests.given.logs.new_events import attempt, forged, new_event, signed, unit
 
 C = "cluster-a"
 TABLES = ("event", "event_default", "event_id", "stream", "log_head", "seal", "kept_snapshot")

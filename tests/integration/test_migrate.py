@@ -17,7 +17,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from tests.conftest import as_role
-from tests.new_events import forged, signed, unit
+from tests.given.logs.new_events import forged, signed, unit
 
 
 def test_several_at_once_migrate_once(empty_database_url: str) -> None:

@@ -14,9 +14,9 @@ from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.embedded import EmbeddedNats
 
-from tests.new_events import new_event, unit
-from tests.relay_process import PATIENCE_S, RelayProcess, relayed
-from tests.servers import scratch_directory
+from tests.given.logs.new_events import new_event, unit
+from tests.given.processes.relay_process import PATIENCE_S, RelayProcess, relayed
+from tests.given.servers.servers import scratch_directory
 
 CONFIG = Path(__file__).parents[2] / "deploy" / "nats" / "nats.conf"
 READERS = ("scheduler", "binder", "ingest", "hub")

@@ -25,10 +25,10 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.conftest import as_role
-from tests.factory import amounts, pod
-from tests.new_events import as_new
-from tests.ports import free_port
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.logs.new_events import as_new
+from tests.given.servers.ports import free_port
+from tests.given.work.workloads import Workloads
 
 
 class Receiver:

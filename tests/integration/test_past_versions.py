@@ -20,9 +20,9 @@ from kaicore.runtime.embedded.places import unprivileged_user
 from kaicore.runtime.embedded.postgres import programs_of
 
 from tests.conftest import as_role
+from tests.given.logs.new_events import new_event, unit
+from tests.given.recorded import DIRECTORY
 from tests.integration.scheduling import Facts, scheduling
-from tests.new_events import new_event, unit
-from tests.recorded import DIRECTORY
 
 DUMPS = sorted((DIRECTORY / "versions").glob("*.sql.xz"))
 

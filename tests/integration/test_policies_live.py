@@ -32,12 +32,12 @@ from kaicore.runtime.policies import load_policy
 from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.shard_settings import book_of, read_shard_settings
 
-from tests.factory import node, pod
-from tests.hierarchy import queue
+from tests.given.cluster.factory import node, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.processes.kai_commands import kai, spawned
+from tests.given.servers.ports import free_port
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_shadowing import recorded, shadowing
-from tests.kai_commands import kai, spawned
-from tests.ports import free_port
 
 _HALF_A_DAY_US = 43_200_000_000
 CLUSTER = "c"

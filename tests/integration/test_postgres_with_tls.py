@@ -17,10 +17,10 @@ from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.embedded.places import unprivileged_user
 
+from tests.given.logs.new_events import new_event, unit
+from tests.given.servers.servers import scratch_directory
 from tests.integration.test_deployed_roles import ROLES
 from tests.integration.test_secure_servers import Certificates
-from tests.new_events import new_event, unit
-from tests.servers import scratch_directory
 
 ACCESS = ROLES.parent / "pg_hba-tls.conf"
 PASSWORDS = {"migrate": "m", "append": "a", "read": "r", "project": "p"}

@@ -6,7 +6,7 @@ import msgspec
 from kai_fleet.fleet import PreparedClaims
 from kai_fleet.node.pod_conversion import PodObject
 
-from tests.kube import PODS, Json, simulated
+from tests.given.servers.kube import PODS, Json, simulated
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/default/resourceclaims"
 SPEC: Json = {"devices": {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}]}}

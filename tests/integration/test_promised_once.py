@@ -14,9 +14,9 @@ from kaicore.rules.events.envelope import NewEvent, Stale, Unit, derived_id
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.promises import PromiseCheck
 
-from tests.factory import amounts, node, pod, topology
-from tests.ingest_service import Facts, RunningIngest, running_ingest
-from tests.reports import pod_report, report
+from tests.given.cluster.factory import amounts, node, pod, topology
+from tests.given.processes.ingest_service import Facts, RunningIngest, running_ingest
+from tests.given.work.reports import pod_report, report
 
 NOW = 5_000_000_000
 

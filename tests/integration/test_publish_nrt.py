@@ -33,8 +33,8 @@ from kaicore.runtime.agent.api_server import ApiServer as ApiClient
 from kaicore.runtime.agent.api_server import PodApiServer
 from kaicore.yaml_text import load_yaml_all
 
-from tests.factory import node
-from tests.podresources import GPU, container, decoded, devices, numa, pod
+from tests.given.cluster.factory import node
+from tests.given.cluster.podresources import GPU, container, decoded, devices, numa, pod
 from tests.tools.fleet.cluster import NODES, Cluster
 
 GI = 2**30

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 
-from tests.called_kai import Run, caller
+from tests.given.processes.called_kai import Run, caller
 from tests.integration.scheduling import Facts, placed, scheduling
 
 

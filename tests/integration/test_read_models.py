@@ -32,10 +32,10 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.conftest import as_role
+from tests.given.logs.projected import projected, story
+from tests.given.logs.recorded_history import log_of
+from tests.given.processes.service_process import ready, service_process
 from tests.integration.test_api_access import Client, serving
-from tests.projected import projected, story
-from tests.recorded_history import log_of
-from tests.service_process import ready, service_process
 from tests.simulation.views import MemoryViews
 from tests.unit.hours.test_report import story as hours_story
 
@@ -59,7 +59,7 @@ async def copy(log_url: str, events: list[Event], cluster: str) -> None:
 
 @pytest.fixture
 async def shown(database_url: str) -> str:
-    """The name of a cluster with a log of the story of `tests.projected`."""
+    """The name of a cluster with a log of the story of `tests.given.logs.projected`."""
     await copy(database_url, story(), "c1")
     return "c1"
 

@@ -14,10 +14,10 @@ from kaicore.rules.events.payloads import PodPlaced
 from kaicore.runtime.policies import load_policy
 from prometheus_client import REGISTRY
 
-from tests.factory import pod
-from tests.kai_commands import Forks
-from tests.new_events import as_new
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.logs.new_events import as_new
+from tests.given.processes.kai_commands import Forks
+from tests.given.work.workloads import OWNER, Workloads
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -4,8 +4,8 @@ from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.conftest import as_role
-from tests.new_events import new_event, unit
-from tests.relay_process import PATIENCE_S, RelayProcess, relayed
+from tests.given.logs.new_events import new_event, unit
+from tests.given.processes.relay_process import PATIENCE_S, RelayProcess, relayed
 
 
 async def test_a_relay_that_may_only_read_the_log_publishes_it(

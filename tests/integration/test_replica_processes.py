@@ -15,10 +15,10 @@ from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 
-from tests.factory import pod
+from tests.given.cluster.factory import pod
+from tests.given.processes.kai_commands import spawned
 from tests.integration.scheduling import Facts, placed
 from tests.integration.test_scheduler import check_replay
-from tests.kai_commands import spawned
 
 GANG = 3
 

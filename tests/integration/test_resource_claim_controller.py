@@ -7,7 +7,7 @@ from kai_apiserver.controllers.claims import FINALIZER
 from kai_apiserver.resources import demonstration
 from kaicore.yaml_text import load_yaml_all
 
-from tests.kube import DEFINITIONS, PODS, Json, simulated
+from tests.given.servers.kube import DEFINITIONS, PODS, Json, simulated
 
 GROUP = "/apis/resource.k8s.io/v1/namespaces/default"
 CLAIMS, TEMPLATES = f"{GROUP}/resourceclaims", f"{GROUP}/resourceclaimtemplates"

@@ -17,9 +17,9 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered, DispatchSubmitted, DispatchWithdrawn, QueueBounded
 from kaicore.rules.hub.hub_state import HUB, DispatchStage, cluster_stream, dispatch_stream, queue_stream
 
+from tests.given.doubles.stopped_clock import StoppedClock
+from tests.given.processes.kai_commands import kai as run_kai
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.kai_commands import kai as run_kai
-from tests.stopped_clock import StoppedClock
 
 C = "cluster-a"
 DAY = 24 * 3600 * 1_000_000

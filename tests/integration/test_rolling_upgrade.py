@@ -10,9 +10,9 @@ from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import CycleCompleted
 
-from tests.bench.scale.services import Servers, ServiceProcess
+from tests.given.processes.older_scheduler import OLDER
 from tests.integration.scheduling import Facts, placed
-from tests.older_scheduler import OLDER
+from tests.measured.bench.scale.services import Servers, ServiceProcess
 
 
 async def test_a_newer_scheduler_stands_by_an_older_one_and_takes_over_and_a_replay_knows_who_decided(
@@ -21,7 +21,7 @@ async def test_a_newer_scheduler_stands_by_an_older_one_and_takes_over_and_a_rep
     settings = Servers(database_url=superuser_url, nats_url=nats_url).settings(cluster_name)
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(2)
-    async with ServiceProcess("tests.older_scheduler", settings) as older:
+    async with ServiceProcess("tests.given.processes.older_scheduler", settings) as older:
         await older.ready()
         await facts.add_pods("a", cpu=1)
         await placed(postgres_log, cluster_name, 1)

@@ -32,10 +32,10 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
-from tests.factory import GI, GPU, node, pod, topology
-from tests.hierarchy import queue
+from tests.given.cluster.factory import GI, GPU, node, pod, topology
+from tests.given.cluster.hierarchy import queue
+from tests.given.logs.new_events import attempt, break_fold_of, forged
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.new_events import attempt, break_fold_of, forged
 
 Kai = Callable[..., Awaitable[tuple[int, str]]]
 

@@ -26,8 +26,8 @@ from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.service import Health
 
-from tests.http_app import served_app
-from tests.ingest_service import running_ingest
+from tests.given.processes.ingest_service import running_ingest
+from tests.given.servers.http_app import served_app
 
 CANARY = "c4n4ryc4n4ryc4n4ryc4n4ryc4n4ry"
 

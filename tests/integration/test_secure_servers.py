@@ -26,9 +26,9 @@ from kaicore.runtime.access.certificates import make_server_certificate
 from kaicore.runtime.embedded import EmbeddedNats
 from kaicore.runtime.embedded.places import unprivileged_user
 
-from tests.new_events import unit
-from tests.relay_process import PATIENCE_S
-from tests.servers import scratch_directory
+from tests.given.logs.new_events import unit
+from tests.given.processes.relay_process import PATIENCE_S
+from tests.given.servers.servers import scratch_directory
 
 DEPLOYED = Path(__file__).parents[2] / "deploy" / "nats"
 USERS = ("relay", "scheduler", "binder", "ingest", "watcher", "projector", "hub")

@@ -33,10 +33,10 @@ from kaicore.rules.hub.hub_state import DispatchEntry, DispatchStage, cluster_st
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
+from tests.given.servers.kube import PODS, Api, simulated
 from tests.integration.binder.conftest import RunningBinder
 from tests.integration.scheduling import scheduling
 from tests.integration.watcher.conftest import RunningWatcher
-from tests.kube import PODS, Api, simulated
 
 PATIENCE_S = 60.0
 LEASE_S = 3.0

@@ -32,10 +32,10 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
-from tests.factory import amounts, pod, topology
-from tests.hierarchy import queue
+from tests.given.cluster.factory import amounts, pod, topology
+from tests.given.cluster.hierarchy import queue
+from tests.given.logs.new_events import as_new
 from tests.integration.scheduling import Facts
-from tests.new_events import as_new
 
 CLUSTER = "c"
 

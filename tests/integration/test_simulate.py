@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 from kaicore.yaml_text import load_yaml_all
 
-from tests.kai_commands import kai as run_kai
-from tests.shared_data import require_shared
-from tests.simulating import GPU, brief, node, pod
+from tests.given.logs.simulating import GPU, brief, node, pod
+from tests.given.processes.kai_commands import kai as run_kai
+from tests.given.shared_data import require_shared
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -19,10 +19,10 @@ from kaicore.ledger.log.snapshots import DISCARDED, newest, take_state
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, decode_state, encode_state
 
-from tests.ingest_service import running_ingest
+from tests.given.doubles.stopped_clock import StoppedClock
+from tests.given.processes.ingest_service import running_ingest
+from tests.given.work.reports import GPU, pod_report, report
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.reports import GPU, pod_report, report
-from tests.stopped_clock import StoppedClock
 
 C = "cluster-a"
 NOVEMBER = Month(2026, 11)

@@ -29,10 +29,10 @@ from kaicore.rules.groups.dialects.table import expand
 from kaicore.runtime.service import Health
 from kaicore.yaml_text import load_yaml
 
-from tests.http_app import served_app
+from tests.given.processes.kai_commands import Forks
+from tests.given.servers.http_app import served_app
+from tests.given.work.past_runs import busy_cluster
 from tests.integration.scheduling import Facts, placed, scheduling
-from tests.kai_commands import Forks
-from tests.past_runs import busy_cluster
 
 _GANG = """
 apiVersion: batch/v1

@@ -21,7 +21,7 @@ from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
 
-from tests.http_app import served_app
+from tests.given.servers.http_app import served_app
 
 
 def manifest(name: str, namespace: str | None = None) -> dict[str, Any]:

@@ -12,11 +12,11 @@ from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.bench.cluster_life import ClusterLife
-from tests.bench.history import make_log
-from tests.called_kai import Run
+from tests.given.processes.called_kai import Run
 from tests.integration.scheduling import Facts, placed, scheduling
 from tests.integration.test_questions import ask
+from tests.measured.bench.cluster_life import ClusterLife
+from tests.measured.bench.history import make_log
 
 __all__ = ["ask"]
 

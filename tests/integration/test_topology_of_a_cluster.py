@@ -4,7 +4,7 @@ import pytest
 from kai_cli.topology.generate import live_nodes
 from kaicore.errors import ConfigurationError
 
-from tests.kube import simulated
+from tests.given.servers.kube import simulated
 
 
 async def test_labels_of_a_clusters_nodes_are_read() -> None:

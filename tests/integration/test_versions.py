@@ -4,7 +4,7 @@ from importlib.metadata import EntryPoint, entry_points, version
 
 import pytest
 
-from tests.kai_commands import talking
+from tests.given.processes.kai_commands import talking
 
 SERVICES = [script for script in entry_points(group="console_scripts") if script.name.startswith("kai-")]
 #: Seconds that a program may take for it.

@@ -27,8 +27,8 @@ from kaicore.runtime.service.log_access import LOG
 from kaicore.runtime.service.settings import read_settings
 from kaicore.yaml_text import load_yaml, load_yaml_all
 
+from tests.given.servers.kube import DEFINITIONS, PODS, Api, simulated
 from tests.integration.scheduling import Facts
-from tests.kube import DEFINITIONS, PODS, Api, simulated
 
 CRDS = Path(__file__).parents[2] / "deploy/k8s/crds"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"

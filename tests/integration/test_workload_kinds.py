@@ -16,10 +16,10 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.groups.dialects.table import expand
 from kaicore.rules.groups.labels import NATIVE_POD_GROUP, VOLCANO_JOB, WORKLOAD
 
+from tests.given.servers.kube import DEFINITIONS, PODS, Api, Json, simulated
 from tests.integration.binder.conftest import PATIENCE_S, RunningBinder
 from tests.integration.scheduling import scheduling
 from tests.integration.watcher.conftest import RunningWatcher
-from tests.kube import DEFINITIONS, PODS, Api, Json, simulated
 
 NATIVE = "scheduling.k8s.io"
 RESOURCES = {kind.name: kind.resource for kind in GROUP_KINDS if isinstance(kind.resource, OptionalResource)}

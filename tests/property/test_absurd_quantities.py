@@ -36,10 +36,10 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.registries.queue_registry import ready_amounts
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests import wire
-from tests.examples import examples
-from tests.factory import node as node_of
-from tests.spoiling import places, spoiled
+from tests.given.cluster import wire
+from tests.given.cluster.factory import node as node_of
+from tests.given.examples import examples
+from tests.given.work.spoiling import places, spoiled
 
 GPU = "nvidia.com/gpu"
 ABSURD = [str(2**63 - 1), str(2**62), "8Ei", "9e999", "1e30", "16Ei", str(2**53), "7999P", str(MAX_AMOUNT)]

@@ -13,10 +13,10 @@ from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.tree import UNLIMITED
 
-from tests.examples import examples
-from tests.factory import amounts, pod
-from tests.hierarchy import queue
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.examples import examples
+from tests.given.work.workloads import OWNER, Workloads
 
 SECOND_US = 1_000_000
 

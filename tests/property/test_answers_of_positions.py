@@ -26,9 +26,9 @@ from kaicore.rules.model.quantity import MEMORY, parse_amount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.agreement import Agreement, compare
 
-from tests.examples import examples
-from tests.recorded import read_log, recorded_logs
-from tests.shared_data import require_shared, shared_path
+from tests.given.examples import examples
+from tests.given.recorded import read_log, recorded_logs
+from tests.given.shared_data import require_shared, shared_path
 from tests.unit.ask.test_audits import inquiry_into
 
 #: Recorded by the demonstration, and on real kubelets.

@@ -13,8 +13,8 @@ from kaicore.rules.numa.kubelet.requests import AlignedRequest, aligned_request
 from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.examples import examples
 from tests.property.test_early_release import REQUEST, ZONES
 
 NODE = "n1"

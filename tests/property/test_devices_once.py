@@ -9,10 +9,20 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.devices import DRIVER, add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
-from tests.examples import examples
-from tests.factory import Cluster
-from tests.replicas import Replicas
+from tests.given.cluster.devices import (
+    DRIVER,
+    add_claim,
+    add_slice,
+    devices,
+    exactly,
+    from_template,
+    gpu,
+    slice_document,
+    using,
+)
+from tests.given.cluster.factory import Cluster
+from tests.given.examples import examples
+from tests.given.processes.replicas import Replicas
 
 REPLICAS = ("r0", "r1", "r2")
 

@@ -14,8 +14,8 @@ from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 from kaicore.rules.state.pods.agreement import MissCause, contradiction
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.examples import examples
 
 ZONES = st.lists(st.builds(amounts, cpu=st.integers(2, 8), gpu=st.integers(0, 3)), min_size=2, max_size=3)
 REQUEST = st.fixed_dictionaries({"cpu": st.integers(1, 6)}, optional={"gpu": st.integers(1, 2)})

@@ -22,12 +22,12 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import amounts, pod
-from tests.groups import job
-from tests.hierarchy import queue
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.examples import examples
+from tests.given.work.groups import job
+from tests.given.work.workloads import OWNER, Workloads
 from tests.property.test_ledger_invariants import check_accounts
-from tests.workloads import OWNER, Workloads
 
 zones = st.lists(
     st.builds(amounts, cpu=st.integers(4, 12), memory=st.integers(8, 32), gpu=st.integers(0, 4)), min_size=1, max_size=2

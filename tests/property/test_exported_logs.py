@@ -14,9 +14,9 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.payloads import NodeDeleted
 
-from tests.examples import examples
-from tests.exported import export_to, import_to
-from tests.new_events import new_event, unit
+from tests.given.examples import examples
+from tests.given.logs.exported import export_to, import_to
+from tests.given.logs.new_events import new_event, unit
 
 _names = itertools.count()
 

@@ -14,7 +14,7 @@ from kai_ingest.reports import decode_report, read_pod
 from kaicore.kube.podresources import PodResources
 from kaicore.rules.model.placement import Placement
 
-from tests.podresources import GPU, answer, container, pod, shuffled
+from tests.given.cluster.podresources import GPU, answer, container, pod, shuffled
 
 ZONES = 4
 CPUS_OF_ZONE = 8

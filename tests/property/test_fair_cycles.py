@@ -10,10 +10,10 @@ from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.queues.tree import UNLIMITED
 
-from tests.examples import examples
-from tests.factory import pod
-from tests.hierarchy import number, queue
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import number, queue
+from tests.given.examples import examples
+from tests.given.work.workloads import OWNER, Workloads
 
 CONFIG = EngineConfig(fair_share=FairShareConfig(k_milli=0))
 #: A department of two teams with a limit, one with only one, and a team of its own.

@@ -13,9 +13,9 @@ from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.ledger.log.chain import event_hash
 from kaicore.rules.events.envelope import Event
 
-from tests.examples import examples
-from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
-from tests.virtual_time import VirtualTimeLoop
+from tests.given.doubles.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
+from tests.given.doubles.virtual_time import VirtualTimeLoop
+from tests.given.examples import examples
 
 T = TypeVar("T")
 

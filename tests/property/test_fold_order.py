@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.examples import examples
 from tests.property.test_screen import KINDS, REQUEST
 
 ZONE = amounts(cpu=8, memory=8, gpu=2, nic=2)

@@ -15,9 +15,9 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.quantity import CPU, MEMORY
 from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.given.doubles.virtual_storm import VirtualStorm, blow, lenient
 from tests.simulation.plan import plan_of, with_shares
 from tests.simulation.world import run
-from tests.virtual_storm import VirtualStorm, blow, lenient
 
 _SEEDS = [1, 4, 8]
 

@@ -12,8 +12,8 @@ from kaicore.rules.numa.kubelet.admission import admit
 from kaicore.rules.numa.kubelet.requests import aligned_request
 from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.examples import examples
 
 ZONES = st.builds(amounts, cpu=st.integers(2, 8), memory=st.integers(4, 8), gpu=st.integers(0, 3))
 REQUEST = st.fixed_dictionaries(

@@ -14,8 +14,8 @@ from kai_fleet.kubelet import Kubelet
 from kai_fleet.kubelet.inventory import allocatable, available
 from kaicore.rules.numa.kubelet.verdict import Admitted
 
-from tests.examples import examples
 from tests.fidelity.history import Knowledge, NodeHistory
+from tests.given.examples import examples
 from tests.property.test_two_models import admitted, build, node_of
 
 SEEDS, STEPS = examples(200), 40

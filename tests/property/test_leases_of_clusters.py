@@ -24,7 +24,7 @@ from kaicore.rules.hub.hub_state import (
 )
 from kaicore.rules.hub.steps import HubConfig, dispatch_unit, give, take_back, unfit_by_itself
 
-from tests.examples import examples
+from tests.given.examples import examples
 
 SECOND = 1_000_000
 LEASE_US, GUARD_US = 30 * SECOND, 5 * SECOND

@@ -23,8 +23,8 @@ from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod, topology
+from tests.given.cluster.factory import Cluster, amounts, container, pod, topology
+from tests.given.examples import examples
 
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
 

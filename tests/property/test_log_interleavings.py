@@ -18,8 +18,8 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome
 from kaicore.rules.events.payloads import NodeDeleted, Payload, TopologyDeleted
 
-from tests.examples import examples
-from tests.new_events import new_event
+from tests.given.examples import examples
+from tests.given.logs.new_events import new_event
 
 STREAMS = ("node/a", "node/b", "node/c")
 PAYLOADS: tuple[Payload, ...] = (NodeDeleted(uid="u", name="n"), TopologyDeleted(node="n"))

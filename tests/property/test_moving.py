@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.model.pod import Owner
 
-from tests.examples import examples
-from tests.factory import pod
-from tests.groups import job
+from tests.given.cluster.factory import pod
+from tests.given.examples import examples
+from tests.given.work.groups import job
+from tests.given.work.workloads import OWNER
 from tests.property.test_engine_invariants import Step, Story
-from tests.workloads import OWNER
 
 NODES, GPUS = 4, 8
 

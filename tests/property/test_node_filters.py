@@ -15,8 +15,8 @@ from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Container, HostPort, Pod, PodRules, PodTerm, QosClass, SpreadConstraint, Toleration
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.examples import examples
 
 POLICIES = ("single-numa-node", "restricted", "best-effort", "none")
 SELECTED = PodSelector(("default",), None, (Requirement("app", "In", ("x",)),))

@@ -14,9 +14,9 @@ from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import QosClass
 from kaicore.rules.state.indexes.past_runs import LEAST_PODS
 
-from tests.examples import examples
-from tests.factory import amounts, pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.examples import examples
+from tests.given.work.workloads import Workloads
 
 PARTS = st.fixed_dictionaries({band.name: st.integers(band.least, band.most) for band in BANDS.values()})
 RUNNING = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([0, 0, 1, 2]), st.sampled_from([1, 3, 8])), max_size=12)

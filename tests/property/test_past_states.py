@@ -19,8 +19,8 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA, encode_state
 
-from tests.bench.questions import history
-from tests.examples import examples
+from tests.given.examples import examples
+from tests.measured.bench.questions import history
 
 C = "c"
 SIZE = 120

@@ -16,8 +16,8 @@ from kaicore.rules.model.selector import PodSelector, Requirement, meets
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import Cluster, node, pod
+from tests.given.cluster.factory import Cluster, node, pod
+from tests.given.examples import examples
 
 KEYS = ("zone", "host")
 

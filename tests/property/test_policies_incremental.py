@@ -16,9 +16,9 @@ from kaicore.rules.engine.session.session import Session
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.numa.columns import Ints as Rows
 
-from tests.examples import FEW
-from tests.factory import amounts, pod
-from tests.policies import WithPolicies
+from tests.given.cluster.factory import amounts, pod
+from tests.given.examples import FEW
+from tests.given.work.policies import WithPolicies
 
 GPU, CPU = "nvidia.com/gpu", "cpu"
 SEEDS = range(2 if FEW else 4)

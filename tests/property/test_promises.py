@@ -15,9 +15,9 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cluster_state import ClusterState
 from msgspec.structs import replace
 
-from tests.examples import examples
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.examples import examples
+from tests.given.work.workloads import Workloads
 
 _MINUTE_US = 60_000_000
 #: What a story's own clock adds to a cycle's: each event is a millisecond.

@@ -20,10 +20,10 @@ from kaicore.rules.model.provisioning import (
 )
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.digest.engine import replayed
-from tests.examples import examples
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.examples import examples
+from tests.given.work.workloads import Workloads
+from tests.measured.digest.engine import replayed
 
 CONFIG = EngineConfig(provisioning=ProvisioningConfig("c", backoff_us=1_000_000, backoff_max_us=8_000_000))
 

@@ -24,8 +24,8 @@ from kaicore.kube.api.reflector_core import (
 from kaicore.kube.wire.objects import NodeObject
 from kaicore.kube.wire.resources import NODES
 
-from tests import wire
-from tests.examples import examples
+from tests.given.cluster import wire
+from tests.given.examples import examples
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
 EXPIRED = ApiStatus(410, "Expired", "too old")

@@ -10,10 +10,10 @@ from kaicore.analysis.ask.counterfactuals.checking import Helpful, check
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.snapshot import encode_state
 
-from tests.examples import examples
+from tests.given.examples import examples
+from tests.given.work.workloads import Workloads
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
 from tests.property.test_remedies import copied
-from tests.workloads import Workloads
 
 #: Changes that are tried for one pod.
 MOST = 8

@@ -12,9 +12,9 @@ from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
+from tests.given.examples import examples
+from tests.given.work.workloads import Workloads
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
-from tests.workloads import Workloads
 
 
 def copied(cluster: Workloads) -> Workloads:

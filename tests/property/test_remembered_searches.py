@@ -18,10 +18,10 @@ from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import amounts, pod
-from tests.hierarchy import queue
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.examples import examples
+from tests.given.work.workloads import OWNER, Workloads
 
 _MINUTE_US = 60_000_000
 

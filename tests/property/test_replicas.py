@@ -17,11 +17,11 @@ from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.promises import PromiseCheck
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import amounts, pod
-from tests.hierarchy import queue
-from tests.replicas import Replicas
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.examples import examples
+from tests.given.processes.replicas import Replicas
+from tests.given.work.workloads import OWNER, Workloads
 
 NAMES = ("r0", "r1", "r2", "r3")
 #: Of a limit on GPUs in a queue, and of one on two queues together.

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 
-from tests.examples import examples
-from tests.factory import GPU, Cluster, pod
+from tests.given.cluster.factory import GPU, Cluster, pod
+from tests.given.examples import examples
 from tests.property.test_ledger_invariants import asked, nodes
 
 weights = st.dictionaries(st.sampled_from(("cpu", "memory", GPU)), st.integers(0, 100), max_size=3)

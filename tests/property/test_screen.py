@@ -10,8 +10,8 @@ from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.model.pod import ContainerKind, QosClass
 from kaicore.rules.numa.screen import may_admit
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.examples import examples
 
 ZONES = st.builds(
     amounts,

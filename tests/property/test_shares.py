@@ -13,11 +13,11 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import amounts, container, pod
-from tests.groups import job
-from tests.invariants import differences
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, container, pod
+from tests.given.examples import examples
+from tests.given.logs.invariants import differences
+from tests.given.work.groups import job
+from tests.given.work.workloads import Workloads
 
 ON = EngineConfig(gpu_sharing=True)
 NODES = st.lists(

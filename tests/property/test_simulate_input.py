@@ -15,8 +15,8 @@ from kaicore.analysis.trial.simulation import Located, read_world, simulate
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.yaml_text import load_yaml_all
 
-from tests.examples import examples
-from tests.simulating import node, pod, record
+from tests.given.examples import examples
+from tests.given.logs.simulating import node, pod, record
 
 TEMPLATE = """{metadata: {labels: {app: d}}, spec: {nodeSelector: {a: b}, tolerations: [{key: a, operator: Exists}],
 affinity: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {nodeSelectorTerms: [{matchExpressions:

@@ -12,8 +12,8 @@ from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, p
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.examples import examples
 from tests.property.test_screen import KINDS, POLICY, REQUEST
 
 Figures = dict[str, Any]

@@ -3,7 +3,7 @@
 import os
 
 from tests.chaos.profile import PROFILE
-from tests.virtual_storm import PROFILES, VirtualStorm, blow
+from tests.given.doubles.virtual_storm import PROFILES, VirtualStorm, blow
 
 #: How long pods come; `make storm` has hours.
 SECONDS = 100 if "KAI_TEST_LONG" in os.environ else 15

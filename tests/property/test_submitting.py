@@ -12,9 +12,9 @@ from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.state.indexes.past_runs import Basis
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import amounts, pod
-from tests.past_runs import SECOND, PastRuns
+from tests.given.cluster.factory import amounts, pod
+from tests.given.examples import examples
+from tests.given.work.past_runs import SECOND, PastRuns
 from tests.property.test_simulate_input import FIELDS, JUNK, OBJECTS, Path, replaced
 
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.forecast.runs import Run, Survival, shares_of
 
-from tests.examples import examples
+from tests.given.examples import examples
 
 _times = st.integers(1, 10_000)
 _run = st.builds(

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.examples import examples
+from tests.given.examples import examples
 from tests.unit.deciding.test_suspects import Fleet, wait
 
 _WORKS = st.lists(st.sampled_from("abcd"), min_size=4, max_size=12)

@@ -13,10 +13,10 @@ from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology
 
-from tests.examples import examples
-from tests.factory import amounts
+from tests.given.cluster.factory import amounts
+from tests.given.examples import examples
+from tests.given.work.workloads import OWNER
 from tests.property.test_engine_invariants import Step, Story, protection, queues, tell
-from tests.workloads import OWNER
 
 
 def asks(required: str = "", preferred: str = "", size: int = 0, at: str = "") -> TopologyConstraint:

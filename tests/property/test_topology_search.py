@@ -17,7 +17,7 @@ from kaicore.rules.topology.placing.request import (
 )
 from kaicore.rules.topology.placing.search import search
 
-from tests.rooms import MemoryRoom, room_of, tree_of
+from tests.given.cluster.rooms import MemoryRoom, room_of, tree_of
 
 Path = tuple[str, ...]
 

@@ -8,8 +8,8 @@ from kai_fleet.kubelet import Kubelet
 from kai_fleet.kubelet.inventory import allocatable, available
 from kai_fleet.kubelet.machine import members
 
-from tests.examples import examples
 from tests.fidelity.judge import Judge
+from tests.given.examples import examples
 from tests.tools.fleet.vectors import build, pod_of
 
 GI = 2**30

@@ -10,8 +10,8 @@ from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.storage import claim, storage, using, volume
+from tests.given.cluster.storage import claim, storage, using, volume
+from tests.given.examples import examples
 
 HOSTS = ("a1", "a2", "b1", "x")
 MODES = ("ReadOnlyMany", "ReadWriteOnce")

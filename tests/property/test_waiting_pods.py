@@ -9,7 +9,7 @@ from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import condition_reason, reasons_in_short
 
-from tests.examples import examples
+from tests.given.examples import examples
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
 
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.port import Limits, Message, StreamState
 
-from tests.memory_bus import MemoryBus, MemorySubscription
+from tests.given.doubles.memory_bus import MemoryBus, MemorySubscription
 from tests.simulation.loop import Process, SimulatedLoop
 from tests.simulation.network import Network, Server
 

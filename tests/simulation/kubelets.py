@@ -27,9 +27,9 @@ from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, R
 from kaicore.kube.wire.resources import Resource
 from kaicore.rules.model.placement import ContainerPlacement
 
+from tests.given.doubles.virtual_storm import placement_of
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
 from tests.simulation.shares import NAMESPACE
-from tests.virtual_storm import placement_of
 
 #: Seconds until a write that failed is sent again.
 _RETRY_S = 0.3

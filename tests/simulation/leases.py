@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from kaicore.errors import BusUnavailable
 from kaicore.ledger.bus.leases import Entry, Members
 
-from tests.memory_leases import MemoryLeaseStore
+from tests.given.doubles.memory_leases import MemoryLeaseStore
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, Server
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from kaicore.analysis.ask.projections.store import Generation
 
-from tests.projected import Tables
+from tests.given.logs.projected import Tables
 from tests.simulation.api import ApiServer
 from tests.simulation.http import AppServer, HttpClient, NoAnswer, Response
 from tests.simulation.loop import Process

@@ -13,7 +13,7 @@ import msgspec
 from kaicore.analysis.ask.projections.store import Generation
 from kaicore.rules.events.envelope import Event
 
-from tests.projected import Tables, projected
+from tests.given.logs.projected import Tables, projected
 from tests.simulation.checker import Checker
 from tests.simulation.http import Response
 

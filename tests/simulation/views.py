@@ -8,7 +8,7 @@ from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
 from kaicore.analysis.ask.projections.store import Generation, Superseded
 from kaicore.errors import LogUnavailable
 
-from tests.projected import Tables
+from tests.given.logs.projected import Tables
 from tests.simulation.loop import Process
 from tests.simulation.network import Network, Server
 

@@ -24,7 +24,7 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit, UnitOutcome, de
 from kaicore.rules.events.payloads import ClusterDrained, ClusterRegistered, ClusterResumed, HubPayload
 from kaicore.rules.hub.hub_state import HUB, cluster_stream, dispatch_stream
 
-from tests.memory_leases import MemoryLeaseStore
+from tests.given.doubles.memory_leases import MemoryLeaseStore
 from tests.simulation import load, services
 from tests.simulation.bus import BusServer, NetworkBus
 from tests.simulation.checker import Checker

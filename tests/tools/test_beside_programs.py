@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.beside.programs import KAI, program, sources
+from tests.measured.beside.programs import KAI, program, sources
 
 
 def test_programs_and_checkouts_of_the_named_folder_are_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

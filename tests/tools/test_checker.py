@@ -9,7 +9,7 @@ import pytest
 
 from tests.chaos.checker import SOURCE, NoChecker, verdict_of
 from tests.chaos.recording import event_line
-from tests.recorded import read_log, recorded_logs
+from tests.given.recorded import read_log, recorded_logs
 
 pytestmark = pytest.mark.skipif(shutil.which("go") is None, reason="there is no Go on this machine")
 

@@ -5,7 +5,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
 from tests.chaos.rejections import rejections_of
-from tests.factory import Cluster, amounts, pod
+from tests.given.cluster.factory import Cluster, amounts, pod
 
 SEEN = Placement(Provenance.OBSERVED, (ContainerPlacement("main", zones=(ZoneAmount("node-1", amounts(cpu=6)),)),))
 SECOND = 1_000_000

@@ -21,9 +21,9 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.recorder import RecorderOptions
 
-from tests.kube import PODS, Api, Json
-from tests.new_events import cycle_id, cycle_unit
-from tests.service_task import PATIENCE_S, ServiceTask
+from tests.given.logs.new_events import cycle_id, cycle_unit
+from tests.given.processes.service_task import PATIENCE_S, ServiceTask
+from tests.given.servers.kube import PODS, Api, Json
 
 
 def placement(provenance: Provenance = Provenance.PREDICTED, *, cpus: int = 1, zone: str = "node-0") -> Placement:

@@ -18,9 +18,9 @@ from kaicore.rules.events.payloads import GpuOpened, Payload, PodDeleted, PodObs
 from kaicore.rules.model.gpu_share import GpuPart, reservation_name
 from kaicore.rules.objects.gpu_sharing import RESERVATION_NAMESPACE
 
+from tests.given.logs.new_events import cycle_id, cycle_unit, new_event
+from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import RunningBinder, Scene
-from tests.kube import PODS, Json
-from tests.new_events import cycle_id, cycle_unit, new_event
 
 RESERVATIONS = f"/api/v1/namespaces/{RESERVATION_NAMESPACE}/pods"
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"

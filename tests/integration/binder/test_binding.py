@@ -17,11 +17,11 @@ from kaicore.rules.events.envelope import Unit, UnitOutcome
 from kaicore.rules.events.payloads import BindFailed, Payload, PodBound, PodPlaced
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
 
+from tests.given.doubles.unreliable import UnreliableLog
+from tests.given.logs.new_events import new_event
+from tests.given.processes.service_task import PATIENCE_S, killed_process
+from tests.given.servers.kube import PODS, Api, Json, simulated
 from tests.integration.binder.conftest import Scene, placement
-from tests.kube import PODS, Api, Json, simulated
-from tests.new_events import new_event
-from tests.service_task import PATIENCE_S, killed_process
-from tests.unreliable import UnreliableLog
 
 BINDINGS = {"verb": "create", "resource": "pods", "subresource": "binding"}
 

@@ -11,9 +11,9 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import CLAIMS, PODS, VOLUMES, Json, simulated
 from tests.integration.binder.conftest import Scene
-from tests.kube import CLAIMS, PODS, VOLUMES, Json, simulated
-from tests.service_task import PATIENCE_S
 
 _SPEC = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}, "storageClassName": "late"}
 

@@ -15,9 +15,9 @@ from kaicore.rules.events.payloads import (
     RepairRequested,
 )
 
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import Scene
-from tests.kube import PODS, Json
-from tests.service_task import PATIENCE_S
 
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 EVICTIONS = {"verb": "create", "resource": "pods", "subresource": "eviction"}

@@ -11,10 +11,10 @@ from kaicore.rules.events.envelope import Unit, UnitOutcome
 from kaicore.rules.events.payloads import BindFailed, GpuClosed, PodBound, PodObserved
 from kaicore.rules.model.gpu_share import GPU_INDEX_ANNOTATION, reservation_name
 
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import PODS
 from tests.integration.binder.conftest import RunningBinder, Scene
 from tests.integration.binder.sharing import CONFIG_MAPS, OPTIONS, RESERVATIONS, SharedNode, shared_node
-from tests.kube import PODS
-from tests.service_task import PATIENCE_S
 
 
 @pytest.fixture

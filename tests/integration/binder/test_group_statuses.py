@@ -28,9 +28,9 @@ from kaicore.rules.events.reasons.node import InsufficientResource
 from kaicore.rules.events.reasons.queue import OverLimit
 from kaicore.rules.events.reasons.reason import Reason
 
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import Scene
-from tests.kube import PODS, Json
-from tests.service_task import PATIENCE_S
 
 SIGS, VOLCANO, KAI = "scheduling.sigs.k8s.io", "scheduling.volcano.sh", "scheduling.run.ai"
 

@@ -20,10 +20,10 @@ from kaicore.rules.events.payloads import (
 from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION, NOT_SERVED
 from kaicore.yaml_text import load_yaml
 
+from tests.given.logs.new_events import cycle_id, cycle_unit
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import CRDS, DEFINITIONS, PODS, Api, Json
 from tests.integration.binder.conftest import Scene
-from tests.kube import CRDS, DEFINITIONS, PODS, Api, Json
-from tests.new_events import cycle_id, cycle_unit
-from tests.service_task import PATIENCE_S
 
 TEMPLATES = "/api/v1/namespaces/default/podtemplates"
 REQUESTS = "/apis/autoscaling.x-k8s.io/{version}/namespaces/default/provisioningrequests"

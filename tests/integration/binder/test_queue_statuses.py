@@ -4,9 +4,9 @@ import asyncio
 
 from kaicore.rules.events.payloads import QueueDeleted, QueueFigures, QueuesReported
 
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import Json
 from tests.integration.binder.conftest import Scene
-from tests.kube import Json
-from tests.service_task import PATIENCE_S
 
 QUEUES = "/apis/scheduling.run.ai/v2/queues"
 

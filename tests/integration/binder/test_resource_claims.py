@@ -8,10 +8,10 @@ from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.device import AllocatedDevice, Allocation, DeviceRequest, ExtendedClaim, ExtendedMapping
 from kaicore.rules.model.selector import Requirement
 
-from tests.devices import DRIVER
+from tests.given.cluster.devices import DRIVER
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import Scene
-from tests.kube import PODS, Json
-from tests.service_task import PATIENCE_S
 
 GROUP = "/apis/resource.k8s.io/v1"
 CLAIMS = f"{GROUP}/namespaces/default/resourceclaims"

@@ -6,10 +6,10 @@ from kai_binder.work_share import WorkShare
 from kaicore.ledger.bus.leases import Members
 from kaicore.rules.events.payloads import PodBound
 
+from tests.given.doubles.memory_leases import MemoryLeaseStore
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import PODS
 from tests.integration.binder.conftest import RunningBinder, Scene
-from tests.kube import PODS
-from tests.memory_leases import MemoryLeaseStore
-from tests.service_task import PATIENCE_S
 
 NODES = tuple(f"n{number}" for number in range(12))
 BINDINGS = {"verb": "create", "resource": "pods", "subresource": "binding"}

@@ -10,10 +10,10 @@ from kaicore.kube.kinds.table import topology_kind
 from kaicore.rules.events.payloads import NodeObserved
 from kaicore.yaml_text import load_yaml
 
-from tests.factory import node
+from tests.given.cluster.factory import node
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import DEFINITIONS, Json
 from tests.integration.binder.conftest import Scene
-from tests.kube import DEFINITIONS, Json
-from tests.service_task import PATIENCE_S
 
 CRDS = Path(__file__).parents[3] / "deploy/k8s/crds/topologies"
 HYPER_NODES = "/apis/topology.volcano.sh/v1alpha1/hypernodes"

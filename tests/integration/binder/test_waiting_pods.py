@@ -12,9 +12,9 @@ from kaicore.rules.events.reasons.queue import OverLimit
 from kaicore.rules.events.reasons.reason import Reason
 from msgspec import json
 
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import RunningBinder, Scene
-from tests.kube import PODS, Json
-from tests.service_task import PATIENCE_S
 
 EVENTS = "/api/v1/namespaces/default/events"
 CLASS = "0123456789ab"

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from kaicore.runtime.embedded import EmbeddedPostgres
 
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 
 @pytest.fixture

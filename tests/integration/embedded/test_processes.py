@@ -22,8 +22,8 @@ from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres, places, usable_directory
 
-from tests.embedded_servers import as_root, query
-from tests.new_events import unit
+from tests.given.logs.new_events import unit
+from tests.given.servers.embedded_servers import as_root, query
 
 _PARENT = """
 import asyncio, os, signal, sys

@@ -18,7 +18,7 @@ from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres, postgres, p
 from kaicore.runtime.embedded.nats import PERMISSIONS
 from kaicore.runtime.embedded.process import EmbeddedServer
 
-from tests.embedded_servers import SERVERS, close, connected, query
+from tests.given.servers.embedded_servers import SERVERS, close, connected, query
 
 # What is in them outlives them
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 
-from tests.exporting import Exporting
-from tests.ingest_service import Facts, Observations, RunningIngest, running_ingest
-from tests.podresources import Kubelet, serving, write_sysfs
+from tests.given.cluster.podresources import Kubelet, serving, write_sysfs
+from tests.given.processes.exporting import Exporting
+from tests.given.processes.ingest_service import Facts, Observations, RunningIngest, running_ingest
 
 
 @pytest.fixture

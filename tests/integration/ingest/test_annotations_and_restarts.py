@@ -12,10 +12,10 @@ from kaicore.rules.events import payloads, quarantine
 from kaicore.rules.events.envelope import Event, Unit, UnitOutcome
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, ZoneAmount
 
-from tests.factory import amounts, pod, topology
-from tests.ingest_facts import annotated, decided, gone, seen
-from tests.ingest_service import Facts, Observations, RunningIngest, running_ingest
-from tests.reports import pod_report, report
+from tests.given.cluster.factory import amounts, pod, topology
+from tests.given.processes.ingest_service import Facts, Observations, RunningIngest, running_ingest
+from tests.given.work.ingest_facts import annotated, decided, gone, seen
+from tests.given.work.reports import pod_report, report
 
 
 async def test_an_old_report_does_not_undo_a_newer_one(

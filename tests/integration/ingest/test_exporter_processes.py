@@ -19,12 +19,12 @@ from kai_ingest.main import main as ingest_main
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.access.node_tokens import node_token
 
-from tests.exporting import Exporting, seen
-from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
-from tests.podresources import Kubelet, pod, serving, write_sysfs
-from tests.reports import pod_report, report
-from tests.service_process import service_process
-from tests.state_files import write_state_files
+from tests.given.cluster.podresources import Kubelet, pod, serving, write_sysfs
+from tests.given.cluster.state_files import write_state_files
+from tests.given.processes.exporting import Exporting, seen
+from tests.given.processes.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.given.processes.service_process import service_process
+from tests.given.work.reports import pod_report, report
 
 
 async def test_a_token_that_is_renewed(

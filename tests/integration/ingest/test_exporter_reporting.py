@@ -9,11 +9,11 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import ContainerKind
 
-from tests.exporting import GI, Exporting, seen
-from tests.factory import container
-from tests.ingest_service import Facts, Observations, RunningIngest, running_ingest
-from tests.podresources import Kubelet, pod, serving, write_sysfs
-from tests.state_files import write_state_files
+from tests.given.cluster.factory import container
+from tests.given.cluster.podresources import Kubelet, pod, serving, write_sysfs
+from tests.given.cluster.state_files import write_state_files
+from tests.given.processes.exporting import GI, Exporting, seen
+from tests.given.processes.ingest_service import Facts, Observations, RunningIngest, running_ingest
 
 
 async def test_from_the_kubelet_into_the_log(

@@ -13,10 +13,10 @@ from kaicore.rules.model.pod import ContainerKind
 from kaicore.runtime.access.node_tokens import node_token
 from starlette.requests import ClientDisconnect
 
-from tests.factory import amounts, container, pod, topology
-from tests.ingest_facts import decided, missed, seen
-from tests.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
-from tests.reports import GPU, pod_report, report
+from tests.given.cluster.factory import amounts, container, pod, topology
+from tests.given.processes.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.given.work.ingest_facts import decided, missed, seen
+from tests.given.work.reports import GPU, pod_report, report
 
 
 async def test_an_observation_that_contradicts_the_prediction_is_recorded_with_both_sides_once(

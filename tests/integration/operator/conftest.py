@@ -17,7 +17,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.yaml_text import load_yaml, load_yaml_all
 from prometheus_client import CollectorRegistry
 
-from tests.kube import CRDS, DEFINITIONS, Api, Json, simulated
+from tests.given.servers.kube import CRDS, DEFINITIONS, Api, Json, simulated
 
 NAMESPACE = "kai-system"
 CONFIGS = "/apis/kai.scheduler/v1/configs"

@@ -13,8 +13,8 @@ from kaicore.ledger.bus.leases import Lease
 from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.rights import rights_of
+from tests.given.processes.kai_commands import Spawned, spawned
 from tests.integration.operator.conftest import CONFIGS, MANIFEST, NAMESPACE, SHARDS, Site, documents
-from tests.kai_commands import Spawned, spawned
 
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kai-operator"
 BUDGET = "PodDisruptionBudget"

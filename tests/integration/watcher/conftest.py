@@ -24,8 +24,8 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health
 
-from tests.kube import Api
-from tests.service_task import PATIENCE_S, ServiceTask
+from tests.given.processes.service_task import PATIENCE_S, ServiceTask
+from tests.given.servers.kube import Api
 
 View = dict[str, dict[ObjectKey, Model]]
 

@@ -14,12 +14,12 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 
-from tests import wire
+from tests.given.cluster import wire
+from tests.given.doubles.unreliable import UnreliableLog
+from tests.given.processes.service_task import PATIENCE_S, killed_process
+from tests.given.servers.kube import NODES, PODS, TOPOLOGIES, Api, simulated
 from tests.integration.watcher.conftest import World
 from tests.integration.watcher.test_watching import populate
-from tests.kube import NODES, PODS, TOPOLOGIES, Api, simulated
-from tests.service_task import PATIENCE_S, killed_process
-from tests.unreliable import UnreliableLog
 
 
 async def churn(api: Api, *, pods: int = 40, prefix: str = "c") -> None:

@@ -5,9 +5,9 @@ from typing import Any
 from kaicore.rules.events.reasons.group import GroupNotFound
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.groups import shape
+from tests.given.servers.kube import Json
+from tests.given.work.groups import shape
 from tests.integration.watcher.conftest import World
-from tests.kube import Json
 
 JOBS = "/apis/batch/v1/namespaces/default/jobs"
 OWNED = {"apiVersion": "batch/v1", "kind": "Job", "controller": True}

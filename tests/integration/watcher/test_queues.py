@@ -7,9 +7,9 @@ from kai_watcher.watcher import WatcherOptions
 from kaicore.errors import ConfigurationError
 from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import Json
 from tests.integration.watcher.conftest import World
-from tests.kube import Json
-from tests.service_task import PATIENCE_S
 
 
 def cluster_queue(name: str, **spec: object) -> Json:

@@ -10,10 +10,20 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.payloads import BindFailed, Payload, PodObserved, PodPlaced, PodRejected
 
-from tests import wire
+from tests.given.cluster import wire
+from tests.given.processes.service_task import PATIENCE_S
+from tests.given.servers.kube import (
+    BUDGETS,
+    CLAIMS,
+    NODES,
+    PODS,
+    PRIORITY_CLASSES,
+    STORAGE_CLASSES,
+    TOPOLOGIES,
+    VOLUMES,
+    simulated,
+)
 from tests.integration.watcher.conftest import World
-from tests.kube import BUDGETS, CLAIMS, NODES, PODS, PRIORITY_CLASSES, STORAGE_CLASSES, TOPOLOGIES, VOLUMES, simulated
-from tests.service_task import PATIENCE_S
 
 STAMPED = ("NodeObserved", "TopologyObserved")
 

@@ -9,7 +9,7 @@ import pytest
 from aiohttp import web
 from kaicore.errors import ApiStatus, ClusterUnavailable
 
-from tests.kube import PODS, Api, simulated
+from tests.given.servers.kube import PODS, Api, simulated
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"

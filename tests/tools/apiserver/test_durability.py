@@ -12,7 +12,7 @@ from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_apiserver.store import store as store_module
 from kai_apiserver.store.records import Journal
 
-from tests.api_server_process import ApiServerProcess, StartFailed
+from tests.given.servers.api_server_process import ApiServerProcess, StartFailed
 from tests.tools.apiserver.client import CONFIG_MAPS, PODS, Answer, Client, binding, config_map, pod
 from tests.tools.apiserver.test_custom_resources import DEFINITIONS, RACKS, definition, rack
 

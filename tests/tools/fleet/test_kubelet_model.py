@@ -10,7 +10,7 @@ from kai_fleet.kubelet.cpus import distributed, packed
 from kai_fleet.kubelet.inventory import allocatable, available
 from kai_fleet.kubelet.machine import CpuTopology, bits, from_cpulist, highest, lowest, members, to_cpulist
 
-from tests.examples import examples
+from tests.given.examples import examples
 
 GIB = 1024**3
 

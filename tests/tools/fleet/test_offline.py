@@ -12,7 +12,7 @@ from kaicore.analysis.trial.simulation import Located, Outcome, read_world, simu
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
-from tests.simulating import GPU, brief, document_of, node, pod, record, world_of
+from tests.given.logs.simulating import GPU, brief, document_of, node, pod, record, world_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 BLIND = EngineConfig(numa=False)

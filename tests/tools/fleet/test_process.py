@@ -18,7 +18,7 @@ from kai_apiserver.server import ApiServer
 from kai_fleet.main import SERVICE
 from kai_fleet.node.nrt import pods_fingerprint
 
-from tests.kai_commands import Spawned, spawned
+from tests.given.processes.kai_commands import Spawned, spawned
 from tests.tools.fleet.cluster import NODES, NRT, PATIENCE_S, PODS, Cluster, fingerprint
 from tests.tools.fleet.objects import GROUP, NO_LAG
 

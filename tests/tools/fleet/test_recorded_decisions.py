@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.shared_data import require_shared
+from tests.given.shared_data import require_shared
 from tests.tools.fleet.vectors import Report, replay, scenarios
 
 #: An error message names one of several lacking resources; the kubelet's map order picks which. The placement of one

@@ -20,7 +20,7 @@ from kai_fleet.kubelet.hints import Hints
 from kai_fleet.kubelet.inventory import ZoneMap, allocatable, available, held_by
 from kai_fleet.kubelet.machine import bits, from_cpulist, members, to_cpulist
 
-from tests.shared_data import shared_path
+from tests.given.shared_data import shared_path
 
 Json = dict[str, Any]
 

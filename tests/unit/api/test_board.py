@@ -10,8 +10,8 @@ from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import with_health
 from prometheus_client import CollectorRegistry, Gauge
 
-from tests.http_app import served_app
-from tests.ports import free_port
+from tests.given.servers.http_app import served_app
+from tests.given.servers.ports import free_port
 
 
 async def test_services_that_are_not_well_are_named_with_deposits_that_refuse(tmp_path: Path) -> None:

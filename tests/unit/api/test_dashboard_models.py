@@ -21,10 +21,10 @@ from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.access.scopes import EVERYTHING, View
 
-from tests.dashboard_fleet import Fleet, FleetLog, SharingFleet, example_fleet
-from tests.factory import amounts, node, pod
-from tests.projected import projected
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, node, pod
+from tests.given.logs.dashboard_fleet import Fleet, FleetLog, SharingFleet, example_fleet
+from tests.given.logs.projected import projected
+from tests.given.work.workloads import Workloads
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ from kai_api.pages.overview import cluster_figures, overview
 from kai_api.pages.pods import shadow_page, waiting_line
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.dashboard_fleet import device_fleet, shadowed_fleet
-from tests.devices import add_slice, gpu, slice_document
-from tests.workloads import Workloads
+from tests.given.cluster.devices import add_slice, gpu, slice_document
+from tests.given.logs.dashboard_fleet import device_fleet, shadowed_fleet
+from tests.given.work.workloads import Workloads
 
 
 @pytest.fixture(scope="module")

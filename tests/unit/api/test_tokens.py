@@ -14,10 +14,10 @@ from kaicore.errors import ConfigurationError
 from kaicore.runtime.access import oidc
 from kaicore.runtime.access.access_file import read_access_file
 
-from tests.factory import pod
+from tests.given.cluster.factory import pod
+from tests.given.logs.recorded_history import log_of
+from tests.given.work.workloads import Workloads
 from tests.integration.test_api_access import Client, serving
-from tests.recorded_history import log_of
-from tests.workloads import Workloads
 
 
 class Provider:

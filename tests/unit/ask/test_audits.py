@@ -16,10 +16,10 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.factory import amounts, node, pod, topology
-from tests.ledger import Ledger
-from tests.projected import projected
-from tests.recorded import read_log, recorded_logs
+from tests.given.cluster.factory import amounts, node, pod, topology
+from tests.given.logs.ledger import Ledger
+from tests.given.logs.projected import projected
+from tests.given.recorded import read_log, recorded_logs
 
 _HOUR_US = 3600 * 1_000_000
 

@@ -17,12 +17,12 @@ from kaicore.rules.groups.kai_topology import REQUIRED_ANNOTATION, TOPOLOGY_ANNO
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.state.snapshot import encode_state
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.racks import Racks
-from tests.situations import Situation
-from tests.situations.every import SITUATIONS
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.cluster.racks import Racks
+from tests.given.work.workloads import Workloads
+from tests.simulation.situations import Situation
+from tests.simulation.situations.every import SITUATIONS
 
 #: Shown beside the reasons, and none of them.
 REMEDIES = {FitsAfter, FitsIf}

@@ -12,9 +12,9 @@ from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.quantity import CPU
 from kaicore.rules.model.queue import QueueShare
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import Workloads
 
 _HOUR_US = 3_600_000_000
 

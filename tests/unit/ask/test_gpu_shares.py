@@ -18,10 +18,10 @@ from kaicore.analysis.trial.history.pod_stories import PodStories
 from kaicore.rules.events import payloads
 from kaicore.rules.queues.division import HOUR_US
 
-from tests.factory import GPU, amounts, pod
-from tests.hierarchy import queue
-from tests.sharing_cluster import ON, SharingCluster
-from tests.stored import stored
+from tests.given.cluster.factory import GPU, amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.cluster.sharing_cluster import ON, SharingCluster
+from tests.given.logs.stored import stored
 
 
 def rows(made: SharingCluster, kind: str) -> list[Any]:

@@ -7,7 +7,7 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.events.envelope import Event
 
-from tests.new_events import new_event, unit
+from tests.given.logs.new_events import new_event, unit
 
 C = "c"
 #: Of 400 events these are on the stream that is asked for.

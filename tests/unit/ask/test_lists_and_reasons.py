@@ -13,11 +13,11 @@ from kaicore.rules.model.pod import Owner
 from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.state.pods.pod_entry import gpus_asked
 
-from tests.factory import amounts, pod
-from tests.groups import source
-from tests.hierarchy import queue
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.groups import source
+from tests.given.work.workloads import Workloads
 from tests.unit.groups.test_sources import JOB, PYTORCH, SIGS
-from tests.workloads import Workloads
 
 ZONE = amounts(cpu=16, memory=64, gpu=4)
 

@@ -6,9 +6,9 @@ from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import Workloads
 
 _ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)
 _HOUR_S, _S = 3600, 1_000_000

@@ -7,7 +7,7 @@ from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.errors import KaiError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 
-from tests.new_events import unit
+from tests.given.logs.new_events import unit
 
 C = "c"
 

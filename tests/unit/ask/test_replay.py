@@ -15,9 +15,9 @@ from kaicore.rules.deciding.replay import MOST_DIFFERENCES, Difference, ReplayRe
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.events.envelope import Event
 
-from tests.exported import rechained, write_file
-from tests.factory import pod
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.logs.exported import rechained, write_file
+from tests.given.work.workloads import OWNER, Workloads
 
 C = "test"
 

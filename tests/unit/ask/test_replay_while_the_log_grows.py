@@ -10,7 +10,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.factory import pod
+from tests.given.cluster.factory import pod
 from tests.integration.scheduling import Facts
 
 C = "c"

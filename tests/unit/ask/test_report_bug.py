@@ -14,10 +14,10 @@ from kaicore.analysis.replay.redacting import Pseudonyms, export_redacted
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log.files.log import FileLog
 
-from tests.assistants import LOGS, log_file
-from tests.called_kai import Run, caller
-from tests.exported import write_file
-from tests.recorded import DIRECTORY, read_log
+from tests.given.logs.exported import write_file
+from tests.given.processes.called_kai import Run, caller
+from tests.given.recorded import DIRECTORY, read_log
+from tests.measured.assistants import LOGS, log_file
 from tests.unit.ask.test_replay import altered, elsewhere, history
 
 #: Names of the recorded logs: of pods, Jobs, nodes, containers, the machine, and a label's value.

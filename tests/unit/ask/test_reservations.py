@@ -19,10 +19,10 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.state.snapshot import encode_state
 
-from tests.exported import write_file
-from tests.factory import pod
-from tests.kai_commands import kai
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.logs.exported import write_file
+from tests.given.processes.kai_commands import kai
+from tests.given.work.workloads import Workloads
 
 HOUR = 3_600_000_000
 

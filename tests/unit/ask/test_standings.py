@@ -11,10 +11,10 @@ from kaicore.rules.engine.policies.book import NO_POLICIES
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
-from tests.exported import write_file
-from tests.factory import Cluster, amounts, pod
-from tests.hierarchy import queue
-from tests.kai_commands import kai
+from tests.given.cluster.factory import Cluster, amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.logs.exported import write_file
+from tests.given.processes.kai_commands import kai
 
 
 class _Order:

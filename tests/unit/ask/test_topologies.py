@@ -19,8 +19,8 @@ from kaicore.rules.model.node import (
 )
 from kaicore.rules.model.pod import Owner
 
-from tests.factory import amounts, pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.workloads import Workloads
 
 LEVELS = (TopologyLevel("block", ("block",)), TopologyLevel("rack", ("rack",)), TopologyLevel(HOSTNAME))
 

@@ -8,8 +8,8 @@ from kaicore.rules.groups.labels import KAI_POD_GROUP
 from kaicore.rules.model.group import PodSet, TopologyConstraint
 from kaicore.rules.model.node import HOSTNAME, KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
 
-from tests.factory import amounts
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts
+from tests.given.work.workloads import Workloads
 
 RACK = TopologyLevel("rack", ("rack",))
 

@@ -7,8 +7,8 @@ from kaicore.analysis.life.traces import pod_trace
 from kaicore.rules.events.envelope import span_of, trace_id, traceparent
 from kaicore.rules.events.payloads import PodRejected
 
-from tests.factory import Cluster, pod
-from tests.projected import story
+from tests.given.cluster.factory import Cluster, pod
+from tests.given.logs.projected import story
 
 EVENTS = story()
 

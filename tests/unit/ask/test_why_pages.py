@@ -12,12 +12,12 @@ from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import GPU_SHARE, Pod
 
-from tests.factory import amounts, pod
-from tests.hierarchy import queue
-from tests.racks import Racks, asks
-from tests.stored import stored
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.cluster.racks import Racks, asks
+from tests.given.logs.stored import stored
+from tests.given.work.workloads import OWNER, Workloads
 from tests.unit.state.test_doubts import beside_an_unobserved_pod
-from tests.workloads import OWNER, Workloads
 
 ZONE = amounts(cpu=16, gpu=4)
 GPU = "nvidia.com/gpu"

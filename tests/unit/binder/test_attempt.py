@@ -24,7 +24,7 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
-from tests import wire
+from tests.given.cluster import wire
 
 PATIENCE_S = 60.0
 Step = Callable[[Attempt], None]

@@ -8,10 +8,10 @@ from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.queues.tree import UNLIMITED
 
-from tests.factory import pod
-from tests.groups import World
-from tests.hierarchy import queue
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.groups import World
+from tests.given.work.workloads import Workloads
 
 PODS = "".join(
     f"---\napiVersion: v1\nkind: Pod\n"

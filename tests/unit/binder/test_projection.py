@@ -35,9 +35,9 @@ from kaicore.rules.model.placement import (
     ZoneAmount,
 )
 
-from tests.factory import pod
-from tests.ledger import Ledger
-from tests.new_events import cycle_unit
+from tests.given.cluster.factory import pod
+from tests.given.logs.ledger import Ledger
+from tests.given.logs.new_events import cycle_unit
 
 ZONES = (ZoneAmount(zone="node-0", amount={"cpu": 8000}),)
 PLACEMENT = Placement(Provenance.PREDICTED, (ContainerPlacement("main", ("node-0",), ZONES),))

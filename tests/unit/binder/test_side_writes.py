@@ -11,7 +11,7 @@ from kai_binder.writes import side_writes
 from kai_binder.writes.side_writes import SideWrite, SideWrites, nominated_node
 from kaicore.errors import ClusterUnavailable
 
-from tests.virtual_time import run_virtually
+from tests.given.doubles.virtual_time import run_virtually
 
 
 class Server:

@@ -6,7 +6,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
 
-from tests.groups import documents, read_pod, source_of
+from tests.given.work.groups import documents, read_pod, source_of
 from tests.unit.groups.test_composite import composite, pod, pod_group
 
 TREE = [composite("r", 2), pod_group("a", 2, parent="r"), pod_group("b", 1, parent="r")]

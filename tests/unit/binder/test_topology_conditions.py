@@ -15,7 +15,7 @@ from kaicore.rules.model.node import (
     TopologyLevel,
 )
 
-from tests.groups import World
+from tests.given.work.groups import World
 
 #: By dialect: the group with LEVEL for a level, what makes a pod a member, and two levels: a right one and a wrong one.
 DIALECTS = {

@@ -13,8 +13,8 @@ from kaicore.rules.model.node import (
     TopologyLevel,
 )
 
-from tests.factory import node
-from tests.ledger import Ledger
+from tests.given.cluster.factory import node
+from tests.given.logs.ledger import Ledger
 
 
 class Story(Ledger):

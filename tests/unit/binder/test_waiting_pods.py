@@ -17,8 +17,8 @@ from kaicore.rules.events.reasons.node import InsufficientResource, NodeNotReady
 from kaicore.rules.events.reasons.queue import OverFairShare, OverLimit
 from kaicore.rules.events.reasons.reason import Reason
 
-from tests.factory import pod
-from tests.groups import World
+from tests.given.cluster.factory import pod
+from tests.given.work.groups import World
 
 #: Two pods that are alike but for their labels, and one that keeps away from the first one's.
 APART = "".join(

@@ -7,7 +7,7 @@ from kaicore.ledger.bus.wire import from_message, message_hash, stream_name, sub
 from kaicore.rules.events.codec import encode_event
 from kaicore.rules.events.envelope import Event, traceparent
 
-from tests.unreliable import UnreliableLog, append
+from tests.given.doubles.unreliable import UnreliableLog, append
 
 
 @pytest.fixture

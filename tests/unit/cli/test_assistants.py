@@ -13,8 +13,8 @@ from mcp import Client
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.types import CallToolResult
 
-from tests.assistants import LOGS, Question, found, log_file, questions
-from tests.called_kai import caller
+from tests.given.processes.called_kai import caller
+from tests.measured.assistants import LOGS, Question, found, log_file, questions
 
 
 @pytest.fixture(scope="module")

@@ -11,8 +11,8 @@ import pytest
 from kai_ledger.client import Ledger
 from kaicore.errors import ConfigurationError, KaiError
 
-from tests.assistants import log_file
-from tests.called_kai import caller
+from tests.given.processes.called_kai import caller
+from tests.measured.assistants import log_file
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import pytest
 from cyclopts import App
 from kai_cli.main import app
 
-from tests.kai_commands import kai
+from tests.given.processes.kai_commands import kai
 
 #: What most commands can do without, and what takes its time to import.
 HEAVY = ("alembic", "fastapi", "kubernetes_asyncio", "nats", "numpy", "psycopg", "pydantic", "sqlalchemy")

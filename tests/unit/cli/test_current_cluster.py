@@ -9,7 +9,7 @@ from kai_cli.sources.paths import DataDirectory
 from kai_cli.sources.source import AnswerSource
 from kaicore.errors import ConfigurationError, UnknownMoment
 
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 THERE = ["east", "middle", "west"]
 

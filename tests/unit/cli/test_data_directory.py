@@ -13,7 +13,7 @@ from kai_cli.running.up import up
 from kai_cli.sources.paths import DataDirectory, RunningStack, try_lock
 from kaicore.errors import ConfigurationError
 
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 
 def used_by_kai(root: Path) -> DataDirectory:

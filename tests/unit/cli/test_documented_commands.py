@@ -13,7 +13,7 @@ from kai_cli.main import app, spelled_out
 from kai_cli.running.hints import how_to_ask
 from kai_cli.sources.paths import data_directory
 
-from tests.kai_commands import kai, talking
+from tests.given.processes.kai_commands import kai, talking
 
 ROOT = Path(__file__).parents[3]
 #: Seconds that a program may take to print its help.

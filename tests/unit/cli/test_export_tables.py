@@ -14,9 +14,9 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.assistants import log_file
-from tests.called_kai import caller
-from tests.recorded import DIRECTORY, read_log
+from tests.given.processes.called_kai import caller
+from tests.given.recorded import DIRECTORY, read_log
+from tests.measured.assistants import log_file
 
 
 @pytest.fixture(scope="module")

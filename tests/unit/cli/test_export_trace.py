@@ -11,9 +11,9 @@ import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 
-from tests.assistants import LOGS, log_file
-from tests.called_kai import Run, caller
-from tests.recorded import DIRECTORY, read_log
+from tests.given.processes.called_kai import Run, caller
+from tests.given.recorded import DIRECTORY, read_log
+from tests.measured.assistants import LOGS, log_file
 
 #: Fields that the format documents, beside `ph`, `pid` and `tid`.
 _FIELDS = {

@@ -8,7 +8,7 @@ from kai_cli.trials.job_traces import Job, JobAssumptions, dlrm, job_pods, phill
 from kai_fleet.profiles.profile import load_profile
 from kaicore.errors import InvalidObject
 
-from tests.shared_data import require_shared
+from tests.given.shared_data import require_shared
 
 
 def test_a_job_of_more_gpus_than_a_node_becomes_a_gang() -> None:

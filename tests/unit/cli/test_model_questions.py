@@ -5,8 +5,8 @@ from typing import Any
 
 import httpx2
 
-from tests.assistants import questions
-from tests.assistants.__main__ import Model, asked, judged
+from tests.measured.assistants import questions
+from tests.measured.assistants.__main__ import Model, asked, judged
 
 
 def talking(request: httpx2.Request) -> httpx2.Response:

@@ -8,7 +8,7 @@ from kai_cli.trials.job_traces import Assumptions, TraceRow, fleet_profile, open
 from kai_fleet.profiles.profile import load_profile
 from kaicore.errors import InvalidObject
 
-from tests.shared_data import require_shared
+from tests.given.shared_data import require_shared
 
 NODE = {"sn": "n", "cpu_milli": "96000", "memory_mib": "393216", "gpu": "8", "model": "G2"}
 POD = {

@@ -6,7 +6,7 @@ from pathlib import Path
 from kai_cli.policies.listing import RULES
 from kaicore.rules.engine.placement.node_score import BANDS
 
-from tests.kai_commands import kai
+from tests.given.processes.kai_commands import kai
 
 EXAMPLES = Path(__file__).parents[3] / "examples/policies"
 _FULL = """

@@ -20,7 +20,7 @@ from kai_cli.trials.simulate import simulate_command
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
 
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 
 @pytest.mark.parametrize(

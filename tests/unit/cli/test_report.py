@@ -18,8 +18,8 @@ from kai_cli.demonstration.report import (
 )
 from kaicore.rules.deciding.replay import Difference, ReplayReport
 
-from tests.factory import Cluster, pod
-from tests.racks import Racks, asks
+from tests.given.cluster.factory import Cluster, pod
+from tests.given.cluster.racks import Racks, asks
 
 CLUSTER = ClusterReport(
     name="demo",

@@ -18,7 +18,7 @@ from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.sources.source import AnswerSource
 from kaicore.errors import ConfigurationError
 
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 from kai_cli.main import app
 from kai_cli.running import up as module
 
-from tests.servers import scratch_directory
+from tests.given.servers.servers import scratch_directory
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.factory import Cluster, amounts, pod
+from tests.given.cluster.factory import Cluster, amounts, pod
 
 ZONE = amounts(cpu=8, memory=64, gpu=1)
 

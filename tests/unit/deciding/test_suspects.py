@@ -22,8 +22,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace
 
-from tests.factory import node, pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import node, pod
+from tests.given.work.workloads import Workloads
 
 _SECOND_US = 1_000_000
 CONFIG = EngineConfig()

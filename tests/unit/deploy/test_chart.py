@@ -15,7 +15,7 @@ from kaicore.yaml_text import load_yaml
 
 from scripts import chart
 from scripts.kube_schemas import VERSIONS, problems, without_schemas
-from tests.examples import FEW
+from tests.given.examples import FEW
 
 Json = dict[str, Any]
 

@@ -12,10 +12,10 @@ import jsonschema
 import pytest
 
 from tests.e2e.cluster import answers
-from tests.servers import container_engine_answers
+from tests.given.servers.servers import container_engine_answers
 from tests.unit.deploy.test_commands import COMPOSE, DEPLOY
 
-SCHEMA = json.loads((Path(__file__).parents[2] / "recorded/compose/compose-spec.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[2] / "given/recorded/compose/compose-spec.json").read_text())
 COMMAND = ["docker", "compose", "-f", str(DEPLOY / "compose/compose.yaml"), "--profile", "simulated"]
 
 Json = dict[str, Any]

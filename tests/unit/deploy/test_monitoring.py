@@ -17,7 +17,7 @@ from cyclopts import MissingArgumentError
 from kai_cli.main import app
 from kaicore.yaml_text import load_yaml
 
-from tests.prometheus_server import promtool
+from tests.given.servers.prometheus_server import promtool
 from tests.unit.cli.test_documented_commands import variants
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,7 @@ from kaicore.rules.model.pod import WorkloadRef
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.devices import (
+from tests.given.cluster.devices import (
     DRIVER,
     add_claim,
     add_slice,
@@ -21,8 +21,8 @@ from tests.devices import (
     slice_document,
     using,
 )
-from tests.factory import Cluster, amounts, pod
-from tests.groups import source
+from tests.given.cluster.factory import Cluster, amounts, pod
+from tests.given.work.groups import source
 
 
 def placed(cluster: Cluster) -> dict[str, payloads.PodPlaced]:

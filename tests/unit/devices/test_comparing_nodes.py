@@ -3,10 +3,10 @@
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATION
 
-from tests.devices import DRIVER, add_slice, devices, exactly, from_template, gpu, slice_document
-from tests.factory import Cluster, amounts, pod
-from tests.stored import stored
-from tests.workloads import Workloads
+from tests.given.cluster.devices import DRIVER, add_slice, devices, exactly, from_template, gpu, slice_document
+from tests.given.cluster.factory import Cluster, amounts, pod
+from tests.given.logs.stored import stored
+from tests.given.work.workloads import Workloads
 
 ZONE = amounts(cpu=8, memory=32)
 

@@ -9,9 +9,18 @@ from kaicore.rules.events.reasons.node import DevicesTaken, ResourceClaimNotRead
 from kaicore.rules.model.pod import Container, ContainerKind
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.devices import DRIVER, add_slice, add_taint_rule, devices, from_template, gpu, read_class, slice_document
-from tests.factory import Cluster, amounts, pod
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.devices import (
+    DRIVER,
+    add_slice,
+    add_taint_rule,
+    devices,
+    from_template,
+    gpu,
+    read_class,
+    slice_document,
+)
+from tests.given.cluster.factory import Cluster, amounts, pod
+from tests.given.work.workloads import OWNER, Workloads
 
 GPU = "nvidia.com/gpu"
 

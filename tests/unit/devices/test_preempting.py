@@ -5,8 +5,8 @@ from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 
-from tests.devices import DRIVER, add_claim, devices, exactly, from_template, using
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.devices import DRIVER, add_claim, devices, exactly, from_template, using
+from tests.given.work.workloads import OWNER, Workloads
 
 
 def scene(**gpus: int) -> Workloads:

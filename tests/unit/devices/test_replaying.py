@@ -7,9 +7,9 @@ from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.replay import halves, replay_log
 from kaicore.ledger.log.files.log import FileLog
 
-from tests.digest.device_stories import devices
-from tests.digest.engine import Recorder
-from tests.exported import rechained, write_file
+from tests.given.logs.exported import rechained, write_file
+from tests.measured.digest.device_stories import devices
+from tests.measured.digest.engine import Recorder
 
 
 async def test_stories_with_claims_replay_as_they_were_recorded_whole_and_in_parts(tmp_path: Path) -> None:

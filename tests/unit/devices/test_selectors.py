@@ -3,7 +3,7 @@
 import pytest
 from kaicore.rules.devices.selectors import SelectorFailed, device_data, matches, selector_problem
 
-from tests.devices import DRIVER, gpu, read_slice, slice_document
+from tests.given.cluster.devices import DRIVER, gpu, read_slice, slice_document
 
 OWN = f'device.attributes["{DRIVER}"]'
 

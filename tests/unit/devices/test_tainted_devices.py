@@ -8,7 +8,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.node import NoMatchingDevices, ResourceClaimNotReady
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.devices import (
+from tests.given.cluster.devices import (
     DRIVER,
     add_claim,
     add_slice,
@@ -21,7 +21,7 @@ from tests.devices import (
     slice_document,
     using,
 )
-from tests.factory import Cluster
+from tests.given.cluster.factory import Cluster
 
 
 def placed(cluster: Cluster) -> dict[str, str]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
-from tests.simulating import brief, document_of, node, world_of
+from tests.given.logs.simulating import brief, document_of, node, world_of
 
 TUTORIALS = Path(__file__).parents[3] / "docs/tutorial"
 GUIDES = {

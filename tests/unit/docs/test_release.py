@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kaicore.yaml_text import load_yaml
 
-from tests.beside.__main__ import OF_THE_GATE
+from tests.measured.beside.__main__ import OF_THE_GATE
 
 ROOT = Path(__file__).parents[3]
 

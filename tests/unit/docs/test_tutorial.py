@@ -4,7 +4,7 @@ import re
 import shlex
 from pathlib import Path
 
-from tests.kai_commands import kai
+from tests.given.processes.kai_commands import kai
 
 PAGE = (Path(__file__).parents[3] / "docs/tutorial/first-answers.md").read_text()
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.kai_commands import kai
+from tests.given.processes.kai_commands import kai
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/how-to/write-a-policy.md").read_text()

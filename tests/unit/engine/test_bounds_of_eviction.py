@@ -9,9 +9,9 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import OWNER, Workloads
 
 QUEUE_LABEL = "kai.scheduler/queue"
 SECOND = 1_000_000

@@ -12,8 +12,8 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import pod
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import OWNER, Workloads
 
 MINUTE = 60_000_000
 #: Of reasons that consolidation gives.

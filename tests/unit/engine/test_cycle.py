@@ -9,7 +9,7 @@ from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import QosClass, Toleration
 from kaicore.rules.model.selector import Requirement
 
-from tests.factory import GPU, Cluster, amounts, node, pod
+from tests.given.cluster.factory import GPU, Cluster, amounts, node, pod
 
 
 def reasons_of(cluster: Cluster, config: EngineConfig | None = None) -> dict[str, Reason]:

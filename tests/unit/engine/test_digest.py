@@ -1,4 +1,4 @@
-"""Cycles decide as when the digests were last renewed; `tests/digest` says how to look at a difference.
+"""Cycles decide as when the digests were last renewed; `tests/measured/digest` says how to look at a difference.
 
 Nor do they leave anything that only Python's garbage collector finds: it would stop a scheduler at any moment.
 """
@@ -12,9 +12,9 @@ import pytest
 from kaicore.rules.deciding import cycle_run
 from kaicore.rules.engine.decisions import CycleResult
 
-from tests.digest.engine import ENGINE_VERSION
-from tests.digest.families import IN_THE_GATE, StoryRun, expected, run_story
-from tests.garbage import collector_as_before
+from tests.given.doubles.garbage import collector_as_before
+from tests.measured.digest.engine import ENGINE_VERSION
+from tests.measured.digest.families import IN_THE_GATE, StoryRun, expected, run_story
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from kaicore.rules.model.placement import RANK_ANNOTATION
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.racks import INDEX, Racks, asks
+from tests.given.cluster.racks import INDEX, Racks, asks
 
 SECOND = 1_000_000
 #: A node has failed when it has been not ready for long enough.

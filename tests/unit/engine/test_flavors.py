@@ -9,8 +9,8 @@ from kaicore.rules.model.pod import Toleration
 from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFlavor
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import Workloads
 
 GPU = "nvidia.com/gpu"
 NAME = "ClusterQueue/a"

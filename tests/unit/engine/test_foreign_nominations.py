@@ -10,8 +10,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import amounts, pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.workloads import Workloads
 
 ZONE = amounts(cpu=8, memory=64, gpu=4)
 OTHER = "default-scheduler"

@@ -9,8 +9,8 @@ from kaicore.rules.model.group import MatchPolicy
 from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import Workloads
 
 BOTH = ("default/a", "default/b")
 GRACE_US = 60_000_000

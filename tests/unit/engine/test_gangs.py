@@ -8,8 +8,8 @@ from kaicore.rules.events.reasons.group import GangDoesNotFit, GangIncomplete
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.group import MatchPolicy, PodSet
 
-from tests.factory import amounts, pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.workloads import Workloads
 
 
 def test_a_gang_starts_as_a_whole_in_one_unit_or_leaves_no_trace() -> None:

@@ -8,9 +8,9 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.model.pod import Owner, Pod
 
-from tests.factory import pod
-from tests.groups import job
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.groups import job
+from tests.given.work.workloads import Workloads
 
 IGNORES = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget"}]}]}
 COUNTS = {"rules": [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "False"}]}]}

@@ -12,7 +12,7 @@ from kaicore.rules.model.quantity import CPU
 from kaicore.rules.numa.columns import Ints
 from kaicore.rules.topology.placing.request import PodsByRow
 
-from tests.racks import Racks, asks
+from tests.given.cluster.racks import Racks, asks
 
 NODES = 40
 UNALIGNED = {"gpu": 0, "containers": (Container(name="main", requests={CPU: 100}),), "qos": QosClass.BURSTABLE}

@@ -13,7 +13,7 @@ from kaicore.rules.numa.kubelet.settings import MULTITHREADING_LABEL, infer_sett
 from kaicore.rules.numa.kubelet.versions import versioned_model
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import GPU, Cluster, amounts, container, node, pod, topology
+from tests.given.cluster.factory import GPU, Cluster, amounts, container, node, pod, topology
 
 SMT = {MULTITHREADING_LABEL: "true", "pool": "hpc"}
 

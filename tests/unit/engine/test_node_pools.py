@@ -7,8 +7,8 @@ from kaicore.rules.events.payloads import NodeDeleted, NodeObserved, QueueObserv
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.factory import Cluster, node, pod
-from tests.hierarchy import queue
+from tests.given.cluster.factory import Cluster, node, pod
+from tests.given.cluster.hierarchy import queue
 
 POOLS = {"red": EngineConfig(node_pool="red"), "default": EngineConfig(node_pool="")}
 

@@ -24,7 +24,7 @@ from kaicore.rules.model.pod import (
 )
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests.factory import Cluster, node, pod
+from tests.given.cluster.factory import Cluster, node, pod
 
 ZONE, HOST = "zone", "kubernetes.io/hostname"
 Labels = dict[str, str]

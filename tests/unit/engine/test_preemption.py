@@ -8,8 +8,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests.factory import amounts, pod
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.workloads import OWNER, Workloads
 
 ZONE = amounts(cpu=8, memory=64, gpu=4)
 

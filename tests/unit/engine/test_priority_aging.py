@@ -7,9 +7,9 @@ from kaicore.rules.engine.config import Action, Backfill, EngineConfig, Priority
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import OWNER, Workloads
 
 _HOUR_S = 3_600
 _HOUR_US = _HOUR_S * 1_000_000

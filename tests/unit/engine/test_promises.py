@@ -11,8 +11,8 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace
 
-from tests.factory import pod
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import OWNER, Workloads
 
 _HOUR_S = 3_600
 _ALLOCATE = EngineConfig(actions=(Action.ALLOCATE,), backfill=Backfill.EASY, hold_after_us=0)

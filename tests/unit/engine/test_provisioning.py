@@ -28,9 +28,9 @@ from kaicore.rules.model.provisioning import (
 from kaicore.rules.model.queue import Queue, QueueShare
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.digest.engine import replayed
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import Workloads
+from tests.measured.digest.engine import replayed
 
 SCALE_UP = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 CHECK = "check-capacity.autoscaling.x-k8s.io"

@@ -11,9 +11,9 @@ from kaicore.rules.model.queue import QueueShare
 from kaicore.rules.state.registries.queue_registry import figures
 from msgspec.structs import replace
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.workloads import NO_PROMISES, OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import NO_PROMISES, OWNER, Workloads
 
 QUEUE_LABEL = "kai.scheduler/queue"
 

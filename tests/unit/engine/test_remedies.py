@@ -13,10 +13,10 @@ from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Owner, PodRules, PodTerm, QosClass
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests.factory import GI, amounts, container, pod
-from tests.hierarchy import queue
+from tests.given.cluster.factory import GI, amounts, container, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import Workloads
 from tests.unit.engine.test_queues_in_cycles import cluster_of, of
-from tests.workloads import Workloads
 
 
 def helps(cluster: Workloads, group: str) -> tuple[Reason, ...]:

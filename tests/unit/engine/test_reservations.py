@@ -15,8 +15,8 @@ from kaicore.rules.model.reservation import NodeReservation, Window
 from kaicore.rules.model.selector import PodSelector
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import Workloads
 
 HOUR = 3_600_000_000
 

@@ -10,8 +10,8 @@ from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.indexes.past_runs import LEAST_PODS, RecentWork
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.devices import devices, exactly, from_template
-from tests.factory import Cluster, amounts, pod
+from tests.given.cluster.devices import devices, exactly, from_template
+from tests.given.cluster.factory import Cluster, amounts, pod
 
 MODEL = "gpu-model"
 

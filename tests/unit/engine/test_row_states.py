@@ -3,7 +3,7 @@
 import numpy as np
 from kaicore.rules.engine.placement.row_states import RowStates
 
-from tests.factory import Cluster, amounts, pod
+from tests.given.cluster.factory import Cluster, amounts, pod
 
 ZONE = amounts(cpu=8, memory=16)
 

@@ -8,7 +8,7 @@ from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events.reasons import group, making_room
 
-from tests.situations.every import SITUATIONS
+from tests.simulation.situations.every import SITUATIONS
 
 #: One for each part that keeps more than the others: victims and moves, a promised start, a topology.
 KINDS = (making_room.NotWorthMoving, making_room.WaitsForVictims, making_room.WouldDelay, group.TopologyHasNoRoom)

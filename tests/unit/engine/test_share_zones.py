@@ -12,8 +12,8 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 
-from tests.factory import GPU, amounts, container, pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import GPU, amounts, container, pod
+from tests.given.work.workloads import Workloads
 
 ON = EngineConfig(gpu_sharing=True)
 SPREAD = EngineConfig(gpu_sharing=True, placement_strategy=PlacementStrategy.SPREAD)

@@ -11,9 +11,9 @@ from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Owner, Pod
 
-from tests.factory import amounts, pod
-from tests.hierarchy import queue
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import Workloads
 
 ON = EngineConfig(gpu_sharing=True)
 ZONE = amounts(cpu=8, memory=32, gpu=1)

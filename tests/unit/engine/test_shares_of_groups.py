@@ -9,7 +9,7 @@ from kaicore.rules.model.gpu_share import GPU_GROUP_LABEL, GPU_INDEX_ANNOTATION,
 from kaicore.rules.model.group import PodSet
 from kaicore.rules.model.pod import Pod
 
-from tests.factory import container, pod
+from tests.given.cluster.factory import container, pod
 from tests.unit.engine.test_shares import ON, Sharing
 
 HALF = GpuShare(milli=500)

@@ -3,7 +3,7 @@
 from kaicore.rules.engine.explain.remedies import Sizes, with_at_most
 from kaicore.rules.model.pod import ContainerKind, Pod
 
-from tests.factory import GI, GPU, container, pod
+from tests.given.cluster.factory import GI, GPU, container, pod
 
 
 def test_sizes_are_amounts_that_people_write() -> None:

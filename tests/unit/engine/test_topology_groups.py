@@ -11,7 +11,7 @@ from kaicore.rules.model.pod import PodRules, PreferredNodes
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.topology.placing.request import TopologyStrategy
 
-from tests.racks import INDEX, Racks, asks
+from tests.given.cluster.racks import INDEX, Racks, asks
 
 
 def reasons(result: CycleResult, group: str) -> list[Reason]:

@@ -15,7 +15,7 @@ from kaicore.rules.model.pod import Pod
 from kaicore.rules.topology.placing.request import LevelConstraint, SetRequest, Slices
 from kaicore.rules.topology.tree import TopologyColumns
 
-from tests.factory import pod
+from tests.given.cluster.factory import pod
 
 INDEX = RankSource("index")
 

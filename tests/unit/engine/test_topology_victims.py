@@ -6,7 +6,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.model.group import PodSet, SliceLayer
 from kaicore.rules.model.node import HOSTNAME
 
-from tests.racks import INDEX, Racks, asks
+from tests.given.cluster.racks import INDEX, Racks, asks
 
 
 def run(cluster: Racks, result: CycleResult) -> None:

@@ -10,9 +10,9 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import EvictionCost
 from kaicore.rules.model.pod import Pod
 
-from tests.factory import amounts, pod
-from tests.hierarchy import queue
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import Workloads
 
 QUEUE_LABEL = "kai.scheduler/queue"
 HOUR = 3600

@@ -10,9 +10,9 @@ from kaicore.rules.model.pod import Pod, PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.workloads import NO_PROMISES, OWNER, Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import NO_PROMISES, OWNER, Workloads
 
 QUEUE_LABEL = "kai.scheduler/queue"
 HOUR = 3_600_000_000

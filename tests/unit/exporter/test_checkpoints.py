@@ -10,8 +10,8 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.podresources import PodResources
 from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE, MEMORY_STATE
 
-from tests.podresources import GPU, answer, container, pod
-from tests.state_files import Cpus, write_state_files
+from tests.given.cluster.podresources import GPU, answer, container, pod
+from tests.given.cluster.state_files import Cpus, write_state_files
 
 CPUS = {cpu: cpu // 4 for cpu in range(16)}
 GIB = 2**30

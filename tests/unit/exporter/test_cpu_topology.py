@@ -6,7 +6,7 @@ import pytest
 from kai_exporter.checkpoints import parse_cpulist, read_cpu_topology
 from kaicore.errors import InvalidObject
 
-from tests.podresources import write_sysfs
+from tests.given.cluster.podresources import write_sysfs
 
 
 @pytest.mark.parametrize(

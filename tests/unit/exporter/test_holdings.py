@@ -4,7 +4,7 @@ import pytest
 from kai_exporter.holdings import ContainerHoldings, SpanHolding, UnknownCpus, ZoneHolding, pod_holdings
 from kaicore.kube.podresources import ContainerDevices, ContainerResources, PodResources
 
-from tests.podresources import GPU, container, decoded, numa, pod
+from tests.given.cluster.podresources import GPU, container, decoded, numa, pod
 
 #: CPUs 0 to 3 on NUMA node 0, 4 to 7 on NUMA node 1.
 CPUS = {cpu: cpu // 4 for cpu in range(8)}

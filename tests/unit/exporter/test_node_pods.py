@@ -9,7 +9,7 @@ from kai_exporter.node_pods import NodePods, Outgoing
 from kaicore.errors import InvalidObject
 from kaicore.kube.podresources import PodResources
 
-from tests.podresources import answer, container, pod, shuffled
+from tests.given.cluster.podresources import answer, container, pod, shuffled
 
 CPUS = {cpu: cpu // 4 for cpu in range(8)}
 

@@ -12,7 +12,7 @@ from kai_exporter.node_pods import NodePods
 from kai_fleet.kubelet.machine import members
 from kai_fleet.node.podresources_server import list_pods
 
-from tests.shared_data import require_shared
+from tests.given.shared_data import require_shared
 from tests.tools.fleet.vectors import Json, build, pod_of, scenarios
 
 _Account = dict[str, list[int]]

@@ -7,7 +7,7 @@ from kai_exporter.holdings import ContainerHoldings, SpanHolding, ZoneHolding, p
 from kai_exporter.kubelet import decode_pod, pod_messages
 from kaicore.kube.podresources import ContainerMemory, ContainerResources, PodResources
 
-from tests.podresources import answer, container, numa, pod
+from tests.given.cluster.podresources import answer, container, numa, pod
 
 GI = 2**30
 ZONES = {cpu: cpu // 8 for cpu in range(16)}

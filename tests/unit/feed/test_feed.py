@@ -6,9 +6,9 @@ import pytest
 from kaicore.ledger.bus.wire import to_message
 from kaicore.ledger.feed import EventFeed, EventSource, Fallback
 
-from tests.feeding import C, Recorder, feeding, live_feed, positions
-from tests.unreliable import UnreliableBus, UnreliableLog, append, relay
-from tests.virtual_time import virtually
+from tests.given.doubles.feeding import C, Recorder, feeding, live_feed, positions
+from tests.given.doubles.unreliable import UnreliableBus, UnreliableLog, append, relay
+from tests.given.doubles.virtual_time import virtually
 
 
 @virtually

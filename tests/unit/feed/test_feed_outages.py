@@ -10,10 +10,10 @@ from kaicore.ledger.feed import EventFeed, EventSource, Fallback, FeedMetrics
 from kaicore.ledger.log.chain import event_hash
 from prometheus_client import CollectorRegistry
 
-from tests.feeding import C, Recorder, feeding, live_feed, positions
-from tests.memory_bus import MemoryBus
-from tests.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
-from tests.virtual_time import virtually
+from tests.given.doubles.feeding import C, Recorder, feeding, live_feed, positions
+from tests.given.doubles.memory_bus import MemoryBus
+from tests.given.doubles.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
+from tests.given.doubles.virtual_time import virtually
 
 
 @virtually

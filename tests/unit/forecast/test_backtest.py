@@ -5,9 +5,9 @@ from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.events import payloads
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.factory import amounts, pod
-from tests.groups import job
-from tests.past_runs import SECOND, PastRuns, busy_cluster
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.groups import job
+from tests.given.work.past_runs import SECOND, PastRuns, busy_cluster
 
 
 def waits_of(cluster: PastRuns) -> list[Wait]:

@@ -6,8 +6,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.state.indexes.past_runs import Basis, name_pattern, run_keys
 
-from tests.factory import pod
-from tests.past_runs import SECOND, PastRuns
+from tests.given.cluster.factory import pod
+from tests.given.work.past_runs import SECOND, PastRuns
 
 
 def lengths(history: RunHistory, basis: Basis = Basis.CLUSTER, key: str = "") -> list[float]:

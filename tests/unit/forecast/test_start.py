@@ -9,9 +9,9 @@ from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, St
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.state.indexes.past_runs import Basis
 
-from tests.factory import GPU, amounts, pod
-from tests.groups import job
-from tests.past_runs import SECOND, PastRuns
+from tests.given.cluster.factory import GPU, amounts, pod
+from tests.given.work.groups import job
+from tests.given.work.past_runs import SECOND, PastRuns
 
 CONFIG = EngineConfig()
 _WHOLE: dict[str, Any] = {"cpu": 16, "memory": 64, "gpu": 4}

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.groups import World
+from tests.given.work.groups import World
 
 
 @pytest.fixture

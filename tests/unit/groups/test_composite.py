@@ -11,7 +11,7 @@ from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.groups.labels import COMPOSITE_POD_GROUP, NATIVE_POD_GROUP
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.groups import World, shape
+from tests.given.work.groups import World, shape
 from tests.unit.groups.test_native import Running
 
 #: The Workload says of what form its objects are; they have all that counts themselves.

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.groups import source_of
+from tests.given.work.groups import source_of
 
 JOB = {"spec": {"completions": 4, "parallelism": 2}}
 

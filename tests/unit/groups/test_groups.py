@@ -5,8 +5,8 @@ from kaicore.rules.deciding.why import pending_reasons, verdict
 from kaicore.rules.events import payloads
 from kaicore.rules.model.group import MatchPolicy
 
-from tests.group_manifests import GANG_EXAMPLES, pod
-from tests.groups import World, shape
+from tests.given.work.group_manifests import GANG_EXAMPLES, pod
+from tests.given.work.groups import World, shape
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.group import Group
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.group_manifests import GANG_EXAMPLES, pod
-from tests.groups import World, documents, read_pod
+from tests.given.work.group_manifests import GANG_EXAMPLES, pod
+from tests.given.work.groups import World, documents, read_pod
 
 CLASSES = """
 apiVersion: scheduling.k8s.io/v1

@@ -7,7 +7,7 @@ from kaicore.errors import InvalidObject
 from kaicore.rules.model.group import TopologyConstraint
 from kaicore.rules.model.node import HYPER_NODE
 
-from tests.groups import World, shape, source
+from tests.given.work.groups import World, shape, source
 
 SEED, TRAINING = "topology.volcano.sh/v1alpha1", "training.volcano.sh/v1alpha1"
 TASKS = "tasks: [{name: ps, replicas: 1}, {name: w, replicas: 2}]"

@@ -3,7 +3,7 @@
 import pytest
 from kaicore.errors import InvalidObject
 
-from tests.groups import World, shape, source
+from tests.given.work.groups import World, shape, source
 
 TASKS = "tasks: [{name: ps, replicas: 1}, {name: worker, replicas: 4, minAvailable: 2}]"
 

@@ -7,7 +7,7 @@ from kaicore.rules.groups.labels import NO_RANK, own_rank
 from kaicore.rules.model.group import PodSet, RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import KUEUE_TOPOLOGY
 
-from tests.groups import World, documents, read_pod, shape, source
+from tests.given.work.groups import World, documents, read_pod, shape, source
 
 K = "kueue.x-k8s.io"
 RACK = {f"{K}/podset-required-topology": "rack"}

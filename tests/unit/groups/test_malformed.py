@@ -9,8 +9,8 @@ from kaicore.kube.kinds.table import GROUP_KINDS
 from kaicore.rules.groups.membership import membership
 from kaicore.rules.groups.tree import leaves, min_pods, satisfied
 
-from tests.groups import documents, read_pod, source_of
-from tests.spoiling import places, spoiled
+from tests.given.work.groups import documents, read_pod, source_of
+from tests.given.work.spoiling import places, spoiled
 
 JUNK: list[Any] = ["9" * 5000, None, -1, 0, 2**31, 2**70, -(10**30), 1.5, "", "junk", "\u0000", True]
 JUNK += [[], {}, [None], [{}], {"": None}]

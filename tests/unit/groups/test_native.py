@@ -14,8 +14,8 @@ from kaicore.rules.groups.status import Disruption, census, initially_scheduled,
 from kaicore.rules.model.group import Group, PodSet
 from kaicore.yaml_text import load_yaml
 
-from tests.groups import World, shape, source
-from tests.workloads import Workloads
+from tests.given.work.groups import World, shape, source
+from tests.given.work.workloads import Workloads
 
 OF_1_36 = """
 apiVersion: scheduling.k8s.io/v1alpha2

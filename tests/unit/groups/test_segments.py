@@ -10,7 +10,7 @@ import pytest
 from kaicore.rules.model.group import PodSet, RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY
 
-from tests.groups import World, shape, source
+from tests.given.work.groups import World, shape, source
 
 REPLICA = "training.kubeflow.org/replica-index"
 WORKER = "leaderworkerset.sigs.k8s.io/worker-index"

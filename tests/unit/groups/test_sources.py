@@ -5,7 +5,7 @@ from kaicore.errors import InvalidObject
 from kaicore.rules.model.group import MatchPolicy, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY
 
-from tests.groups import shape, source
+from tests.given.work.groups import shape, source
 
 KAI = "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {name: g}\nspec: "
 SIGS = "apiVersion: scheduling.sigs.k8s.io/v1alpha1\nkind: PodGroup\nmetadata: {name: g}\nspec: "

@@ -4,7 +4,7 @@ import pytest
 from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import CLUSTER_NETWORK_TOPOLOGY, KAI_TOPOLOGY
 
-from tests.groups import World, source
+from tests.given.work.groups import World, source
 
 KAI = "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {name: g}\nspec: "
 SPEC = "gang.scheduling.koordinator.sh/network-topology-spec"

@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.model.group import PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.node import HYPER_NODE
 
-from tests.groups import World, shape, source
+from tests.given.work.groups import World, shape, source
 
 GROUP = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: "
 MODE, TIER = "volcano.sh/network-topology-mode", "volcano.sh/network-topology-highest-tier"

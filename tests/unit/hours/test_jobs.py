@@ -7,8 +7,8 @@ import pytest
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion, JobState, jobs_of
 from kaicore.analysis.ask.projections.rows import PodHistory
 
-from tests.exported import write_file
-from tests.kai_commands import kai
+from tests.given.logs.exported import write_file
+from tests.given.processes.kai_commands import kai
 from tests.unit.hours.test_report import story
 
 _S = 1_000_000

@@ -17,12 +17,12 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
-from tests.exported import write_file
-from tests.factory import Cluster, amounts, node, pod
-from tests.hierarchy import queue
-from tests.kai_commands import kai
-from tests.recorded import DIRECTORY, read_log
-from tests.recorded_history import log_of
+from tests.given.cluster.factory import Cluster, amounts, node, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.logs.exported import write_file
+from tests.given.logs.recorded_history import log_of
+from tests.given.processes.kai_commands import kai
+from tests.given.recorded import DIRECTORY, read_log
 
 _HOUR_US = 3_600_000_000
 #: Two hours before December.

@@ -8,10 +8,10 @@ from kaicore.analysis.hours.sealing import seal_month, verify_month
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.memory import MemoryLog
 
-from tests.exported import write_file
-from tests.kai_commands import kai
-from tests.reading import everything
-from tests.recorded_history import log_of
+from tests.given.logs.exported import write_file
+from tests.given.logs.reading import everything
+from tests.given.logs.recorded_history import log_of
+from tests.given.processes.kai_commands import kai
 from tests.unit.hours.test_report import story
 
 _NOVEMBER = "2026-11"

@@ -25,7 +25,7 @@ from kaicore.rules.model.placement import (
     encode_memory_groups,
 )
 
-from tests.reports import GPU, pod_report
+from tests.given.work.reports import GPU, pod_report
 
 
 def placement(*zones: ZoneAmount) -> Placement:

@@ -10,7 +10,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import MIRROR_ANNOTATION, Pod
 
-from tests.factory import Cluster, amounts, pod
+from tests.given.cluster.factory import Cluster, amounts, pod
 
 SECOND = 1_000_000
 HELD = Placement(Provenance.OBSERVED, (ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 1000}),)),))

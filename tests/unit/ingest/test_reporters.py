@@ -3,7 +3,7 @@
 from kai_ingest.ingest import RecentLines, Reporters
 from kai_ingest.reports import Report, read_report
 
-from tests.reports import report
+from tests.given.work.reports import report
 
 
 def sent(instance: str, sequence: int, node: str = "n1") -> Report:

@@ -6,7 +6,7 @@ import pytest
 from kai_ingest.reports import decode_report, decode_reports, read_pod, read_report
 from kaicore.errors import InvalidObject
 
-from tests.reports import GPU, encode, pod_report, report
+from tests.given.work.reports import GPU, encode, pod_report, report
 
 GOOD = pod_report("train-0", node_0={"cpu": 8000, GPU: 2})
 

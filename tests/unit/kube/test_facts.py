@@ -21,7 +21,7 @@ from kaicore.rules.events.payloads import (
     TopologyDeleted,
 )
 
-from tests import wire
+from tests.given.cluster import wire
 
 NOW = 1_800_000_000_000_000
 

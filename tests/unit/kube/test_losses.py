@@ -17,8 +17,8 @@ from kaicore.rules.model.pod import QosClass
 from kaicore.rules.model.quantity import MAX_AMOUNT, MAX_STORAGE
 from kaicore.rules.model.queue import QueueShare
 
-from tests import wire
-from tests.groups import documents, source_of
+from tests.given.cluster import wire
+from tests.given.work.groups import documents, source_of
 
 GI = 2**30
 TOPOLOGIES = topologies("v1alpha2")

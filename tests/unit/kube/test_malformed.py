@@ -9,8 +9,8 @@ from kaicore.kube.normalize.node import normalize_node, normalize_priority_class
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import NODES, PODS, PRIORITY_CLASSES, identity, topologies
 
-from tests import wire
-from tests.losses import refuse
+from tests.given.cluster import wire
+from tests.given.work.losses import refuse
 
 TOPOLOGIES = topologies("v1alpha2")
 

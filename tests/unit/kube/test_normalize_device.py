@@ -22,7 +22,16 @@ from kaicore.rules.model.device import (
 )
 from kaicore.rules.model.selector import Requirement
 
-from tests.devices import DRIVER, claim_document, exactly, gpu, read_claim, read_class, read_slice, slice_document
+from tests.given.cluster.devices import (
+    DRIVER,
+    claim_document,
+    exactly,
+    gpu,
+    read_claim,
+    read_class,
+    read_slice,
+    slice_document,
+)
 
 GI = 2**30 * 1000
 

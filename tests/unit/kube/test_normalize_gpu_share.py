@@ -8,7 +8,7 @@ from kaicore.kube.wire.resources import PODS
 from kaicore.rules.model.gpu_share import GpuShare, gpu_memory, reservation_name
 from kaicore.rules.model.pod import Pod
 
-from tests import wire
+from tests.given.cluster import wire
 
 
 def normalized(annotations: dict[str, str], **spec: Any) -> Pod:

@@ -18,7 +18,7 @@ from kaicore.rules.model.node import HyperNodeMember, TopologyLevel
 from kaicore.rules.model.selector import Requirement
 from kaicore.yaml_text import load_yaml
 
-from tests.losses import refuse
+from tests.given.work.losses import refuse
 
 HOSTNAME = "kubernetes.io/hostname"
 

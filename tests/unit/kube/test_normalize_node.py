@@ -9,7 +9,7 @@ from kaicore.kube.wire.resources import NODES, PRIORITY_CLASSES
 from kaicore.rules.model.node import Node, Taint
 from kaicore.rules.model.pod import PriorityClass
 
-from tests import wire
+from tests.given.cluster import wire
 
 
 def normalized(document: wire.Wire) -> Node:

@@ -17,7 +17,7 @@ from kaicore.rules.model.pod import (
 )
 from kaicore.rules.model.selector import Requirement
 
-from tests import wire
+from tests.given.cluster import wire
 
 GI = 2**30
 

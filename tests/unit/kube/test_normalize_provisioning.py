@@ -11,7 +11,7 @@ from kaicore.kube.kinds.table import PROVISIONING_REQUEST, subject_of_fact
 from kaicore.kube.normalize.queue import MOST_MESSAGE
 from kaicore.rules.model.provisioning import ProvisioningCondition, ProvisioningRequest
 
-from tests.losses import refuse
+from tests.given.work.losses import refuse
 
 
 def decoded(status: Any = None, *, version: str = "v1", **spec: Any) -> Any:

@@ -13,7 +13,7 @@ from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFl
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 from kaicore.yaml_text import load_yaml
 
-from tests.losses import refuse
+from tests.given.work.losses import refuse
 
 GI = 2**30
 

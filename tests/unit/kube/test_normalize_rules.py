@@ -18,8 +18,8 @@ from kaicore.rules.model.pod import (
 )
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests import wire
-from tests.factory import Cluster, amounts
+from tests.given.cluster import wire
+from tests.given.cluster.factory import Cluster, amounts
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -16,7 +16,7 @@ from kaicore.rules.model.pod import Namespace, PodDisruptionBudget, Toleration
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 
-from tests import wire
+from tests.given.cluster import wire
 
 GI = 2**30
 

@@ -7,7 +7,7 @@ from kaicore.kube.normalize.node import LEGACY_POLICIES, normalize_topology
 from kaicore.kube.wire.resources import topologies
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 
-from tests import wire
+from tests.given.cluster import wire
 
 GI = 2**30
 

@@ -21,7 +21,7 @@ from kaicore.kube.api.reflector_core import (
 from kaicore.kube.wire.objects import NodeObject
 from kaicore.kube.wire.resources import NODES
 
-from tests import wire
+from tests.given.cluster import wire
 
 EXPIRED = ApiStatus(410, "Expired", "too old")
 MOST_S = Backoff().most_s

@@ -12,7 +12,7 @@ from kaicore.kube.api.reflector_core import Change, Relist
 from kaicore.kube.wire.objects import NodeObject
 from kaicore.kube.wire.resources import NODES
 
-from tests.virtual_time import run_virtually
+from tests.given.doubles.virtual_time import run_virtually
 
 DAY_S = 86_400
 

@@ -10,7 +10,7 @@ from kaicore.kube.wire.resources import PODS
 from kaicore.rules.model.gpu_share import GpuShare, gpus_text
 from kaicore.rules.model.pod import Pod
 
-from tests import wire
+from tests.given.cluster import wire
 
 Json = dict[str, Any]
 HAMI, VOLCANO, KOORDINATOR = "nvidia.com", "volcano.sh/vgpu-", "koordinator.sh"

@@ -1,7 +1,7 @@
 """Objects that resource-topology-exporter v0.10.0 itself wrote to a kube-apiserver 1.37.2 (decision 0405).
 
-Its kubelet was ours (`tests.podresources`): 16 CPUs on two NUMA nodes, one of them reserved, a GPU on each, policy
-`restricted`, scope `pod`; a pod on node 0, one with memory of both nodes, and one with nothing of its own.
+Its kubelet was ours (`tests.given.cluster.podresources`): 16 CPUs on two NUMA nodes, one of them reserved, a GPU on
+each, policy `restricted`, scope `pod`; a pod on node 0, one with memory of both nodes, and one with nothing of its own.
 """
 
 from pathlib import Path

@@ -7,7 +7,7 @@ from kaicore.ledger.log.chain import GENESIS, continues, event_hash, mark_of, ma
 from kaicore.rules.events.envelope import Event, derived_id
 from kaicore.rules.events.erasure import Erasure, pseudonym
 
-from tests.recorded import read_log, recorded_logs
+from tests.given.recorded import read_log, recorded_logs
 
 NAMES = st.lists(st.from_regex(r"[a-c]{1,3}(-[a-c0-1]{1,2})?", fullmatch=True), unique=True, min_size=1, max_size=6)
 

@@ -11,7 +11,7 @@ from kaicore.ledger.log.outbox import Outbox
 from kaicore.rules.events.envelope import NewEvent, Unit, UnitOutcome, derived_id
 from kaicore.rules.events.payloads import NodeDeleted, PodDeleted
 
-from tests.unreliable import UnreliableLog
+from tests.given.doubles.unreliable import UnreliableLog
 
 CLUSTER = "test"
 

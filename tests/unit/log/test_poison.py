@@ -16,7 +16,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.recorded import DIRECTORY, read_log
+from tests.given.recorded import DIRECTORY, read_log
 
 NUMBERS = (2**63, 2**70, -(2**63), 2**63 - 1, -1, 0)
 VALUES = ((2**63 - 1, True), (1 - 2**63, True), (2**63, False), (-(2**63), False), (10**40, False))

@@ -9,7 +9,7 @@ from kaicore.rules.model.node import TopologyPolicy
 from kaicore.rules.model.pod import Pod, QosClass
 from kaicore.rules.numa.own_policy import malformed_annotations, wants_repair
 
-from tests.factory import GPU, NIC, Cluster, amounts, container, pod
+from tests.given.cluster.factory import GPU, NIC, Cluster, amounts, container, pod
 
 SINGLE, RESTRICTED, BEST = "single-numa-node", "restricted", "best-effort"
 

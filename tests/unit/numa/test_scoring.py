@@ -9,7 +9,7 @@ from kaicore.rules.numa.kubelet.requests import aligned_request
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.numa.scoring import UNKNOWN, NumaScoring, ScoringStrategy, score, span_score
 
-from tests.factory import GPU, Cluster, amounts, container, pod
+from tests.given.cluster.factory import GPU, Cluster, amounts, container, pod
 
 #: Two sockets of two zones: 12 within a socket, 32 between them.
 FOUR = ((10, 12, 32, 32), (12, 10, 32, 32), (32, 32, 10, 12), (32, 32, 12, 10))

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from kaicore.rules.model.pod import ContainerKind, Pod, QosClass
 
-from tests.factory import GPU, Cluster, amounts, container, pod
+from tests.given.cluster.factory import GPU, Cluster, amounts, container, pod
 
 INIT, SIDECAR = ContainerKind.INIT, ContainerKind.SIDECAR
 

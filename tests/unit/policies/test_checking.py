@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kai_commands import kai
+from tests.given.processes.kai_commands import kai
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "examples/policies").glob("*.py"))
 

@@ -13,9 +13,9 @@ from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.runtime.policies import load_policy
 
-from tests.factory import GPU, pod
-from tests.hierarchy import queue
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import GPU, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import OWNER, Workloads
 
 EXAMPLES = Path(__file__).parents[3] / "examples/policies"
 _HOUR_S = 3_600

@@ -13,12 +13,12 @@ from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.hub.choosing import STARTS_NOW, WAITS
 from kaicore.rules.state.fork import fork
 
-from tests.factory import pod
-from tests.groups import job
-from tests.past_runs import SECOND, PastRuns
-from tests.policies import WithPolicies, setting_of
-from tests.stored import stored
-from tests.workloads import OWNER
+from tests.given.cluster.factory import pod
+from tests.given.logs.stored import stored
+from tests.given.work.groups import job
+from tests.given.work.past_runs import SECOND, PastRuns
+from tests.given.work.policies import WithPolicies, setting_of
+from tests.given.work.workloads import OWNER
 
 
 class SpotLast(Policy):

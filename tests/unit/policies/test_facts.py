@@ -14,10 +14,10 @@ from kaicore.rules.state.registries import policy_inputs
 from kaicore.rules.state.registries.policy_inputs import PolicyInputs, check_input
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import GPU, pod
-from tests.hierarchy import queue
-from tests.policies import WithPolicies
-from tests.workloads import OWNER
+from tests.given.cluster.factory import GPU, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.policies import WithPolicies
+from tests.given.work.workloads import OWNER
 
 HOUR_US = 3_600_000_000
 

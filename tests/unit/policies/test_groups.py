@@ -3,9 +3,9 @@
 from kaicore.policy import Facts, Hold, Policy, Queue, Running, Waiting
 from kaicore.rules.events.reasons.group import HeldByPolicy
 
-from tests.factory import pod
-from tests.policies import WithPolicies
-from tests.workloads import OWNER
+from tests.given.cluster.factory import pod
+from tests.given.work.policies import WithPolicies
+from tests.given.work.workloads import OWNER
 
 HOUR_US = 3_600_000_000
 

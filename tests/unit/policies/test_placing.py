@@ -9,8 +9,8 @@ from kaicore.rules.engine.policies.book import PolicyBook, PolicyMismatch
 from kaicore.rules.events.reasons.group import FilteredByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
-from tests.factory import pod
-from tests.policies import WithPolicies, setting_of
+from tests.given.cluster.factory import pod
+from tests.given.work.policies import WithPolicies, setting_of
 
 GPU = "nvidia.com/gpu"
 

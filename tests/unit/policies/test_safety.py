@@ -10,9 +10,9 @@ from kaicore.rules.deciding.cycle_run import LeftOut
 from kaicore.rules.engine.config import Backfill
 from kaicore.runtime.policy_guard import TimeAndMemory
 
-from tests.factory import amounts, pod
-from tests.policies import WithPolicies
-from tests.workloads import OWNER
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.policies import WithPolicies
+from tests.given.work.workloads import OWNER
 
 GPU = "nvidia.com/gpu"
 

@@ -13,7 +13,7 @@ from kaicore.analysis.trial.history.page import page
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyMismatch
 from kaicore.runtime.policies import LoadedPolicy
 
-from tests.recorded_history import log_of, saturated
+from tests.given.logs.recorded_history import log_of, saturated
 
 #: Refuses every node.
 REFUSES = """

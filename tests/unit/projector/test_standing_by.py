@@ -15,8 +15,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
-from tests.new_events import as_new
-from tests.projected import story
+from tests.given.logs.new_events import as_new
+from tests.given.logs.projected import story
 from tests.simulation.views import MemoryViews
 
 _CLUSTER = "c1"

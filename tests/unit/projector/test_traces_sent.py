@@ -17,12 +17,12 @@ from kaicore.runtime.service.logs import get_logger
 from kaicore.version import version
 from prometheus_client import CollectorRegistry
 
-from tests.factory import amounts, pod
-from tests.otel_collector import collecting, collector
-from tests.ports import free_port
-from tests.recorded_history import log_of
-from tests.trace_receiver import trace_receiver
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.logs.recorded_history import log_of
+from tests.given.servers.otel_collector import collecting, collector
+from tests.given.servers.ports import free_port
+from tests.given.servers.trace_receiver import trace_receiver
+from tests.given.work.workloads import Workloads
 
 
 @pytest.fixture

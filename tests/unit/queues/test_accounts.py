@@ -13,7 +13,7 @@ from kaicore.rules.queues.cycle_queues import Claim, CycleQueues, is_victim, may
 from kaicore.rules.queues.division import FairShareConfig, divide
 from kaicore.rules.queues.tree import Demand, QueueTree
 
-from tests.hierarchy import accounts, number, queue, table, tree
+from tests.given.cluster.hierarchy import accounts, number, queue, table, tree
 
 
 def ask(gpus: int) -> Demand:

@@ -10,7 +10,7 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.division import FairShareConfig
 
-from tests.hierarchy import accounts, queue, tree
+from tests.given.cluster.hierarchy import accounts, queue, tree
 
 GPU = "nvidia.com/gpu"
 CONFIG = FairShareConfig(preempt_min_runtime_us=3, reclaim_min_runtime_us=5)

@@ -11,7 +11,7 @@ from kaicore.rules.model.queue import DEFAULT_QUEUE, Queue, QueueShare
 from kaicore.rules.queues.division import USAGE_SCALE, divide
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 
-from tests.hierarchy import fair, number, queue, table, tree
+from tests.given.cluster.hierarchy import fair, number, queue, table, tree
 
 Case = tuple[int, dict[str, dict[str, Any]], dict[str, int], dict[str, int]]
 

@@ -10,10 +10,10 @@ from kaicore.ledger.log.chain import mark_of, marked
 from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import ErasedEvent, FieldsErased
 
-from tests.new_events import unit
-from tests.relaying import C, on_bus, relaying
-from tests.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
-from tests.virtual_time import virtually
+from tests.given.doubles.relaying import C, on_bus, relaying
+from tests.given.doubles.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
+from tests.given.doubles.virtual_time import virtually
+from tests.given.logs.new_events import unit
 
 
 @virtually

@@ -13,9 +13,9 @@ from kaicore.ledger.bus.port import stream_bytes
 from kaicore.runtime.service import read_settings
 from kaicore.runtime.service.log_access import LOG
 
-from tests.relaying import OPTIONS, C, Running, on_bus, relaying
-from tests.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
-from tests.virtual_time import virtually
+from tests.given.doubles.relaying import OPTIONS, C, Running, on_bus, relaying
+from tests.given.doubles.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
+from tests.given.doubles.virtual_time import virtually
 
 
 @virtually

@@ -10,8 +10,8 @@ from kaicore.ledger.bus.leases import Lease
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.runtime.service.leadership import ALONE_S, BLIND_S, Leadership
 
-from tests.memory_leases import MemoryLeaseStore
-from tests.virtual_time import virtually
+from tests.given.doubles.memory_leases import MemoryLeaseStore
+from tests.given.doubles.virtual_time import virtually
 
 DURATION_S = 2.0
 #: As `docs/how-to/high-availability.md` has it.

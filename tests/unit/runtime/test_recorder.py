@@ -10,8 +10,8 @@ from kaicore.rules.events.envelope import Unit
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.runtime.service.recorder import Recorder, RecorderOptions, until_answered
 
+from tests.given.doubles.unreliable import UnreliableLog
 from tests.unit.log.test_outbox import CLUSTER, unit
-from tests.unreliable import UnreliableLog
 
 LOG = "log"
 

@@ -5,7 +5,7 @@ import weakref
 
 from kai_scheduler.scheduler import Collecting
 
-from tests.garbage import collector_as_before
+from tests.given.doubles.garbage import collector_as_before
 
 
 class Looped:

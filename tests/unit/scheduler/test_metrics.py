@@ -5,8 +5,8 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from prometheus_client import CollectorRegistry
 
-from tests.factory import Cluster, amounts, node, pod
-from tests.sharing_cluster import ON, SharingCluster
+from tests.given.cluster.factory import Cluster, amounts, node, pod
+from tests.given.cluster.sharing_cluster import ON, SharingCluster
 
 
 def test_missed_predictions_by_node_policy_and_cause_and_incomplete_histories() -> None:

@@ -6,10 +6,10 @@ from kaicore.rules.deciding.share import Share
 from kaicore.rules.events.payloads import QueueObserved
 from kaicore.rules.model.replicas import due_replicas, owner, replica_shard, split_shard, turns
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.replicas import Replicas
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.processes.replicas import Replicas
+from tests.given.work.workloads import Workloads
 
 NAMES = ("a", "b", "c")
 

@@ -5,9 +5,18 @@ from collections.abc import Callable
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.model.pod import Pod
 
-from tests.devices import add_claim, add_slice, devices, exactly, from_template, gpu, slice_document, using
-from tests.factory import Cluster
-from tests.replicas import Replicas
+from tests.given.cluster.devices import (
+    add_claim,
+    add_slice,
+    devices,
+    exactly,
+    from_template,
+    gpu,
+    slice_document,
+    using,
+)
+from tests.given.cluster.factory import Cluster
+from tests.given.processes.replicas import Replicas
 
 
 def given(cluster: Cluster) -> dict[str, list[tuple[str, str]]]:

@@ -6,7 +6,7 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.model.pod import Amounts, ContainerKind
 from kaicore.rules.state.pods.agreement import observation_charges
 
-from tests.factory import GI, Cluster, amounts, container, pod, topology
+from tests.given.cluster.factory import GI, Cluster, amounts, container, pod, topology
 
 NODE = topology("n1", amounts(cpu=8, memory=32), amounts(cpu=8, memory=32))
 POD = pod("p", cpu=4, memory=8)

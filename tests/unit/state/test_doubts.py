@@ -10,8 +10,8 @@ from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 
-from tests.factory import Cluster, amounts, container, pod
-from tests.workloads import OWNER, Workloads
+from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.work.workloads import OWNER, Workloads
 
 SECOND = 1_000_000
 

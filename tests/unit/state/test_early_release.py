@@ -8,7 +8,7 @@ from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.state.pods.agreement import MissCause, contradiction
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
 
 SECOND = 1_000_000
 

@@ -21,7 +21,7 @@ from kaicore.rules.state.pods.agreement import Agreement, compare
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import GI, GPU, Cluster, amounts, container, pod
+from tests.given.cluster.factory import GI, GPU, Cluster, amounts, container, pod
 
 SECOND = 1_000_000
 

@@ -6,7 +6,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
 
 
 def test_decisions_fall_with_a_stale_one_that_was_charged_to_their_node_before_them() -> None:

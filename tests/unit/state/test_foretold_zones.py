@@ -9,8 +9,8 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, amounts, pod, topology
-from tests.invariants import differences
+from tests.given.cluster.factory import Cluster, amounts, pod, topology
+from tests.given.logs.invariants import differences
 
 ZONE = amounts(cpu=4)
 

@@ -8,7 +8,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 
-from tests.situations.every import SITUATIONS
+from tests.simulation.situations.every import SITUATIONS
 from tests.unit.ask.test_audits import recorded
 
 

@@ -10,7 +10,7 @@ from kaicore.rules.model.pod import Amounts, ContainerKind, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry
 
-from tests.factory import GPU, NIC, Cluster, amounts, container, pod
+from tests.given.cluster.factory import GPU, NIC, Cluster, amounts, container, pod
 
 ZONE = amounts(cpu=4, memory=16, gpu=2)
 

@@ -9,9 +9,9 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.pods.transitions import TRANSITIONS, Trigger
 
-from tests.factory import amounts, pod
-from tests.invariants import differences
-from tests.workloads import Workloads
+from tests.given.cluster.factory import amounts, pod
+from tests.given.logs.invariants import differences
+from tests.given.work.workloads import Workloads
 
 
 def busy() -> Workloads:

@@ -13,7 +13,7 @@ from kaicore.rules.groups.labels import KUEUE_LIMIT_LABEL, VOLCANO_LIMIT_ANNOTAT
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, pod
+from tests.given.cluster.factory import Cluster, pod
 
 _JOB = {"apiVersion": "batch/v1", "kind": "Job"}
 _SET = {"apiVersion": "jobset.x-k8s.io/v1alpha2", "kind": "JobSet"}

@@ -11,7 +11,7 @@ from kaicore.rules.model.placement import ContainerPlacement, ZoneAmount
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.agreement import MissCause
 
-from tests.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events, second_run
+from tests.given.logs.live_kubelet import CLUSTER, ZONES, Checkpoints, cpus_by_zone, recorded_events, second_run
 
 
 def with_init_containers(event: Event, checkpoints: Checkpoints) -> Event:

@@ -8,9 +8,9 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.numa.kubelet.masks import mask_table
 from kaicore.rules.numa.kubelet.memory_manager import MemoryZones
 
-from tests.factory import GI, Cluster, amounts, pod
-from tests.invariants import differences
-from tests.workloads import Workloads
+from tests.given.cluster.factory import GI, Cluster, amounts, pod
+from tests.given.logs.invariants import differences
+from tests.given.work.workloads import Workloads
 
 #: Zones and GiB of pods that a kubelet would not hold together.
 HELD = {"a": ((0,), 1), "b": ((0, 1), 60), "c": ((1,), 2), "d": ((0, 1), 3)}

@@ -14,7 +14,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
 
-from tests.factory import Cluster
+from tests.given.cluster.factory import Cluster
 
 RACKS = TopologyKey(KUEUE_TOPOLOGY, "racks")
 HYPER_NODES = TopologyKey(HYPER_NODE, "")

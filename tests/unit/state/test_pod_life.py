@@ -11,8 +11,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.pods.pod_life import LifeEvent, LifeStage, PodLife, life_steps
 
-from tests.factory import Cluster, pod
-from tests.recorded import read_log, recorded_logs
+from tests.given.cluster.factory import Cluster, pod
+from tests.given.recorded import read_log, recorded_logs
 
 _STAGES = {
     LifeStage.WAITING: {Stage.WAITING},

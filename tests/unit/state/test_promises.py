@@ -6,7 +6,7 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.promises import OverCommitOrigin, PromiseCheck, PromiseReport
 
-from tests.factory import Cluster, amounts, pod, topology
+from tests.given.cluster.factory import Cluster, amounts, pod, topology
 
 
 def cluster_of(*names: str, cpu: int = 3) -> Cluster:

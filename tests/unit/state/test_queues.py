@@ -16,9 +16,9 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.registries.queue_registry import UsageKey
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import GPU, Cluster, pod
-from tests.hierarchy import fair, queue
+from tests.given.cluster.factory import GPU, Cluster, pod
+from tests.given.cluster.hierarchy import fair, queue
+from tests.given.examples import examples
 
 OURS = "kai-ledger"
 CONFIG = EngineConfig()

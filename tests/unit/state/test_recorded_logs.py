@@ -6,9 +6,9 @@ import msgspec
 import pytest
 from kaicore.ledger.log.chain import GENESIS, event_hash
 
-from tests.digest.engine import replayed
-from tests.recorded import read_log, recorded_logs
-from tests.workloads import Workloads
+from tests.given.recorded import read_log, recorded_logs
+from tests.given.work.workloads import Workloads
+from tests.measured.digest.engine import replayed
 
 
 @pytest.mark.parametrize("path", recorded_logs(), ids=lambda path: f"{path.parent.name}-{path.stem}")

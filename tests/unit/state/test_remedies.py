@@ -3,8 +3,8 @@
 from kaicore.rules.deciding.why import MOST_SHAPES, StateRemedies
 from kaicore.rules.engine.config import EngineConfig
 
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import Workloads
 
 
 def texts(cluster: Workloads) -> dict[str, list[str]]:

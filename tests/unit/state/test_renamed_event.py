@@ -15,8 +15,8 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import RepairRequested
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.exported import write_file
-from tests.recorded import DIRECTORY, read_log
+from tests.given.logs.exported import write_file
+from tests.given.recorded import DIRECTORY, read_log
 
 FORMER = "HealRequested"
 

@@ -18,9 +18,9 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.examples import examples
-from tests.factory import GPU, Cluster, amounts, pod
-from tests.groups import job
+from tests.given.cluster.factory import GPU, Cluster, amounts, pod
+from tests.given.examples import examples
+from tests.given.work.groups import job
 
 SECOND = 1_000_000
 ZONE = amounts(cpu=8, gpu=2)

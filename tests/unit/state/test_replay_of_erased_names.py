@@ -6,7 +6,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.erasure import Erasure, pseudonym
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.workloads import Workloads
+from tests.given.work.workloads import Workloads
 
 
 def replayed(events: list[Event]) -> ReplayReport:

@@ -12,7 +12,7 @@ from kaicore.rules.events.payloads import NodeCharged, PlacementObserved, PodObs
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import Pod
 
-from tests.factory import Cluster, amounts, container, pod
+from tests.given.cluster.factory import Cluster, amounts, container, pod
 
 ZONE = amounts(cpu=8, memory=16)
 

@@ -4,8 +4,8 @@ from kaicore.rules.events.payloads import NodeObserved, PodRejected
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import RestorePoint
 
-from tests.factory import node, pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import node, pod
+from tests.given.work.workloads import Workloads
 
 
 def _kept(state: ClusterState) -> tuple[object, ...]:

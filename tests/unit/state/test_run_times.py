@@ -9,8 +9,8 @@ from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.state.indexes.past_runs import Basis, RunTimes
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import Workloads
 
 _MINUTE_US = 60_000_000
 _KEYS = {basis: basis.value for basis in Basis}

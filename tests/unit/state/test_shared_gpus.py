@@ -10,7 +10,7 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import GPU, Cluster, amounts, container, pod
+from tests.given.cluster.factory import GPU, Cluster, amounts, container, pod
 
 GROUP = "0f0e0d0c-aaaa"
 RESERVATION = ("kai-resource-reservation", "gpu-reservation-n1-0f0e0d0c")

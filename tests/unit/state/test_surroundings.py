@@ -13,8 +13,8 @@ from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, pod
-from tests.storage import ZONE, claim, storage, using, volume
+from tests.given.cluster.factory import Cluster, pod
+from tests.given.cluster.storage import ZONE, claim, storage, using, volume
 
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 

@@ -13,8 +13,8 @@ from kaicore.rules.events.quarantine import quarantine_text
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import encode_state
 
-from tests.factory import GI, node, pod, topology
-from tests.new_events import break_fold_of
+from tests.given.cluster.factory import GI, node, pod, topology
+from tests.given.logs.new_events import break_fold_of
 
 ZONE = {"cpu": 8000, "memory": 32 * GI}
 BROKEN = payloads.TopologyObserved(topology("n1", {"cpu": 13, "memory": 32 * GI}))

@@ -8,7 +8,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import Placement, Provenance
 from kaicore.rules.model.pod import Pod, QosClass
 
-from tests.factory import Cluster, amounts, pod
+from tests.given.cluster.factory import Cluster, amounts, pod
 
 WAITING = EngineConfig(wait_for_observation=True)
 

@@ -15,9 +15,9 @@ from kaicore.rules.model.selector import Requirement
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.factory import Cluster, pod
-from tests.storage import ZONE, claim, storage, using, volume
-from tests.workloads import Workloads
+from tests.given.cluster.factory import Cluster, pod
+from tests.given.cluster.storage import ZONE, claim, storage, using, volume
+from tests.given.work.workloads import Workloads
 
 RWO = ("ReadWriteOnce",)
 

@@ -21,11 +21,11 @@ from kaicore.rules.model.gpu_share import GPU_MEMORY_LABEL, SHARED_GPU, GpuShare
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.indexes.past_runs import Basis
 
-from tests.factory import amounts, pod
-from tests.groups import job
-from tests.hierarchy import queue
-from tests.past_runs import SECOND, PastRuns
-from tests.sharing_cluster import ON, SharingCluster
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.cluster.sharing_cluster import ON, SharingCluster
+from tests.given.work.groups import job
+from tests.given.work.past_runs import SECOND, PastRuns
 
 
 def manifests(*fractions: str) -> list[Located]:

@@ -9,7 +9,7 @@ from kaicore.kube.kinds.table import NODE, POD
 from kaicore.kube.wire.resources import NODES, PODS
 from kaicore.rules.events.envelope import Unit
 
-from tests import wire
+from tests.given.cluster import wire
 
 KEY = ObjectKey("default", "p")
 

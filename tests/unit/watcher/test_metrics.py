@@ -7,7 +7,7 @@ from kaicore.rules.model.pod import Pod, QosClass
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import generate_latest
 
-from tests.factory import container, pod
+from tests.given.cluster.factory import container, pod
 
 GPU = "nvidia.com/gpu"
 

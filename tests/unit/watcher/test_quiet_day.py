@@ -14,8 +14,8 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.runtime.service.health import Asgi, with_health
 from prometheus_client import CollectorRegistry
 
+from tests.given.doubles.virtual_time import run_virtually
 from tests.unit.kube.test_reflector_quiet import DAY_S, SilentServer
-from tests.virtual_time import run_virtually
 
 #: A load balancer in front of the API server cuts what is silent for so long; None: there is none.
 CUTS = (None, 60.0)

@@ -7,8 +7,8 @@ from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.envelope import Event, Unit
 
-from tests.new_events import as_new
-from tests.projected import story
+from tests.given.logs.new_events import as_new
+from tests.given.logs.projected import story
 from tests.simulation.views import MemoryViews
 
 _CLUSTER = "c1"

@@ -11,11 +11,11 @@ from kaicore.analysis.trial.history.reading import Sampler
 from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import GPU_MEMORY_LABEL, GpuShare
 
-from tests.examples import examples
-from tests.factory import Cluster, amounts, pod
-from tests.hierarchy import queue
-from tests.projected import projected, story
-from tests.sharing_cluster import ZONE, SharingCluster
+from tests.given.cluster.factory import Cluster, amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.cluster.sharing_cluster import ZONE, SharingCluster
+from tests.given.examples import examples
+from tests.given.logs.projected import projected, story
 
 EVENTS = story()
 WHOLE = projected(EVENTS)

@@ -8,10 +8,10 @@ from kaicore.analysis.trial.history.reading import Sampler
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.tree import gpus_of
 
-from tests.dashboard_fleet import SharingFleet
-from tests.factory import GI, amounts, pod
-from tests.sharing_cluster import SharingCluster
-from tests.workloads import Workloads
+from tests.given.cluster.factory import GI, amounts, pod
+from tests.given.cluster.sharing_cluster import SharingCluster
+from tests.given.logs.dashboard_fleet import SharingFleet
+from tests.given.work.workloads import Workloads
 
 _ZONE = amounts(cpu=32, memory=256, gpu=4)
 _TRAIN = {"cpu": 4, "memory": 32, "gpu": 1}

@@ -7,7 +7,7 @@ import pytest
 from kaicore.rules.topology.placing.request import LevelConstraint, Placed, SetRequest, Slices, TopologyStrategy
 from kaicore.rules.topology.placing.search import search
 
-from tests.rooms import room_of, tree_of
+from tests.given.cluster.rooms import room_of, tree_of
 
 BLOCK, RACK = 0, 1
 

@@ -15,7 +15,7 @@ from kaicore.rules.topology.placing.request import (
 )
 from kaicore.rules.topology.placing.search import search
 
-from tests.rooms import room_of, tree_of
+from tests.given.cluster.rooms import room_of, tree_of
 
 BLOCK, RACK = 0, 1
 REQUIRED_RACK, REQUIRED_BLOCK = LevelConstraint(required=RACK), LevelConstraint(required=BLOCK)

@@ -14,7 +14,7 @@ from kaicore.rules.topology.placing.request import (
 )
 from kaicore.rules.topology.placing.search import search
 
-from tests.rooms import MemoryRoom, room_of, tree_of
+from tests.given.cluster.rooms import MemoryRoom, room_of, tree_of
 
 BLOCK, RACK = 0, 1
 BLOCKS = [("b1", "r1"), ("b1", "r1"), ("b1", "r2"), ("b1", "r2"), ("b2", "r3"), ("b2", "r3")]

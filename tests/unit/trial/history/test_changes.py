@@ -11,8 +11,8 @@ from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.pod import PriorityClass
 from kaicore.rules.model.queue import Queue, QueueShare
 
-from tests.recorded_history import PROFILE, log_of, manifest
-from tests.virtual_storm import VirtualStorm
+from tests.given.doubles.virtual_storm import VirtualStorm
+from tests.given.logs.recorded_history import PROFILE, log_of, manifest
 
 #: Seconds between two pods.
 _APART = 0.5

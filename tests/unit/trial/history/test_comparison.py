@@ -12,8 +12,8 @@ from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads
 
-from tests.recorded_history import PROFILE, log_of, manifest, saturated
-from tests.virtual_storm import VirtualStorm, blow
+from tests.given.doubles.virtual_storm import VirtualStorm, blow
+from tests.given.logs.recorded_history import PROFILE, log_of, manifest, saturated
 
 CLUSTER = "test"
 

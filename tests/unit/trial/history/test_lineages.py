@@ -7,7 +7,7 @@ from kaicore.analysis.trial.history.pod_stories import PodStory, RunBasis, Story
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.state.cluster_state import JOB_INDEX
 
-from tests.factory import pod
+from tests.given.cluster.factory import pod
 
 S = 1_000_000
 END = 1000 * S

@@ -15,8 +15,8 @@ from kaicore.analysis.trial.history.page import axis, page
 from kaicore.analysis.trial.shadow import DayReport, Predictions, QueueReport, RejectedPod, Rejections, ShadowReport
 from kaicore.analysis.trial.shadow import page as shadow_page
 
-from tests.dashboard_fleet import MARKUP
-from tests.recorded_history import log_of, saturated
+from tests.given.logs.dashboard_fleet import MARKUP
+from tests.given.logs.recorded_history import log_of, saturated
 
 #: Elements that have no end tag.
 _EMPTY = {"meta", "link", "br", "hr", "img", "input"}

@@ -15,8 +15,8 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.pod import LAST_CHECKPOINT_ANNOTATION, PriorityClass
 
-from tests.recorded_history import PROFILE, log_of, manifest
-from tests.virtual_storm import VirtualStorm
+from tests.given.doubles.virtual_storm import VirtualStorm
+from tests.given.logs.recorded_history import PROFILE, log_of, manifest
 
 _GANG = "gang.scheduling.koordinator.sh"
 

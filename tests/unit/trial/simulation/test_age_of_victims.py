@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulating import GPU, document_of, node, pod, record, world_of
+from tests.given.logs.simulating import GPU, document_of, node, pod, record, world_of
 
 NODES = """
 apiVersion: v1

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.simulating import brief, document_of, node, pod, world_of
+from tests.given.logs.simulating import brief, document_of, node, pod, world_of
 
 OWNED = "ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: rs, uid: u-rs, controller: true}]"
 RUNS = "{phase: Running}"

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from tests.fabric import nodes
-from tests.simulating import GPU, brief, document_of, world_of
+from tests.given.cluster.fabric import nodes
+from tests.given.logs.simulating import GPU, brief, document_of, world_of
 
 HYPER_NODES = """
 apiVersion: topology.volcano.sh/v1alpha1

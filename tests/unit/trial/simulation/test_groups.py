@@ -11,8 +11,8 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.groups.tree import min_pods, satisfied
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.groups import shape
-from tests.simulating import brief, document_of, node, pod, world_of
+from tests.given.logs.simulating import brief, document_of, node, pod, world_of
+from tests.given.work.groups import shape
 
 TEMPLATE = "template: {spec: {containers: [{name: c}]}}"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kai_shares import SPREAD, TRAIN, Work, half, nodes, outcome, queue
+from tests.given.work.kai_shares import SPREAD, TRAIN, Work, half, nodes, outcome, queue
 
 #: Title; cluster; pods; by pod the node and its GPUs (of the input by their groups), or for what it waits.
 CASES: list[tuple[str, str, list[Work], dict[str, str]]] = [

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.kai_shares import BUILD, ON, TRAIN, Work, half, mig_node, nodes, outcome, queue
-from tests.simulating import document_of, world_of
+from tests.given.logs.simulating import document_of, world_of
+from tests.given.work.kai_shares import BUILD, ON, TRAIN, Work, half, mig_node, nodes, outcome, queue
 
 M = 100
 MIG = "mig-1g.10gb"

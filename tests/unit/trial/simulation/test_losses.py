@@ -6,7 +6,7 @@ import pytest
 from kai_fleet.offline import OfflineKubelets
 from kaicore.rules.model.quantity import MAX_AMOUNT
 
-from tests.simulating import brief, document_of, node, pod, record, world_of
+from tests.given.logs.simulating import brief, document_of, node, pod, record, world_of
 
 
 def test_a_malformed_placement_annotation_is_a_warning_and_the_pod_still_holds_its_node(tmp_path: Path) -> None:

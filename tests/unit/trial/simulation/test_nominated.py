@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulating import brief, document_of, node, pod, world_of
+from tests.given.logs.simulating import brief, document_of, node, pod, world_of
 
 LEAVING = 'deletionTimestamp: "2026-01-01T00:00:00Z"'
 

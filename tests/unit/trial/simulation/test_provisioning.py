@@ -6,7 +6,7 @@ from typing import Any
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 
-from tests.simulating import document_of, node, world_of
+from tests.given.logs.simulating import document_of, node, world_of
 
 CLASS = "best-effort-atomic-scale-up.autoscaling.x-k8s.io"
 GANG = """---

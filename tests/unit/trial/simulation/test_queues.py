@@ -6,7 +6,7 @@ from pathlib import Path
 from kaicore.analysis.trial.simulation.run import Simulation
 from kaicore.rules.engine.config import EngineConfig
 
-from tests.simulating import node, pod, world_of
+from tests.given.logs.simulating import node, pod, world_of
 
 QUEUES = """
 ---

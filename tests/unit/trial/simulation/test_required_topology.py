@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulating import GPU, brief, document_of, node, pod, world_of
+from tests.given.logs.simulating import GPU, brief, document_of, node, pod, world_of
 
 KAI = "apiVersion: scheduling.run.ai/v2alpha2\nkind: PodGroup\nmetadata: {name: g}\nspec: "
 VOLCANO = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: PodGroup\nmetadata: {name: g}\nspec: "

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
-from tests.simulating import brief, document_of, world_of
+from tests.given.logs.simulating import brief, document_of, world_of
 
 ON = EngineConfig(gpu_sharing=True)
 

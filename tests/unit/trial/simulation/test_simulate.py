@@ -14,7 +14,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.state.cluster_state import ClusterState
 
-from tests.simulating import GPU, brief, document_of, node, pod, record, world_of
+from tests.given.logs.simulating import GPU, brief, document_of, node, pod, record, world_of
 
 
 def test_document_of_a_simulation_has_the_documented_fields(tmp_path: Path) -> None:

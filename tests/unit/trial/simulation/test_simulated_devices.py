@@ -7,8 +7,8 @@ import pytest
 import yaml
 from kai_fleet.offline import OfflineKubelets
 
-from tests.devices import DRIVER, exactly, gpu, slice_document
-from tests.simulating import document_of, world_of
+from tests.given.cluster.devices import DRIVER, exactly, gpu, slice_document
+from tests.given.logs.simulating import document_of, world_of
 
 RESOURCE = {"apiVersion": "resource.k8s.io/v1"}
 

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.simulating import document_of, world_of
+from tests.given.logs.simulating import document_of, world_of
 
 NODES = """
 apiVersion: v1

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulating import brief, document_of, node, world_of
+from tests.given.logs.simulating import brief, document_of, node, world_of
 
 KUEUE = "kueue.x-k8s.io/queue-name: lq"
 TEMPLATE = """

@@ -6,7 +6,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.topology.placing.request import TopologyStrategy
 
-from tests.simulating import brief, document_of, world_of
+from tests.given.logs.simulating import brief, document_of, world_of
 
 FOLDER = Path(__file__).parents[4] / "docs" / "how-to" / "topologies"
 DIALECTS = ("kai", "kueue", "koordinator", "volcano", "kubernetes")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fabric import hyper_nodes, label_topology, network_topology, nodes
-from tests.simulating import GPU, brief, document_of, pod, world_of
+from tests.given.cluster.fabric import hyper_nodes, label_topology, network_topology, nodes
+from tests.given.logs.simulating import GPU, brief, document_of, pod, world_of
 
 KAI, KUEUE, GANG = "kai.scheduler", "kueue.x-k8s.io", "gang.scheduling.koordinator.sh"
 SPEC, INDEX = f"{GANG}/network-topology-spec", f"{GANG}/network-topology-index"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.fabric import hyper_nodes, label_topology, nodes
-from tests.simulating import GPU, brief, document_of, world_of
+from tests.given.cluster.fabric import hyper_nodes, label_topology, nodes
+from tests.given.logs.simulating import GPU, brief, document_of, world_of
 
 K = "kueue.x-k8s.io"
 KUEUE = f"{K}/v1beta1"

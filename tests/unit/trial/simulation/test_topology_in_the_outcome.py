@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kai_cli.trials.simulate import simulate_command
 
-from tests.simulating import document_of, node, pod, world_of
+from tests.given.logs.simulating import document_of, node, pod, world_of
 
 FOLDER = Path(__file__).parents[4] / "docs" / "how-to" / "topologies"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.simulating import GPU, brief, document_of, node, pod, world_of
+from tests.given.logs.simulating import GPU, brief, document_of, node, pod, world_of
 
 NODE_AFFINITY = (
     "affinity: {{nodeAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: {{nodeSelectorTerms: "

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from kaicore.rules.engine.config import Action, EngineConfig
 
-from tests.simulating import brief, document_of, node, pod, world_of
+from tests.given.logs.simulating import brief, document_of, node, pod, world_of
 
 START = "creationTimestamp: '2026-01-01T00:00:00Z'"
 RUNS = "{phase: Running}"

@@ -14,9 +14,9 @@ from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import NewEvent, Unit
 
-from tests.factory import amounts, pod
-from tests.groups import job
-from tests.past_runs import SECOND, PastRuns, busy_cluster
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.groups import job
+from tests.given.work.past_runs import SECOND, PastRuns, busy_cluster
 
 _POD = {
     "apiVersion": "v1",

@@ -18,12 +18,12 @@ from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
 from kaicore.runtime.policies import load_policy
 
-from tests.devices import DRIVER, devices, read_class
-from tests.factory import amounts, node, pod
-from tests.groups import job as see_job
-from tests.hierarchy import queue
-from tests.past_runs import SECOND, PastRuns
-from tests.workloads import OWNER
+from tests.given.cluster.devices import DRIVER, devices, read_class
+from tests.given.cluster.factory import amounts, node, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.groups import job as see_job
+from tests.given.work.past_runs import SECOND, PastRuns
+from tests.given.work.workloads import OWNER
 
 _ZONE = amounts(cpu=16, memory=64, gpu=4)
 

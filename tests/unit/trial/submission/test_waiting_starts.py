@@ -5,9 +5,9 @@ from kaicore.analysis.trial.submission.start_forecasts import waiting_starts
 from kaicore.errors import UnknownSubject
 from kaicore.rules.state.fork import fork
 
-from tests.factory import amounts, pod
-from tests.groups import job
-from tests.past_runs import SECOND, PastRuns
+from tests.given.cluster.factory import amounts, pod
+from tests.given.work.groups import job
+from tests.given.work.past_runs import SECOND, PastRuns
 
 
 @pytest.fixture

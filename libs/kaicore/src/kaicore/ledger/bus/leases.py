@@ -8,8 +8,8 @@ lease only spares the loser's work, and shows the others when to take over.
 
 A `LeaseStore` has names with small values, and writes that are conditional on the revision of the value that they
 replace. `NatsLeaseStore` keeps them in the bucket `kai-leases` of JetStream (one for all clusters),
-`tests/memory_leases.py` in memory. `tests/contract/test_leases.py` runs the same tests on both. Two things are built on
-a store:
+`tests/given/doubles/memory_leases.py` in memory. `tests/contract/test_leases.py` runs the same tests on both. Two
+things are built on a store:
 
 - `Members`: a process announces itself under a role, renews that, and sees which others are live. Shards share groups
   by it, and binders share nodes (`kaicore.rules.model.replicas.owner(key, members.live())`).

@@ -2,7 +2,7 @@
 
 `PodIndexes.update` gets an entry as it was before an event and as it is after it, and brings every index up to date:
 classes, charges of nodes and zones, groups, workloads, waiting and nominated pods, queue usage. No other code does.
-`tests.invariants` rebuilds the indexes from the entries and compares.
+`tests.given.logs.invariants` rebuilds the indexes from the entries and compares.
 """
 
 import msgspec

@@ -47,7 +47,7 @@ class AdmissionFilter:
             groups.setdefault(key, []).append(number)
         order = columns.name_order()
         for _, numbers in sorted(groups.items()):
-            places = np.flatnonzero(np.isin(which, numbers))
+            places = np.flatnonzero(np.isin(which, numbers)) if len(groups) > 1 else np.arange(len(rows))
             place = int(places[order[rows[places]].argmin()])
             example, refusal = int(rows[place]), refusals[int(which[place])]
             topology = columns.topologies[example]
@@ -60,7 +60,9 @@ class AdmissionFilter:
             )
 
     def _alike(self, rows: Ints) -> tuple[Ints, Ints]:
-        return self._states.alike_when_empty(rows) if self._on_empty else _alike(self._states, rows)
+        if self._on_empty and len(rows) > 1:
+            return self._states.alike_when_empty(rows)
+        return _alike(self._states, rows)
 
     def _refusal(self, row: int) -> Refusal:
         refusal = self._numa.refusal(row, on_empty=self._on_empty)
@@ -149,5 +151,8 @@ def history_gap(columns: NodeColumns, row: int) -> str:
 
 def _alike(states: RowStates, rows: Ints) -> tuple[Ints, Ints]:
     """Return one place of each kind of rows, and for each row the number of its kind."""
+    if len(rows) == 1:
+        # An explanation asks node by node.
+        return np.zeros(1, np.int64), np.zeros(1, np.int64)
     _, first, which = np.unique(states.kinds(rows), return_index=True, return_inverse=True)
     return first, which

@@ -1,0 +1,182 @@
+"""Ten policies of an operator at once, none live: CPU of a cycle with them by that of the same without, in turns.
+
+Policies cost time, and cycles that decide otherwise take another time: the second figure is of the same policies with
+answers that change no decision. The last one is of a live policy.
+"""
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from kai_scheduler.scheduler import look_at_new
+from kaicore.policy import Facts, Flags, Hold, Ints, Nodes, Policy, PolicyBand, Queue, Waiting, Work
+from kaicore.rules.deciding.decide import Proposal, decide
+from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
+from kaicore.runtime.policies import load_policy
+from kaicore.runtime.policy_guard import TimeAndMemory
+
+from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.policies import setting_of
+from tests.given.work.workloads import OWNER, Workloads
+from tests.measured.bench.engine import started
+from tests.measured.bench.figures import Figure, figure
+
+_EXAMPLES = Path(__file__).parents[3] / "examples" / "policies"
+RACK, YEAR = "topology.example/rack", "hardware.example/year"
+
+
+class OldNodesLast(Policy):
+    """Score: by the year of a node."""
+
+    name, version, node_labels = "old-nodes-last", "1", (YEAR,)
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        years = nodes.labels(YEAR)
+        return np.where(np.char.isdecimal(years), np.where(years >= "2022", 300, 100), 0)
+
+
+class FullRacks(Policy):
+    """Score: racks with more GPUs in use come first; in place of packing by nodes."""
+
+    name, version, node_labels, band = "full-racks", "1", (RACK,), PolicyBand.FULL
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        _, racks = nodes.domains(RACK)
+        used = np.bincount(racks, weights=nodes.used("nvidia.com/gpu")).astype(np.int64)
+        return np.minimum(used[racks], 1000)
+
+
+class NewWorkOnNewNodes(Policy):
+    """Filter: work of a high priority needs a node of the last years."""
+
+    name, version, node_labels, reason = "new-work-on-new-nodes", "1", (YEAR,), "the node is old"
+
+    def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
+        return (nodes.labels(YEAR) >= "2021") | (work.priority < 1000)
+
+
+class QuietQueues(Policy):
+    """Admission: a queue with three times its quota in use starts nothing more."""
+
+    name, version = "quiet-queues", "1"
+
+    def admit(self, group: Waiting, queue: Queue, facts: Facts) -> Hold | None:
+        return Hold("the queue has enough") if 0 <= 3 * queue.quota < queue.used else None
+
+
+def changing_nothing(kind: type[Policy]) -> type[Policy]:
+    """The same policy, which works out its answers, and gives such as change no decision."""
+    answers: dict[str, Any] = {
+        "score": lambda self, *given: kind.score(self, *given) * 0,
+        "filter": lambda self, *given: kind.filter(self, *given) | True,
+        "order": lambda self, *given: kind.order(self, *given) * 0,
+        "admit": lambda self, *given: kind.admit(self, *given) and None,
+        "victims": lambda self, *given: kind.victims(self, *given) * 0,
+    }
+    own = {point: answers[point] for point in kind.points()}
+    return type(kind.__name__, (kind,), own | {"band": PolicyBand.PREFERRED, "order_before_priority": False})
+
+
+#: Files of examples with their arguments, and classes of this module.
+SHARED: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("aging", {}),
+    ("business_hours", {"gpus": 64}),
+    ("deadline_first", {}),
+    ("least_attained_service", {}),
+    ("near_the_data", {}),
+    ("spot_last", {}),
+)
+_ZONE = amounts(cpu=64, memory=512, gpu=4)
+_RUNS = 7
+
+
+def cluster(count: int = 10_000, groups: int = 1_000) -> Workloads:
+    """Six running pods per node, and gangs of ten that wait, in 8 queues; some have data or a deadline."""
+    made = Workloads()
+    for number in range(count):
+        labels = {
+            "topology.example/rack": f"rack-{number // 16:04}",
+            "cloud.example/spot": str(number % 5 == 0).lower(),
+            "data.example/datasets": ".".join(f"set-{number % size}" for size in (7, 11, 13)),
+            "hardware.example/year": str(2020 + number % 5),
+        }
+        made.add_node(f"n{number:05}", _ZONE, _ZONE, policy="restricted", labels=labels)
+    for number in range(8):
+        made.record(f"queue/team-{number}", payloads.QueueObserved(queue(f"team-{number}", quota=count)))
+    for number in range(count * 6):
+        labels = {KAI_QUEUE_LABEL: f"team-{number % 8}"}
+        spec: dict[str, Any] = {"cpu": 1 + number % 7, "memory": 8 + number % 5, "gpu": 1}
+        made.add_pod(pod(f"run-{number:06}", owner=OWNER, created_at=number // 50, labels=labels, **spec))
+    started(made)
+    for number in range(groups):
+        labels = {KAI_QUEUE_LABEL: f"team-{number % 8}"}
+        if number % 4 == 0:
+            labels["data.example/dataset"] = f"set-{number % 13}"
+        if number % 10 == 0:
+            labels["deadline.example/hours"] = str(1 + number % 48)
+        gang: dict[str, Any] = {"cpu": 2 + number % 8, "memory": 16 + number % 5, "gpu": 1}
+        made.gang(f"gang-{number:05}", 10, created_at=10_000 + number, labels=labels, **gang)
+    return made
+
+
+def with_policies(
+    examples: Sequence[tuple[str, dict[str, Any]]], kinds: Sequence[type[Policy]]
+) -> tuple[EngineConfig, PolicyBook]:
+    """Settings with policies, and the book of their code, under the guard of the scheduler."""
+    book, settings = PolicyBook(TimeAndMemory()), []
+    for name, arguments in examples:
+        loaded = load_policy(str(_EXAMPLES / f"{name}.py"), arguments, guard=book.guard)
+        book.add(loaded.kind, loaded.setting.digest)
+        settings.append(loaded.setting)
+    for kind in kinds:
+        settings.append(setting_of(kind))
+        book.add(kind, settings[-1].digest)
+    return msgspec.structs.replace(EngineConfig(), policies=tuple(settings)), book
+
+
+def cpu_ms(made: Workloads, config: EngineConfig, book: PolicyBook) -> tuple[float, Proposal]:
+    """CPU of one cycle, milliseconds."""
+    began = time.process_time()
+    proposal = decide(made.state, config, shard="default", now=made.now, actor="bench", policies=book)
+    took = (time.process_time() - began) * 1e3
+    assert not proposal.policies_left_out, proposal.policies_left_out
+    return took, proposal
+
+
+def figures() -> Iterator[Figure]:
+    """Measure; the least of the runs counts, for other work on the machine only adds."""
+    look_at_new()
+    made = cluster()
+    config, book = with_policies(SHARED, (OldNodesLast, NewWorkOnNewNodes, QuietQueues, FullRacks))
+    kinds = (
+        *(load_policy(str(_EXAMPLES / f"{name}.py")).kind for name, _ in SHARED),
+        OldNodesLast,
+        NewWorkOnNewNodes,
+        QuietQueues,
+        FullRacks,
+    )
+    silent = with_policies((), [changing_nothing(kind) for kind in kinds])
+    live = with_policies((("rack_power", {"watts_per_rack": 70_000}),), ())
+    without, beside, unchanged, live_ms, placed = [], [], [], [], 0
+    for _ in range(_RUNS):
+        without.append(cpu_ms(made, EngineConfig(), PolicyBook())[0])
+        took, proposal = cpu_ms(made, config, book)
+        beside.append(took)
+        placed = len(proposal.result.placements)
+        unchanged.append(cpu_ms(made, *silent)[0])
+        live_ms.append(cpu_ms(made, *live)[0])
+    what = f"10000 nodes, 1000 gangs of 10 of 40 shapes in 8 queues, {placed} placed"
+    yield figure(f"engine: CPU of a cycle without policies: {what}", without, "ms")
+    yield figure("engine: CPU of the same cycle with ten policies that are asked once", beside, "ms")
+    ratio = min(beside) / min(without)
+    yield figure("engine: the latter by the former, least of each (aim: 1.1)", [ratio], "times")
+    ratio = min(unchanged) / min(without)
+    yield figure("engine: likewise, with answers that change no decision", [ratio], "times")
+    yield figure("engine: CPU of the same cycle with rack-power, which is live, in its budget", live_ms, "ms")

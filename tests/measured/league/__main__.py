@@ -1,0 +1,146 @@
+"""Run the league: `python -m tests.measured.league [--list default] [--seeds 42] [--policies ours fgd]`."""
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+import msgspec
+from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+
+from tests.measured.league import ours, over_time, plot
+from tests.measured.league.baselines import (
+    Fgd,
+    Policy,
+    allocated,
+    at_random,
+    best_fit,
+    least_allocated,
+    most_allocated,
+    packing,
+)
+from tests.measured.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, published, tasks
+
+#: How much has arrived when figures are taken, in per cent of all GPUs.
+_MARKS = (100, 130)
+_HOUR_US = 3_600_000_000
+#: Victims that a cycle tries where moves have a rate: exchanges find nearly all that pays, and the rest takes hours.
+_FEW_STEPS = 500
+Run = Callable[[Nodes, Sequence[Task], int], Iterator[tuple[int, int]]]
+
+
+def _alone(policy: Callable[[int], Policy]) -> Run:
+    return lambda all_nodes, arriving, seed: allocated(all_nodes, arriving, policy(seed))
+
+
+def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[str, Run]:
+    """Return runs of all policies by name; those that move pods count that in `moves`."""
+    sharing = EngineConfig(gpu_sharing=any(task.shares for task in listed))
+
+    def engine(*, at_once: int = ours.AT_ONCE, largest_first: bool = False, claims: bool = False, **given: Any) -> Run:
+        config = msgspec.structs.replace(sharing, **given)
+        how: dict[str, Any] = {"at_once": at_once, "largest_first": largest_first, "claims": claims}
+        return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, **how)
+
+    def moving(**given: Any) -> Run:
+        steps = {"search_steps": _FEW_STEPS} if "consolidate_win_us" in given else {}
+        config = msgspec.structs.replace(sharing, **steps, **given)
+        return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, moves=moves)
+
+    return {
+        "random": _alone(at_random),
+        "best-fit": _alone(lambda _: best_fit),
+        "packing": _alone(lambda _: packing),
+        "least-allocated": _alone(lambda _: least_allocated),
+        "most-allocated": _alone(lambda _: most_allocated),
+        "fgd": _alone(lambda _: Fgd(listed)),
+        "ours": engine(at_once=at_once),
+        "ours-largest": engine(at_once=at_once, largest_first=True),
+        "ours-dra": engine(claims=True),
+        "ours-alone": engine(recent_work_days=0),
+        "in-time": moving(consolidate_groups=0),
+        "moves": moving(),
+        "moves-30m": moving(consolidate_win_us=_HOUR_US // 2),
+        "moves-1h": moving(consolidate_win_us=_HOUR_US),
+        "moves-1-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=1),
+        "moves-2-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=2),
+        "moves-4h": moving(consolidate_win_us=4 * _HOUR_US),
+        "ours-spread": engine(placement_strategy=PlacementStrategy.SPREAD),
+    }
+
+
+def figures(
+    run: Run, listed: list[Task], seed: int, marks: Sequence[int] = _MARKS, *, every: int = 1
+) -> dict[int, float]:
+    """Return per cent of all GPUs that are allocated, by per cent that has arrived; on each `every`th node only."""
+    all_nodes = nodes().every(every)
+    total = int(all_nodes.gpus.sum())
+    found: dict[int, float] = {}
+    for asked, held in run(all_nodes, arrivals(listed, total=total, percent=marks[-1], seed=seed), seed):
+        for mark in marks:
+            if asked * 100 <= mark * total * MILLI or mark not in found:
+                found[mark] = held * 100 / (total * MILLI)
+    return found
+
+
+def _league(name: str, given: argparse.Namespace) -> None:
+    """Print a row for each policy over one list."""
+    listed = tasks(name, whole=given.whole)
+    title = f"{name}, {'whole-GPU' if given.whole else 'all'} tasks"
+    print(f"{title}: per cent of the GPUs allocated")
+    if not given.whole:
+        print(f"{'published':15} {'  '.join(f'{published(name)[mark]:6.2f} at {mark} %' for mark in _MARKS)}, FGD")
+    curves: dict[str, list[float]] = {}
+    for policy in given.policies:
+        began = time.process_time()
+        moves = ours.Moves(given.checkpoints)
+        run = policies(listed, moves, given.at_once)[policy]
+        marks = sorted({*_MARKS, *plot.POINTS})
+        found = [figures(run, listed, seed, marks, every=given.part) for seed in given.seeds]
+        curves[policy] = [mean(one[mark] for one in found) for mark in plot.POINTS]
+        parts = []
+        for mark in _MARKS:
+            at = [one[mark] for one in found]
+            parts.append(f"{mean(at):6.2f} (±{stdev(at) if len(at) > 1 else 0:4.2f}) at {mark} %")
+        if moves.pods:
+            share, lost = moves.pods * 100 / moves.placed, moves.lost_gpu_s / 3600
+            parts.append(f"{share:.2f} % of {moves.placed} pods moved, {lost:.0f} GPU-hours lost")
+        print(f"{policy:15} {'  '.join(parts)}  {(time.process_time() - began) / len(found):6.1f} s", flush=True)
+    if given.plot:
+        plot.write(given.plot / f"league-{name}.svg", title, curves)
+
+
+def main() -> None:
+    """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
+    if sys.argv[1:2] == ["over-time"]:
+        over_time.main(sys.argv[2:])
+        return
+    parser = argparse.ArgumentParser(description=__doc__)
+    lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
+    parser.add_argument("--list", nargs="+", default=lists, choices=lists, help="of tasks")
+    parser.add_argument("--whole", action="store_true", help="without the tasks that share a GPU")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[42])
+    parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
+    parser.add_argument("--part", type=int, default=1, help="take one node in so many")
+    parser.add_argument("--at-once", type=int, default=ours.AT_ONCE, help="tasks between two cycles of `ours`")
+    parser.add_argument("--checkpoints", type=int, default=3_600, help="seconds between those of running pods")
+    parser.add_argument("--plot", type=Path, help="also write plots of the means, FOLDER/league-LIST.svg")
+    given = parser.parse_args()
+    if not folder().exists():
+        parser.error(
+            f"{folder()} is absent (or KAI_SHARED names another folder): its README says where the lists are from"
+        )
+    if not given.whole and "ours-dra" in given.policies:
+        parser.error("--policies ours-dra: claims have whole devices: say --whole")
+    for name in given.list:
+        if given.whole and name == "gpushare100":
+            print("gpushare100: all of its tasks share a GPU")
+            continue
+        _league(name, given)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,202 @@
+"""Placement policies that others publish, one task at a time over columns of nodes: random, best fit, FGD.
+
+Source: hkust-adsl/kubernetes-scheduler-simulator (`pkg/simulator/plugin`), and "Beware of Fragmentation: Scheduling
+GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
+"""
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from tests.measured.league.openb import MILLI, Nodes, Task
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+#: Typical tasks are the most frequent ones that make up so much of the list (the simulator's default).
+_TYPICAL = 0.95
+
+
+class Cluster:
+    """Nodes with what of them is free. A device that is not there has less than nothing free.
+
+    Attributes:
+        cpu: free millicores by node.
+        memory: free MiB by node.
+        gpu: free thousandths by node and device; shape (nodes, devices).
+    """
+
+    def __init__(self, nodes: Nodes) -> None:
+        self.nodes = nodes
+        self.cpu, self.memory = nodes.cpu.copy(), nodes.memory.copy()
+        self.gpu: Ints = np.where(np.arange(nodes.gpus.max()) < nodes.gpus[:, None], MILLI, 0)
+        self.held = 0
+
+    def able(self, task: Task) -> Ints:
+        """Return the nodes that can take a task."""
+        fits = (self.cpu >= task.cpu) & (self.memory >= task.memory)
+        if task.gpus:
+            fits &= (self.gpu >= task.gpu_milli).sum(axis=1) >= task.gpus
+        if task.models:
+            fits &= np.isin(self.nodes.model, task.models)
+        return np.flatnonzero(fits)
+
+    def place(self, task: Task, node: int, device: int | None = None) -> list[int]:
+        """Put a task on a node: on a device, or on those with the least room that fit; return its devices."""
+        self.cpu[node] -= task.cpu
+        self.memory[node] -= task.memory
+        if not task.gpus:
+            return []
+        free = self.gpu[node]
+        chosen = [device] if device is not None else _tightest(free, task)
+        free[chosen] -= task.gpu_milli
+        self.held += task.demand
+        return chosen
+
+    def free(self, task: Task, node: int, devices: list[int]) -> None:
+        """Take a task off a node and its devices."""
+        self.cpu[node] += task.cpu
+        self.memory[node] += task.memory
+        self.gpu[node, devices] += task.gpu_milli
+        self.held -= task.demand
+
+    def copy(self) -> "Cluster":
+        """Return a cluster with the same tasks."""
+        other = Cluster(self.nodes)
+        other.cpu, other.memory, other.gpu, other.held = self.cpu.copy(), self.memory.copy(), self.gpu.copy(), self.held
+        return other
+
+
+Policy = Callable[[Cluster, Task, Ints], tuple[int, int | None]]
+
+
+def allocated(nodes: Nodes, arriving: Iterable[Task], policy: Policy) -> Iterator[tuple[int, int]]:
+    """Yield after each task how much GPU has been asked for and how much is held, in thousandths.
+
+    Tasks that do not fit when they come are dropped, as in the simulator.
+    """
+    cluster, asked = Cluster(nodes), 0
+    for task in arriving:
+        asked += task.demand
+        able = cluster.able(task)
+        if len(able):
+            cluster.place(task, *policy(cluster, task, able))
+        yield asked, cluster.held
+
+
+def _tightest(free: Ints, task: Task) -> list[int]:
+    fitting = np.flatnonzero(free >= task.gpu_milli)
+    order: list[int] = fitting[np.argsort(free[fitting], kind="stable")][: task.gpus].tolist()
+    return order
+
+
+def at_random(seed: int) -> Policy:
+    """Any node that can take the task."""
+    chance = random.Random(seed)
+    return lambda _, __, able: (int(chance.choice(able.tolist())), None)
+
+
+def best_fit(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+    """The node with the least left of all resources, each as a part of the most that a node has."""
+    nodes = cluster.nodes
+    left = (cluster.cpu[able] - task.cpu) / nodes.cpu.max()
+    left += (cluster.gpu[able].sum(axis=1) - task.demand) / (nodes.gpus.max() * MILLI)
+    return int(able[left.argmin()]), None
+
+
+def packing(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+    """The node with the fewest GPUs of which nothing is in use; of equal ones the one with the least GPU left."""
+    free = cluster.gpu[able]
+    idle = (free == MILLI).sum(axis=1) - (task.gpus if task.gpu_milli == MILLI else 0)
+    return int(able[np.lexsort((able, free.sum(axis=1) - task.demand, idle))[0]]), None
+
+
+def least_allocated(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+    """kube-scheduler's default scores: LeastAllocated and BalancedAllocation, of CPU and memory, alike weighed."""
+    used, balanced = _used(cluster, task, able)
+    return int(able[((1 - used).mean(axis=1) + balanced).argmax()]), None
+
+
+def most_allocated(cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+    """kube-scheduler's MostAllocated of CPU, memory and GPUs, with BalancedAllocation of CPU and memory."""
+    used, balanced = _used(cluster, task, able)
+    gpus = np.maximum(cluster.nodes.gpus[able] * MILLI, 1)
+    of_gpus = 1 - (cluster.gpu[able].sum(axis=1) - task.demand) / gpus
+    return int(able[((used.sum(axis=1) + of_gpus) / 3 + balanced).argmax()]), None
+
+
+def _used(cluster: Cluster, task: Task, able: Ints) -> tuple[Floats, Floats]:
+    """Return the parts of CPU and memory in use with the task, shape (nodes, 2), and how balanced they are."""
+    nodes = cluster.nodes
+    left = np.stack([cluster.cpu[able] - task.cpu, cluster.memory[able] - task.memory], 1)
+    used: Floats = 1 - left / np.stack([nodes.cpu[able], nodes.memory[able]], 1)
+    return used, 1 - used.std(axis=1)
+
+
+class Fgd:
+    """Fragmentation gradient descent: a task goes where the GPU that typical tasks cannot use grows least."""
+
+    def __init__(self, listed: Sequence[Task]) -> None:
+        """Args:
+        listed: the tasks from which the typical ones are taken.
+        """
+        counts = Counter((task.cpu, task.gpus, task.gpu_milli, task.models) for task in listed)
+        typical, seen = [], 0
+        for shape, count in counts.most_common():
+            typical.append((shape, count))
+            seen += count
+            if seen >= _TYPICAL * len(listed):
+                break
+        self._weights: Floats = np.array([count for _, count in typical]) / seen
+        self._cpu, self._gpus, self._milli = (
+            np.array([shape[column] for shape, _ in typical], np.int64) for column in range(3)
+        )
+        self._models = [shape[3] for shape, _ in typical]
+
+    def __call__(self, cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
+        """Choose a node, and for a part of a GPU a device."""
+        cpu, gpu = cluster.cpu[able], cluster.gpu[able]
+        allowed = self._allowed(cluster.nodes.model[able])
+        before = self._fragmented(cpu, gpu, allowed)
+        if task.gpus == 1 and task.gpu_milli < MILLI:
+            growth = np.full(gpu.shape, np.inf)
+            for device in range(gpu.shape[1]):
+                fits = gpu[:, device] >= task.gpu_milli
+                if fits.any():
+                    after = gpu[fits].copy()
+                    after[:, device] -= task.gpu_milli
+                    left = self._fragmented(cpu[fits] - task.cpu, after, allowed[fits])
+                    growth[fits, device] = left - before[fits]
+            node = self._one_of(growth.min(axis=1))
+            return int(able[node]), int(growth[node].argmin())
+        after = gpu.copy()
+        if task.gpus:
+            order = np.argsort(np.where(gpu >= task.gpu_milli, gpu, np.iinfo(np.int64).max), axis=1, kind="stable")
+            taken = order[:, : task.gpus]
+            np.put_along_axis(after, taken, np.take_along_axis(after, taken, 1) - task.gpu_milli, 1)
+        growth = self._fragmented(cpu - task.cpu, after, allowed) - before
+        return int(able[self._one_of(growth)]), None
+
+    def _one_of(self, growth: Floats) -> int:
+        """Return the first node of the best score; scores are whole numbers up to 100, as in the simulator."""
+        return int((100 / (1 + np.exp(growth / MILLI))).astype(np.int64).argmax())
+
+    def _allowed(self, models: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:
+        return np.stack(
+            [np.isin(models, wanted) if wanted else np.ones(len(models), bool) for wanted in self._models], 1
+        )
+
+    def _fragmented(self, cpu: Ints, gpu: Ints, allowed: npt.NDArray[np.bool_]) -> Floats:
+        """Return by node the GPU, in thousandths, that a typical task cannot use, in the mean over these."""
+        left = gpu.sum(axis=1)[:, None]
+        total = np.zeros(len(cpu))
+        fits = (cpu[:, None] >= self._cpu) & allowed & (self._gpus > 0)
+        for milli in np.unique(self._milli).tolist():
+            of_this = self._milli == milli
+            usable = gpu >= max(milli, 1)
+            able = fits[:, of_this] & (usable.sum(axis=1)[:, None] >= self._gpus[of_this])
+            small = np.where(usable, 0, gpu).sum(axis=1)[:, None]
+            total += np.where(able, small, left) @ self._weights[of_this]
+        return total
