@@ -14,8 +14,8 @@ from kaicore.rules.groups.membership import SIGS_GROUP_LABEL
 from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 
-from tests.factory import pod
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.work.workloads import Workloads
 
 LOW, MID, HIGH = 1, 2, 3
 

@@ -10,9 +10,9 @@ import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.model.queue import Queue, QueueShare
 
-from tests.factory import pod
-from tests.hierarchy import queue
-from tests.workloads import Workloads
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
+from tests.given.work.workloads import Workloads
 
 
 def cluster_queue(

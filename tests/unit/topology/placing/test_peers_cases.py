@@ -28,7 +28,7 @@ from kaicore.rules.topology.placing.request import (
 )
 from kaicore.rules.topology.placing.search import search
 
-from tests.rooms import MemoryRoom, tree_of
+from tests.given.cluster.rooms import MemoryRoom, tree_of
 
 
 class Case(NamedTuple):

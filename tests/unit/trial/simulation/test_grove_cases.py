@@ -12,8 +12,8 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 
-from tests.fabric import label_topology, nodes
-from tests.simulating import GPU, brief, document_of, world_of
+from tests.given.cluster.fabric import label_topology, nodes
+from tests.given.logs.simulating import GPU, brief, document_of, world_of
 
 CPU_NODE = (
     "apiVersion: v1\nkind: Node\nmetadata: {{name: n{}}}\nstatus: {{allocatable: {{cpu: 1, memory: 1Gi, pods: 9}}}}\n"
