@@ -670,7 +670,8 @@ class VictimSearch:
             current = self._candidates.victim_set(first)
             if current is None or not self._may_go(current):
                 return victim_set
-            if not {one.pod.uid for one in current.members} <= {one.pod.uid for one in victim_set.members}:
+            within = {one.pod.uid for one in current.members} <= {one.pod.uid for one in victim_set.members}
+            if not within or victim_set.shrinks > current.shrinks:
                 # The group has no more single pods to spare: what this node takes has to be worked out again.
                 return None
             self._evict(current, replace(choice, cost=current.cost))
