@@ -29,7 +29,7 @@ from tests.given.cluster import wire
 PATIENCE_S = 60.0
 Step = Callable[[Attempt], None]
 
-ZONES = ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 8000}),))
+ZONES = ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 8000, "memory": 2**30}),))
 PLACED = PodPlaced(
     uid="uid-p",
     namespace="default",
@@ -223,6 +223,7 @@ def test_the_binding_names_the_uid_and_carries_the_prediction() -> None:
     document = binding_document(BINDING)
     assert document["metadata"]["uid"] == "uid-p"
     assert document["metadata"]["annotations"] == {
-        "kai.scheduler/numa-placement-predicted": '[{"zone":"node-0","amount":{"cpu":"8"}}]'
+        "kai.scheduler/numa-placement-predicted": '[{"zone":"node-0","amount":{"cpu":"8","memory":"1073741824"}}]',
+        "kai.scheduler/numa-memory-groups-predicted": '[{"memoryNodes":["node-0"],"amount":{"memory":"1073741824"}}]',
     }
     assert document["target"] == {"apiVersion": "v1", "kind": "Node", "name": "n1"}

@@ -117,6 +117,10 @@ def test_a_tree_is_one_group_of_its_topmost_object(texts: list[str], tree: str) 
             [pod_group("a", 1, parent="r", more="priority: 7"), composite("r", 1)],
             "its priority is 7, that of its parent CompositePodGroup.scheduling.k8s.io default/r is none",
         ),
+        (
+            [pod_group("a", 1, parent="r", more="preemptionPolicy: Never"), composite("r", 1)],
+            "its preemption policy is Never, that of its parent CompositePodGroup.scheduling.k8s.io default/r is none",
+        ),
         ([pod_group("a", parent="r"), composite("r", 1)], "default/a is basic, and its parent .* default/r is a gang"),
         (
             [pod_group("a", 1, parent="r"), composite("r", 1, more="disruptionMode: {all: {}}")],

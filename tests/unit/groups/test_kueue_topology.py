@@ -109,7 +109,6 @@ def test_annotations_of_a_template_are_the_constraint_of_its_pod_set(
         (RACK | {GROUP: "7"}, "podset-group-name]: is a number: '7'"),
         (RACK | {GROUP: ""}, "podset-group-name]: is empty: ''"),
         ({GROUP: "g"}, "needs a required or a preferred topology"),
-        (RACK | SLICES | {GROUP: "g"}, "podset-group-name]: excludes podset-slice-required-topology"),
         (RACK | {GROUP: "g"}, "is the name of 1 pod sets that start together, and must be of 2: 'g'"),
     ],
 )
@@ -277,6 +276,14 @@ def test_a_leader_and_its_workers_are_below_a_set_that_has_their_constraint(text
     sets = source(text).templates[0].sets
     assert shape(sets) == tree
     assert {one.name: shown(one) for one in sets if one.topology is not None} == {"podset-group.g": "rack"}
+
+
+def test_workers_beside_their_leader_keep_their_slices() -> None:
+    """Kueue 0.20, TASGroupedPodSetSlicing: of a leader and three workers, one per rack, all in one block."""
+    both = {f"{K}/podset-required-topology": "block", GROUP: "g"}
+    sets = source(lws(both, both | SLICES | {f"{K}/podset-slice-size": "1"})).templates[0].sets
+    found = {one.name: (one.topology.required, one.topology.slices) for one in sets if one.topology is not None}
+    assert found == {"podset-group.g": ("block", ()), "workers": ("block", (SliceLayer(1, required="rack"),))}
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Kubernetes' own groups: PodGroup and Workload of 1.35 (v1alpha1), 1.36 (v1alpha2) and 1.37 (v1beta1).
+"""Kubernetes' own groups: PodGroup and Workload of 1.35 (v1alpha1), 1.36 (v1alpha2), 1.37 (v1beta1) and 1.38 (v1).
 
 Sources: KEP-4671; `staging/src/k8s.io/api/scheduling/{v1alpha2,v1beta1}`; for 1.36 also the models of
 kubernetes-asyncio 36, against which the manifests here are checked.
@@ -40,16 +40,19 @@ spec:
   disruptionMode: {all: {}}
   priorityClassName: high
   priority: 1000
-  preemptionPolicy: PreemptLowerPriority
+  preemptionPolicy: Never
 """
 
 
-@pytest.mark.parametrize("text", [OF_1_36, OF_1_37, OF_1_37.replace("v1beta1", "v1alpha3")])
+@pytest.mark.parametrize(
+    "text", [OF_1_36, OF_1_37, *(OF_1_37.replace("v1beta1", other) for other in ("v1alpha3", "v1"))]
+)
 def test_a_pod_group_says_the_same_in_every_version(text: str) -> None:
     parsed = source(text)
     (root,) = parsed.templates[0].sets
     assert (parsed.kind, root.min_pods, parsed.ends_whole) == (NATIVE_POD_GROUP, 4, True)
     assert (parsed.priority_class, parsed.priority) == ("high", 1000)
+    assert parsed.preemption_policy == ("Never" if "preemptionPolicy" in text else "")
     assert root.topology is not None
     assert (root.topology.required, root.topology.field) == (
         "topology.kubernetes.io/zone",

@@ -11,6 +11,10 @@ from kaicore.rules.events.envelope import NewEvent
 from kaicore.rules.events.observation import annotated_placement, observation, zones_of
 from kaicore.rules.events.payloads import PlacementObserved
 from kaicore.rules.model.placement import (
+    MEMORY_GROUPS_OBSERVED,
+    MEMORY_GROUPS_PREDICTED,
+    OBSERVED_ANNOTATION,
+    PREDICTED_ANNOTATION,
     ContainerPlacement,
     Placement,
     Provenance,
@@ -18,6 +22,7 @@ from kaicore.rules.model.placement import (
     ZoneAmount,
     decode_annotation,
     encode_annotation,
+    encode_memory_groups,
 )
 
 from tests.given.work.reports import GPU, pod_report
@@ -97,6 +102,11 @@ def test_memory_of_several_zones_is_read_back_as_one_block() -> None:
         '{"zone":"node-1","amount":{"memory":"11"}}]'
     )
     assert read.blocks == (SpanAmount(WIDE, {"memory": 48}), SpanAmount(("node-1",), {"memory": 3}))
+    groups = encode_memory_groups(Placement(Provenance.PREDICTED, (main, side)))
+    assert groups == (
+        '[{"memoryNodes":["node-0","node-1"],"amount":{"memory":"48"}},{"memoryNodes":["node-1"],"amount":{"memory":"3"}}]'
+    )
+    assert encode_memory_groups(Placement(Provenance.PREDICTED)) == ""
     assert [zone.amount for zone in read.zones] == [{"cpu": 8000, "memory": 40}, {"memory": 11}]
 
 
@@ -129,8 +139,12 @@ def test_memory_groups_of_another_exporter_are_blocks(groups: str, blocks: tuple
 
 
 def test_memory_groups_without_sense_are_named() -> None:
-    with pytest.raises(InvalidObject, match="numa-memory-groups-observed"):
-        decode_annotation('[{"zone":"z","amount":{}}]', subject="Pod default/p", annotation="a", groups="{}")
+    for annotation, named in (
+        (OBSERVED_ANNOTATION, MEMORY_GROUPS_OBSERVED),
+        (PREDICTED_ANNOTATION, MEMORY_GROUPS_PREDICTED),
+    ):
+        with pytest.raises(InvalidObject, match=named):
+            decode_annotation('[{"zone":"z","amount":{}}]', subject="Pod p", annotation=annotation, groups="{}")
 
 
 def test_memory_of_single_zones_is_written_as_ever() -> None:

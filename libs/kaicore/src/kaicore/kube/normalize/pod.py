@@ -30,7 +30,7 @@ from kaicore.kube.wire import objects
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.groups.dialects.table import DIALECTS
 from kaicore.rules.model.device import PodClaim
-from kaicore.rules.model.placement import DOMAINS_ANNOTATION, PREDICTED_ANNOTATION
+from kaicore.rules.model.placement import DOMAINS_ANNOTATION, MEMORY_GROUPS_PREDICTED, PREDICTED_ANNOTATION
 from kaicore.rules.model.pod import (
     LAST_CHECKPOINT_ANNOTATION,
     MIRROR_ANNOTATION,
@@ -299,7 +299,7 @@ ANNOTATION_PREFIXES = (
 )
 
 #: Of those, what comes from the log and is not read: it stands with the decision.
-OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, DOMAINS_ANNOTATION})
+OWN_ANNOTATIONS = frozenset({PREDICTED_ANNOTATION, MEMORY_GROUPS_PREDICTED, DOMAINS_ANNOTATION})
 
 #: Annotations that stand in no pod: those, and what a field of its own has.
 _NOT_KEPT = OWN_ANNOTATIONS | {LAST_CHECKPOINT_ANNOTATION}

@@ -159,6 +159,7 @@ def _native(wire: custom_resources.NativePodGroup, kind: str, root: PodSet, lost
         lost=lost,
         priority_class=spec.priority_class_name,
         priority=spec.priority,
+        preemption_policy=spec.preemption_policy,
         ends_whole=_ends_whole(spec.disruption_mode),
         staleness_grace_us=_FOR_EVER,
         parent=source_key(labels.COMPOSITE_POD_GROUP, wire.metadata.namespace, parent) if parent else "",

@@ -104,6 +104,7 @@ class NativePodGroupSpec(Wire):
     disruption_mode: Any = None
     priority_class_name: str | None = None
     priority: int | None = None
+    preemption_policy: str | None = None
     parent_composite_pod_group_name: str | None = None
     workload_ref: NativeWorkloadRef | None = None
 

@@ -10,9 +10,13 @@ from kaicore.rules.model.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUES
 def binding_annotations(placed: PodPlaced) -> dict[str, str]:
     """Return the annotations of a pod's binding: its zones, its place in the topology, and its request for nodes."""
     annotations = {}
-    predicted = placement.encode_annotation(placed.placement) if placed.placement is not None else ""
-    if predicted:
-        annotations[placement.PREDICTED_ANNOTATION] = predicted
+    if placed.placement is not None:
+        for annotation, encode in (
+            (placement.PREDICTED_ANNOTATION, placement.encode_annotation),
+            (placement.MEMORY_GROUPS_PREDICTED, placement.encode_memory_groups),
+        ):
+            if text := encode(placed.placement):
+                annotations[annotation] = text
     if placed.rank >= 0:
         annotations[placement.RANK_ANNOTATION] = str(placed.rank)
     if placed.domains:

@@ -72,6 +72,7 @@ def _mismatch(child: GroupSource, parent: GroupSource) -> str:
         ("Workload", child.kept.get(WORKLOAD_NAME), parent.kept.get(WORKLOAD_NAME)),
         ("priority", child.priority, parent.priority),
         ("priority class", child.priority_class, parent.priority_class),
+        ("preemption policy", child.preemption_policy, parent.preemption_policy),
     ):
         if own != other:
             return f"its {what} is {own or 'none'}, that of its parent {_shown(parent.key)} is {other or 'none'}"

@@ -156,8 +156,6 @@ def _check_group(given: Mapping[str, str]) -> None:
         raise _Impossible(GROUP_NAME, "is empty")
     if given[GROUP_NAME].isdecimal():
         raise _Impossible(GROUP_NAME, "is a number")
-    if with_slices := next((name for name in _SLICES if name in given), ""):
-        raise _Impossible(GROUP_NAME, f"excludes {with_slices.partition('/')[2]}")
     if not (REQUIRED in given or PREFERRED in given):
         raise _Impossible(GROUP_NAME, "needs a required or a preferred topology")
 

@@ -99,7 +99,7 @@ def with_templates(
     """Return a tree with the topology constraints of its leaves, and where their pods tell their ranks.
 
     Two sets of one `podset-group-name`, such as a leader and its workers, come below an inner set that has their
-    constraint.
+    constraint; slices stay with the set that they are of (Kueue's TASGroupedPodSetSlicing).
 
     Args:
         sets: the tree, the root first and every parent before its children.
@@ -157,7 +157,8 @@ def _grouped(
         ]
     parent = next(one for one in sets if one.name == members[0].parent)
     siblings = [one.name for one in sets[1:] if one.parent == parent.name]
-    around = PodSet(inner, parent.name, topology=members[0].topology)
+    shared = next(one.topology for one in members if one.topology is not None)
+    around = PodSet(inner, parent.name, topology=replace(shared, slices=()))
     if len(siblings) == len(members):
         # All that the parent holds: how many of them must be satisfied is now said of the set between.
         around, parent = replace(around, min_sets=parent.min_sets), replace(parent, min_sets=None)
@@ -166,7 +167,8 @@ def _grouped(
         if one is members[0]:
             pod_sets.append(around)
         if one.name in names:
-            pod_sets.append(replace(one, parent=inner, topology=None))
+            sliced = one.topology is not None and one.topology.slices
+            pod_sets.append(replace(one, parent=inner, topology=one.topology if sliced else None))
         else:
             pod_sets.append(parent if one.name == parent.name else one)
     return pod_sets

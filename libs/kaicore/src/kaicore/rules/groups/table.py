@@ -95,6 +95,7 @@ def make_group(
         match_policy=source.match_policy,
         staleness_grace_us=source.staleness_grace_us,
         preemption_delay_us=source.preemption_delay_us or 0,
+        preemption_policy=source.preemption_policy,
         ends_whole=source.ends_whole,
         provisioning_class=source.provisioning_class or (_provisioning_class(oldest) if oldest is not None else ""),
         admitted=oldest is not None and labels.is_admitted(oldest),

@@ -141,6 +141,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
         staleness_grace_us: how long it may be below its minimum until it is evicted, microseconds; None for the
             configured time, negative for ever.
         preemption_delay_us: how long it waits until it may have others evicted, microseconds.
+        preemption_policy: `Never` for one that has no other evicted, whatever its pods say; empty where they count.
         ends_whole: whether none of its pods is evicted without all others (native `disruptionMode: PodGroup`).
         provisioning_class: the ProvisioningClass by which it asks for nodes that it needs and that are not there; empty
             where it chooses none, `none` where it wants none.
@@ -164,6 +165,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     ends_whole: bool = False
     provisioning_class: str = ""
     admitted: bool = False
+    preemption_policy: str = ""
 
 
 class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -239,6 +241,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         together: `<namespace>/<name>` of the gangs that start at once with this one.
         staleness_grace_us: see `Group`.
         preemption_delay_us: see `Group`; None where it does not say.
+        preemption_policy: see `Group`.
         ends_whole: see `Group`.
         provisioning_class: see `Group`; empty where it names none, its pods may.
         failures: of a Job: what it bears; None where it does not count evictions as failures.
@@ -272,6 +275,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     active_deadline_s: int = 0
     suspended: bool = False
     parent: str = ""
+    preemption_policy: str = ""
 
     @property
     def key(self) -> str:

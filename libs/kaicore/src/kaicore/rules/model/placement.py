@@ -13,8 +13,9 @@ from kaicore.rules.model.quantity import canonical_quantity, is_memory, parse_am
 PREDICTED_ANNOTATION = "kai.scheduler/numa-placement-predicted"
 OBSERVED_ANNOTATION = "kai.scheduler/numa-placement-observed"
 
-#: The memory manager's groups that a pod holds, written by KAI-Scheduler's exporter (its issue #2013). Our own record
-#: has them as `blocks`.
+#: The memory manager's groups that a pod is to hold, and those that KAI-Scheduler's exporter saw (its issue #2013). KAI
+#: gives out no memory of a node while it does not know them of every pod there. Our own record has them as `blocks`.
+MEMORY_GROUPS_PREDICTED = "kai.scheduler/numa-memory-groups-predicted"
 MEMORY_GROUPS_OBSERVED = "kai.scheduler/numa-memory-groups-observed"
 
 #: A pod's rank among the pods of its set; and its node's domain at each level of the group's topology, as JSON.
@@ -142,6 +143,18 @@ def encode_annotation(placement: Placement) -> str:
     return msgspec.json.encode(document).decode()
 
 
+def encode_memory_groups(placement: Placement) -> str:
+    """Write the memory groups of a pod as KAI-Scheduler's annotations carry them; empty when it holds no memory.
+
+    For example `[{"memoryNodes":["node-0","node-1"],"amount":{"memory":"48Gi"}}]`, each set of zones once.
+    """
+    groups: dict[tuple[str, ...], Amounts] = {}
+    for block in _memory_blocks(placement):
+        groups.setdefault(block.zones, {}).update(block.amount)
+    document = [_MemoryGroup(list(zones), _quantities(amount)) for zones, amount in groups.items()]
+    return msgspec.json.encode(document).decode() if document else ""
+
+
 def _memory_blocks(placement: Placement) -> list[SpanAmount]:
     """Return the memory of a placement block by block, of whatever container; those of one zone put together."""
     total: dict[tuple[tuple[str, ...], str], int] = {}
@@ -187,7 +200,8 @@ def decode_annotation(text: str, *, subject: str, annotation: str, groups: str =
     except msgspec.DecodeError as error:
         raise InvalidObject(subject, field, text, f"not a placement record ({error})") from error
     if groups and document and not any(entry.blocks for entry in document):
-        document[0].blocks = _wide_groups(groups, subject=subject)
+        where = f"metadata.annotations[{annotation.replace('placement', 'memory-groups')}]"
+        document[0].blocks = _wide_groups(groups, subject=subject, field=where)
 
     def read(amount: dict[str, str | int], where: str) -> Amounts:
         return {
@@ -211,12 +225,11 @@ def decode_annotation(text: str, *, subject: str, annotation: str, groups: str =
     return ContainerPlacement("", (), tuple(zones[name] for name in sorted(zones)), tuple(spans), tuple(blocks))
 
 
-def _wide_groups(text: str, *, subject: str) -> list[_AnnotatedSpan]:
+def _wide_groups(text: str, *, subject: str, field: str) -> list[_AnnotatedSpan]:
     """Return all memory groups of a pod if any has several zones; otherwise the amounts of the zones say as much."""
     try:
         groups = _groups_decoder.decode(text) or []
     except msgspec.DecodeError as error:
-        field = f"metadata.annotations[{MEMORY_GROUPS_OBSERVED}]"
         raise InvalidObject(subject, field, text, f"no memory groups ({error})") from error
     wide = any(len(group.memory_nodes) > 1 for group in groups)
     return [_AnnotatedSpan(group.memory_nodes, group.amount) for group in groups if wide]

@@ -51,6 +51,7 @@ from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet
 from kaicore.rules.model.node import Node, NodeTopology
 from kaicore.rules.model.placement import (
     MEMORY_GROUPS_OBSERVED,
+    MEMORY_GROUPS_PREDICTED,
     OBSERVED_ANNOTATION,
     PREDICTED_ANNOTATION,
     ContainerPlacement,
@@ -394,7 +395,7 @@ class _Reader:
         predicted, observed = (
             self._placement(item, annotations.get(name), subject=subject, annotation=name, groups=groups)
             for name, groups in (
-                (PREDICTED_ANNOTATION, ""),
+                (PREDICTED_ANNOTATION, annotations.get(MEMORY_GROUPS_PREDICTED, "")),
                 (OBSERVED_ANNOTATION, annotations.get(MEMORY_GROUPS_OBSERVED, "")),
             )
         )

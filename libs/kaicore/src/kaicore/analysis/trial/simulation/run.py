@@ -22,7 +22,7 @@ from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
 from kaicore.kube.normalize.node import normalize_topology
-from kaicore.kube.normalize.pod import normalize_pod
+from kaicore.kube.normalize.pod import OWN_ANNOTATIONS, normalize_pod
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS, ObjectT
 from kaicore.ledger.log.memory import MemoryLog
@@ -50,9 +50,8 @@ from kaicore.rules.events.payloads import (
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GpuPart, gpu_memory, groups_of, reservation_name
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.placement import (
-    DOMAINS_ANNOTATION,
+    MEMORY_GROUPS_OBSERVED,
     OBSERVED_ANNOTATION,
-    PREDICTED_ANNOTATION,
     RANK_ANNOTATION,
     ContainerPlacement,
     Placement,
@@ -472,7 +471,7 @@ class Simulation:
             return None, []
         after, claims = self._surroundings.resource_claims_of(successor(pod))
         after["metadata"]["creationTimestamp"] = datetime.fromtimestamp(self._now // 1_000_000, tz=UTC).isoformat()
-        for annotation in (PREDICTED_ANNOTATION, OBSERVED_ANNOTATION, RANK_ANNOTATION, DOMAINS_ANNOTATION):
+        for annotation in {*OWN_ANNOTATIONS, OBSERVED_ANNOTATION, MEMORY_GROUPS_OBSERVED, RANK_ANNOTATION}:
             (after["metadata"].get("annotations") or {}).pop(annotation, None)
         wire = PODS.decode(_encode(after))
         self._pods[wire.metadata.uid] = after

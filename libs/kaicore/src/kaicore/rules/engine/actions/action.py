@@ -112,7 +112,7 @@ class AlikeGroups:
             pending_group.priority,
             group.preemptible,
             group.admitted,
-            member.pod.preemption_policy,
+            group.preemption_policy or member.pod.preemption_policy,
         )
 
 

@@ -177,9 +177,9 @@ class EvictionAction(CycleAction, VictimRules):
         """Return what of groups themselves keeps them from having pods evicted."""
         now = self.session.cycle_input.now
         for pending_group, step in steps:
-            if any(member.pod.preemption_policy == "Never" for member in step.members):
-                return (_NEVER_PREEMPTS,)
             group = pending_group.group
+            if any((group.preemption_policy or member.pod.preemption_policy) == "Never" for member in step.members):
+                return (_NEVER_PREEMPTS,)
             evicted_at = pending_group.workload.evicted_at
             until = max(group.created_at * 1_000_000, evicted_at) + group.preemption_delay_us
             if now < until:

@@ -38,7 +38,7 @@ class Candidates:
         self._extra = {} if session.policies is None else session.policies.extra_costs(self.workloads)
         #: How many pods are evicted, by group and leaf.
         self._evicted: dict[str, dict[str, int]] = {}
-        #: Keys of groups of which nothing may be evicted in the present search.
+        #: Keys of groups of which nothing may be evicted in the present search, and uids of single pods that may not.
         self._banned: set[str] = set()
         #: How many of the cycle's evictions are taken into account.
         self._synced = len(session.record.evicted)
@@ -79,22 +79,23 @@ class Candidates:
         """Tell whether a pod is still there to be evicted."""
         return member.pod.uid in self.on_row.get(self._row(member), ())
 
-    def ban(self, group: str) -> None:
-        """Let no more pods of a group be evicted in this search."""
-        self._banned.add(group)
+    def ban(self, victim_set: VictimSet) -> None:
+        """Let pods not be evicted in this search; of a group that is to end as a whole, no more pods at all."""
+        shrinks = victim_set.shrinks
+        self._banned.update([one.pod.uid for one in victim_set.members] if shrinks else victim_set.groups[:1])
 
     @property
     def banned(self) -> frozenset[str]:
-        """Keys of the groups of which nothing may be evicted in this search."""
+        """Keys of the groups, and uids of the single pods, that may not be evicted in this search."""
         return frozenset(self._banned)
 
     def unban(self, banned: frozenset[str]) -> None:
-        """Ban no more groups than these."""
+        """Ban no more than these."""
         self._banned = set(banned)
 
     def victim_set(self, member: Member) -> VictimSet | None:
         """Return what is evicted with a pod, as things stand; None if it may not be."""
-        if self._is_kept(member.group):
+        if self._is_kept(member.group) or member.pod.uid in self._banned:
             return None
         victim_set = self._cached(member)
         if victim_set is None or victim_set.shrinks or member.group not in self._session.cycle_input.needed_by:

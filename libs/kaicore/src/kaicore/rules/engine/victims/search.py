@@ -481,7 +481,7 @@ class VictimSearch:
             if refused is None:
                 refused = self._evict_all(victim_sets, self._choice_for_pod(member, cost, ()))
             if refused is not None:
-                self._candidates.ban(refused.groups[0])
+                self._candidates.ban(refused)
         return None
 
     def _place_group(self, trial: UnitTrial) -> list[Assignment] | None:
@@ -639,12 +639,12 @@ class VictimSearch:
             if not all(self._may_go(victim_set) for victim_set in victim_sets):
                 for victim_set in victim_sets:
                     if not self._may_go(victim_set):
-                        self._candidates.ban(victim_set.groups[0])
+                        self._candidates.ban(victim_set)
                 heapq.heappush(heap, (0, place))
                 continue
             refused = self._evict_all(victim_sets, self._choice_for_pod(member, cost, heap))
             if refused is not None:
-                self._candidates.ban(refused.groups[0])
+                self._candidates.ban(refused)
                 heapq.heappush(heap, (0, place))
             assignment = self._placer.place_on(member, row) or self._placer.place(member)
             if assignment is not None:
@@ -670,7 +670,8 @@ class VictimSearch:
             current = self._candidates.victim_set(first)
             if current is None or not self._may_go(current):
                 return victim_set
-            if not {one.pod.uid for one in current.members} <= {one.pod.uid for one in victim_set.members}:
+            within = {one.pod.uid for one in current.members} <= {one.pod.uid for one in victim_set.members}
+            if not within or victim_set.shrinks > current.shrinks:
                 # The group has no more single pods to spare: what this node takes has to be worked out again.
                 return None
             self._evict(current, replace(choice, cost=current.cost))

@@ -49,9 +49,9 @@ class RoomKeptForOthers(CodedReason, frozen=True, kw_only=True):
 
 
 class NeverPreempts(CodedReason, frozen=True, kw_only=True):
-    """The pods' preemption policy is `Never`."""
+    """The preemption policy of the group, or its pods, is `Never`."""
 
-    says: ClassVar[str] = "its pods' preemption policy is Never"
+    says: ClassVar[str] = "its preemption policy is Never"
 
 
 class PreemptionDelayNotElapsed(CodedReason, frozen=True, kw_only=True):
