@@ -68,7 +68,7 @@ class RowStates:
         self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
         #: By row, a number of what it is like without its pods; None where nobody asked yet.
         self._empty_kinds: Ints | None = None
-        #: The rows that `alike_when_empty` was asked about last, and what it answered: classes mostly ask about the same.
+        #: The rows that `alike_when_empty` was asked about last, and its answer: classes mostly ask about the same.
         self._empty_asked: tuple[bytes, tuple[Ints, Ints]] | None = None
         #: Where the states of rows are kept for the next cycle, as long as this one has not changed a row.
         self._kept: Ints | None = None
