@@ -59,7 +59,8 @@ def most_by_amounts(room: Ints, need: Ints) -> Ints:
         need: of one pod, by resource.
     """
     requested = np.flatnonzero(need)
-    return np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
+    most: Ints = np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
+    return most
 
 
 class Reprieve:
