@@ -198,8 +198,14 @@ def cycle_input(  # long: one line for each field of the input
     workloads = state.workload_index
     decided_as = decided_classes(state, config, now=now)
 
+    classes: dict[str, PodClass] = {}
+
     def class_of(member: Member) -> PodClass:
-        return decided_as(state.pods[member.pod.uid])
+        uid = member.pod.uid
+        found = classes.get(uid)
+        if found is None:
+            found = classes[uid] = decided_as(state.pods[uid])
+        return found
 
     failed = failed_nodes(state, config, now=now)
     return CycleInput(

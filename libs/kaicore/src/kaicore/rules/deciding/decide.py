@@ -19,17 +19,19 @@ these reasons on pods. It does not have the state, and need not. Queues are repo
 than configured.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from uuid import UUID
 
 from kaicore.rules.deciding.cycle_run import NOTHING_LEFT_OUT, LeftOut, run_on
-from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
+from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
+from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
 from kaicore.rules.events.payloads import (
     ClassPending,
@@ -40,8 +42,6 @@ from kaicore.rules.events.payloads import (
     GpuOpened,
     GroupPending,
     NodeCharged,
-    NodeCleared,
-    NodeSuspected,
     Payload,
     PodNominated,
     PodPlaced,
@@ -141,7 +141,7 @@ def decide(
     )
     # 3. The units: the cycle's own, then those of the batches, in the order in which the cycle charged nodes.
     record = _Record(state, summary, actor, share)
-    units = (record.cycle(config, result.placements, run.given.node_news), *map(record.batch, result.batches))
+    units = (record.cycle(config, result.placements, run.given), *map(record.batch, result.batches))
     # 4. The condition: no other cycle of this scheduler was recorded since, and the replicas are the same.
     listed = replicas_stream(share.shard)
     expect = {one: state.versions.get(one, 0) for one in (stream, listed) if one == stream or one in state.versions}
@@ -165,9 +165,7 @@ class _Record:
         self._charged_by: dict[str, int] = {}
         self._units = 1
 
-    def cycle(
-        self, config: EngineConfig, placements: Sequence[PodPlaced], node_news: Sequence[NodeSuspected | NodeCleared]
-    ) -> Unit:
+    def cycle(self, config: EngineConfig, placements: Sequence[PodPlaced], given: CycleInput) -> Unit:
         """Return the unit that records the cycle: its summary, and what has changed of what it reports besides."""
         state, summary, shard = self._state, self._summary, self._summary.shard
         events = [self._about_shard(self._id, cycle_stream(shard), summary)]
@@ -177,9 +175,9 @@ class _Record:
         report = queue_report(state, config, shard=shard, now=summary.now) if self._share.reports else None
         if report is not None:
             events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
-        events += [self._event(f"suspect/{one.node}", one.node, one) for one in node_news]
+        events += [self._event(f"suspect/{one.node}", one.node, one) for one in given.node_news]
         placed = {decision.uid for decision in placements}
-        reports = waiting_reports(state, config, shard=shard, now=summary.now, share=self._share, placed=placed)
+        reports = waiting_reports(state, config, shard=shard, class_of=given.class_of, share=self._share, placed=placed)
         events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
         return Unit(tuple(events))
 
@@ -321,17 +319,22 @@ def queue_report(state: QueuesView, config: EngineConfig, *, shard: str, now: in
 
 
 def waiting_reports(
-    state: CycleView, config: EngineConfig, *, shard: str, now: int, share: Share, placed: Collection[str]
+    state: CycleView,
+    config: EngineConfig,
+    *,
+    shard: str,
+    class_of: Callable[[Member], PodClass],
+    share: Share,
+    placed: Collection[str],
 ) -> list[PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
     Args:
-        now: the cycle's clock, microseconds since the epoch.
+        class_of: returns the class as which a pod was decided on.
         share: of the groups, those that the cycle was about.
         placed: uids of the pods that the cycle places.
     """
     left_waiting = []
-    class_of = decided_classes(state, config, now=now)
     for uid in state.waiting:
         entry = state.pods[uid]
         if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
@@ -350,10 +353,17 @@ def _waiting_pod(state: WorkView, entry: PodEntry, class_key: str) -> WaitingPod
     workload = state.workload_index.workloads.get(entry.group)
     group = None if workload is None or workload.is_gang else workload.group
     queue, priority = ("", 0) if group is None else (group.queue, group.priority)
-    keys = class_key, entry.group, group is not None, queue, priority, entry.group_problem
-    if entry.reported is not None and _keys(entry.reported) == keys:
+    pod, one = entry.pod, entry.reported
+    if (
+        one is not None
+        and one.pod_class == class_key
+        and one.group == entry.group
+        and one.alone == (group is not None)
+        and one.queue == queue
+        and one.priority == priority
+        and one.problem == entry.group_problem
+    ):
         return None
-    pod = entry.pod
     return WaitingPod(
         uid=pod.uid,
         namespace=pod.namespace,
@@ -365,11 +375,6 @@ def _waiting_pod(state: WorkView, entry: PodEntry, class_key: str) -> WaitingPod
         priority=priority,
         problem=entry.group_problem,
     )
-
-
-def _keys(pod: WaitingPod) -> tuple[object, ...]:
-    """The keys under which a pod's reasons are found."""
-    return pod.pod_class, pod.group, pod.alone, pod.queue, pod.priority, pod.problem
 
 
 def class_news(recorded: RecordedReasons, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:

@@ -100,10 +100,12 @@ class AlikeGroups:
             return None
         if pending_group.nominated or pending_group.deferred or pending_group.held is not None:
             return None
-        member = next((members[0] for members in pending_group.waiting.values() if members), None)
+        # Of one set, there is one leaf.
+        members = next(iter(pending_group.waiting.values()), None)
         may_evict_at = max(group.created_at * 1_000_000, workload.evicted_at) + group.preemption_delay_us
-        if member is None or self._session.cycle_input.now < may_evict_at:
+        if not members or self._session.cycle_input.now < may_evict_at:
             return None
+        member = members[0]
         return (
             self._session.pods.key_of(member),
             group.queue,

@@ -30,6 +30,7 @@ from kaicore.rules.engine.victims.room import (
     obstacle,
     won_by,
 )
+from kaicore.rules.engine.victims.search import most_by_amounts
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.pending_group import PendingGroup
@@ -84,15 +85,14 @@ class EvictionAction(CycleAction, VictimRules):
             return
         session = self.session
         alike = AlikeGroups(session)
-        order = GroupOrder(
-            session,
-            [
-                pending_group
-                for pending_group in session.pending_groups.values()
-                if not (pending_group.nominated or pending_group.deferred) and any(pending_group.waiting.values())
-            ],
-            alike,
-        )
+        pending_groups = [
+            pending_group
+            for pending_group in session.pending_groups.values()
+            if not (pending_group.nominated or pending_group.deferred) and any(pending_group.waiting.values())
+        ]
+        if self._is_in_vain(pending_groups, alike):
+            return
+        order = GroupOrder(session, pending_groups, alike)
         growing: set[str] = set()
         while (pending_group := order.next()) is not None:
             if pending_group.nominated and pending_group.key not in growing:
@@ -107,6 +107,31 @@ class EvictionAction(CycleAction, VictimRules):
                     order.put_back(pending_group)
                 # Evictions move the victims' queues forward.
                 order.renew()
+
+    def _is_in_vain(self, pending_groups: Sequence[PendingGroup], alike: AlikeGroups) -> bool:
+        """Tell whether no group would get room or a reason, found out once for all that are alike.
+
+        So it is where none has any victims, and no node will have as much free as a pod of any asks for.
+        """
+        session = self.session
+        if self.moves or session.reservations or session.observer is not None:
+            return False
+        kinds: dict[int, PendingGroup] = {}
+        for pending_group in pending_groups:
+            kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
+            if not kind:
+                return False
+            kinds[kind] = pending_group
+        if any(self.might_help(pending_group) for pending_group in kinds.values()):
+            return False
+        columns = session.nodes.future.statement.columns
+        room = columns.allocatable - columns.used
+        for pending_group in kinds.values():
+            pod_class = session.pods.class_of(pending_group.unplaced[0])
+            # Policies are asked all the same.
+            if pod_class.work is not None or most_by_amounts(room, columns.vector(pod_class.requests)).any():
+                return False
+        return True
 
     @property
     def is_on(self) -> bool:

@@ -5,7 +5,7 @@ Filters that no charge of a cycle changes are masks, ANDed once to the eligible 
 remaining rows, on request.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -163,22 +163,21 @@ class ClassFilters:
             pod_class, columns, fitting=~any_mask(matching, rows), tolerated=tolerated
         )
         self.closeness = DeviceCloseness(pod_class, columns, self.numa if config.numa else None, self.constraints)
-        self._of_nodes: list[MaskFilter | GroupedMaskFilter] = [
+        of_nodes: list[MaskFilter | GroupedMaskFilter] = [
             MaskFilter(columns, NodeNotReady, ~columns.ready),
             MaskFilter(columns, NodeUnschedulable, self._cordoned()),
-            *(
-                MaskFilter(columns, NodeReserved, one.rows, {"reservation": one.name, "terms": one.terms})
-                for one in reserved
-            ),
+            *(one.filter(columns) for one in reserved),
             *matching,
             self._taints(~tolerated),
             *self.constraints.unreachable,
             self._named(RejectedByKubelet, "rejection", rejecting),
-            *([self._named(NodeSuspect, "why", suspects)] if suspects else []),
+            self._named(NodeSuspect, "why", suspects),
             *self._exposed_gpus(),
         ]
-        self._unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
-        self._for_policies: Flags = columns.present & ~any_mask([*self._of_nodes, self._unobserved], rows)
+        unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
+        # Most are about no node: asking these costs as much as all else does on a few nodes.
+        self._of_nodes, self._unobserved = _telling(of_nodes), _telling([unobserved])
+        self._for_policies: Flags = columns.present & ~any_mask([*self._of_nodes, *self._unobserved], rows)
         self.settle(policies)
 
     def settle(self, policies: ClassPolicies | None) -> None:
@@ -208,7 +207,7 @@ class ClassFilters:
         yield RoomFilter(columns, self._class.requests, in_all=True)
         if self.share is not None:
             yield ShareFilter(columns, self.share, in_all=True)
-        yield self._unobserved
+        yield from self._unobserved
         if config.numa:
             yield AdmissionFilter(columns, numa, states, on_empty=True)
             if own is not None:
@@ -222,7 +221,7 @@ class ClassFilters:
                 yield OwnPolicyFilter(columns, numa, states, policy=own)
                 if self.share is not None:
                     yield OwnPolicyFilter(columns, numa, states, policy=own, share=self.share)
-            yield MaskFilter(columns, NotObservedYet, self._are_uncertain())
+            yield from _telling([MaskFilter(columns, NotObservedYet, self._are_uncertain())])
         yield from self.constraints.filters()
         if self.closeness.required:
             yield self.closeness
@@ -300,6 +299,11 @@ class ClassFilters:
             return np.zeros(len(self._columns.present), np.bool_)
         waits: Flags = zones.unknown[: len(self._columns.present)] > 0
         return waits
+
+
+def _telling(filters: Iterable[MaskFilter | GroupedMaskFilter]) -> list[MaskFilter | GroupedMaskFilter]:
+    """Return those of some filters that any node fails."""
+    return [one for one in filters if np.count_nonzero(one.mask)]
 
 
 def _gap(columns: NodeColumns) -> Callable[[int], dict[str, str]]:

@@ -15,6 +15,9 @@ from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.node import InsufficientResource, NodeTooSmall
 from kaicore.rules.numa.columns import Flags, Ints
 
+#: Up to this many rows are looked at one by one.
+_FEW = 8
+
 #: The fields of a reason besides `nodes` and `example`; by the example's row where nodes differ in them.
 Detail = Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
 
@@ -98,6 +101,9 @@ class RoomFilter:
 
     def failing(self, rows: Ints) -> Flags:
         """See `NodeFilter.failing`."""
+        if len(rows) <= _FEW:
+            allocatable, used = self._columns.allocatable[rows].tolist(), self._columns.used[rows].tolist()
+            return np.array(list(map(self.fails, allocatable, used)), np.bool_)
         failing = np.zeros(len(rows), np.bool_)
         # Resource by resource: many times faster than any() over rows of few resources.
         for column, amount in zip(self._requested_columns, self._requests.values(), strict=True):

@@ -675,6 +675,9 @@ class FeasibleNodes:
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
         rows = np.flatnonzero(self._eligible)
+        if len(rows) <= _FEW and self.filters.room.failing(rows).all():
+            # A full small cluster is looked at for each class that waits, in each cycle.
+            return
         if len(rows) and self._all_eligible:
             # They are the first ones then, and a look at them as they lie costs half of one through their numbers.
             scores = self._scores(rows, self._states.first_states(len(rows)))

@@ -68,6 +68,8 @@ class RowStates:
         self._effects: dict[tuple[int, int, int, bool], _Effect] = {}
         #: By row, a number of what it is like without its pods; None where nobody asked yet.
         self._empty_kinds: Ints | None = None
+        #: The rows that `alike_when_empty` was asked about last, and its answer: classes mostly ask about the same.
+        self._empty_asked: tuple[bytes, tuple[Ints, Ints]] | None = None
         #: Where the states of rows are kept for the next cycle, as long as this one has not changed a row.
         self._kept: Ints | None = None
         self._as_found = bytearray(0 if like is not None else b"\1" * len(columns.present))
@@ -216,8 +218,11 @@ class RowStates:
             shapes = zip(columns.zones.shape[:named].tolist(), columns.zones.kubelet[:named].tolist(), strict=True)
             keys = [(*shape, columns.shared_devices(row)) for row, shape in enumerate(shapes)]
             self._empty_kinds = np.array([numbers.setdefault(key, len(numbers)) for key in keys], np.int64)
-        _, first, which = np.unique(self._empty_kinds[rows], return_index=True, return_inverse=True)
-        return first, which
+        asked = rows.tobytes()
+        if self._empty_asked is None or self._empty_asked[0] != asked:
+            _, first, which = np.unique(self._empty_kinds[rows], return_index=True, return_inverse=True)
+            self._empty_asked = asked, (first, which)
+        return self._empty_asked[1]
 
     @property
     def count(self) -> int:

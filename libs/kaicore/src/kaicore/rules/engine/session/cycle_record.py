@@ -201,10 +201,10 @@ class CycleRecord:
         for key in sorted(pending_groups):
             pending_group = pending_groups[key]
             placed = pending_group.placed_uids if pending_group.assignments else _NO_UIDS
-            if placed >= pending_group.workload.waiting.keys():
+            waiting = pending_group.workload.waiting
+            if placed and placed >= waiting.keys():
                 continue
             by_class: dict[str, int] = {}
-            waiting = pending_group.workload.waiting
             for uid, member in waiting.items():
                 if uid not in placed and member.pod.scheduler_name == scheduler_name:
                     class_key = self._pods.key_of(member)

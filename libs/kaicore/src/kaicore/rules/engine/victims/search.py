@@ -22,6 +22,7 @@ The cost of an eviction, and the pods that go together, are in `kaicore.rules.en
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -48,6 +49,18 @@ def charge_all(accounts: CycleQueues, requests: GroupRequests) -> bool:
             return False
         accounts.charge(group, request)
     return True
+
+
+def most_by_amounts(room: Ints, need: Ints) -> Ints:
+    """Return how many pods each row takes by whole nodes' amounts; shape (rows,).
+
+    Args:
+        room: by row and resource.
+        need: of one pod, by resource.
+    """
+    requested = np.flatnonzero(need)
+    most: Ints = np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
+    return most
 
 
 class Reprieve:
@@ -394,8 +407,6 @@ class VictimSearch:
         self._members = members_of(steps)
         self._placer = session.nodes.future
         self._node_victims = NodeVictims(session, candidates, self._placer)
-        self._place_of_row: list[int] = session.nodes.columns.name_order().tolist()
-        self._row_of_place = {self._place_of_row[row]: row for row in range(len(session.nodes.columns.names))}
         #: The limits that what is to start would exceed, as things stand.
         self._exceeded: tuple[Reason, ...] = ()
         self._victim_sets: list[VictimSet] = []
@@ -404,6 +415,16 @@ class VictimSearch:
         self._marks: list[_Mark] = []
         #: By class, a heap of the rows where evicting may help: what it costs at least, and the place of its name.
         self._heaps: dict[str, list[tuple[int, int]]] = {}
+
+    @cached_property
+    def _place_of_row(self) -> list[int]:
+        """The places of rows by their names."""
+        places: list[int] = self._session.nodes.columns.name_order().tolist()
+        return places
+
+    @cached_property
+    def _row_of_place(self) -> dict[int, int]:
+        return {self._place_of_row[row]: row for row in range(len(self._session.nodes.columns.names))}
 
     def run(self) -> Victims | None:
         """Find a way.
@@ -539,9 +560,7 @@ class VictimSearch:
         room = columns.allocatable - columns.used + self._candidates.sums()[0]
         for key, count in counts.items():
             pod_class = self._session.pods.classes[key]
-            need = columns.vector(pod_class.requests)
-            requested = np.flatnonzero(need)
-            fits = np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
+            fits = most_by_amounts(room, columns.vector(pod_class.requests))
             # Most often all nodes have too little, whichever may take such a pod. Policies are asked all the same.
             if pod_class.work is None and int(fits.sum()) < count:
                 return False

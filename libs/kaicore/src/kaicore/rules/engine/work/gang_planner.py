@@ -33,8 +33,10 @@ def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePod
     pending: dict[str, PendingGroup] = {}
     for key in cycle_input.pending:
         workload = cycle_input.workloads[key]
-        if any(member.pod.scheduler_name == config.scheduler_name for member in workload.waiting.values()):
-            pending[key] = pending_group(workload, cycle_input, config, pods)
+        for member in workload.waiting.values():
+            if member.pod.scheduler_name == config.scheduler_name:
+                pending[key] = pending_group(workload, cycle_input, config, pods)
+                break
     return pending
 
 

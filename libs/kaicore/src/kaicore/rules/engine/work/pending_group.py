@@ -89,7 +89,11 @@ class PendingGroup:
         self.counts = dict(workload.own_counts)
         self.assignments: list[Assignment] = []
         self.started_by = -1
-        self.nominated = any(member.nomination for members in waiting.values() for member in members)
+        self.nominated = False
+        for members in waiting.values():
+            for member in members:
+                if member.nomination:
+                    self.nominated = True
         self.reasons: tuple[Reason, ...] = ()
         self.blocked = False
         self.deferred = False
