@@ -235,7 +235,7 @@ class _Record(msgspec.Struct):
     cycle: DecidedCycle | None
 
 
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_Record)
 
 
@@ -427,3 +427,11 @@ class BinderProjection:
         projection.cycle = record.cycle
         projection.position = snapshot.position
         return projection
+
+
+def decided_part(body: bytes) -> bytes:
+    """Return what decisions and facts alone make of a snapshot's body: what was written since is left out."""
+    record = _decoder.decode(body)
+    tasks = (*record.placed, *record.evicted, *record.repaired, *record.requested, *record.withdrawn)
+    by_key = {task.key: task for task in tasks}
+    return _encoder.encode({"tasks": by_key, "terms": record.terms, "gpus": record.gpus, "cycle": record.cycle})

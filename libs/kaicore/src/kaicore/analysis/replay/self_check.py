@@ -50,17 +50,19 @@ _T = TypeVar("_T")
 
 
 class Memory(NamedTuple, Generic[_T]):
-    """Things in memory that events alone make.
+    """Things in memory that events make.
 
     Attributes:
         take: encodes them; equal ones give equal bytes.
         read: makes them anew.
         fold: folds them on to a position.
+        compared: the encoded part that events alone make.
     """
 
     take: Callable[[_T], Snapshot]
     read: Callable[[Snapshot], _T]
     fold: Callable[[_T, int], Awaitable[None]]
+    compared: Callable[[bytes], bytes] = bytes
 
 
 class Reporting(NamedTuple):
@@ -81,6 +83,7 @@ class Reporting(NamedTuple):
 
     async def found(self, *, after: int, upto: int, parts: tuple[str, ...]) -> None:
         """Report a difference; see `DifferenceFound`."""
+        parts = parts[:_PARTS]
         DIFFERENCES.labels(self.check).inc()
         payload = DifferenceFound(self.check, after, upto, parts)
         self.logger.error("difference found", check=self.check, after=after, upto=upto, parts=parts)
@@ -141,21 +144,26 @@ class SelfCheck(Generic[_T]):
             waited_s = self._monotonic() - self._seen_s
             if self._every_s and waited_s >= (self._every_s if idle else 2 * self._every_s):
                 self._seen_s = self._monotonic()
-                self._folding = asyncio.create_task(self._differing(self._memory.take(there)))
+                self._folding = asyncio.create_task(self._compared(self._memory.take(there)))
         elif self._folding.done():
             folding, self._folding = self._folding, None
             return folding.result()
         return None
 
-    async def _differing(self, here: Snapshot) -> _T | None:
+    async def now(self, there: _T) -> _T | None:
+        """Check at once; see `look`."""
+        return await self._compared(self._memory.take(there))
+
+    async def _compared(self, here: Snapshot) -> _T | None:
         before = self._right
         right = await asyncio.to_thread(self._memory.read, before)
         await self._memory.fold(right, here.position)
         folded = await asyncio.to_thread(self._memory.take, right)
         self._right = folded
-        if folded == here:
+        mine, its = self._memory.compared(here.body), self._memory.compared(folded.body)
+        if mine == its:
             return None
-        parts = await asyncio.to_thread(differing_parts, here.body, folded.body)
+        parts = await asyncio.to_thread(differing_parts, mine, its)
         await self._reporting.found(after=before.position, upto=here.position, parts=parts)
         return right
 
