@@ -468,9 +468,8 @@ class Binder:
         except KaiError as error:
             self._context.log.warning("decisions not checked", error=str(error))
             return
-        known = set(self._projection.tasks.values())
-        self._projection = right
-        self._take_all(lambda work: work not in known)
+        known, self._projection = self._projection, right
+        self._take_all(lambda work: not (isinstance(work, Task) and known.is_open(work)))
         self._check.trust(right)
 
     async def _follow(self) -> None:

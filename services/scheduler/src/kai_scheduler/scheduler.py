@@ -206,9 +206,7 @@ class Scheduler:
         self._snapshot_at = state.position
         self._trail = Trail(log, state.cluster, schema=SNAPSHOT_SCHEMA)
         reporting = Reporting("scheduler", log, state.cluster, self._actor, clock, context.log)
-        self._check = SelfCheck(
-            states(log, state.cluster), reporting, every_s=self._pace.check_s, monotonic=monotonic
-        )
+        self._check = SelfCheck(states(log, state.cluster), reporting, every_s=self._pace.check_s, monotonic=monotonic)
         self._retry_at: int | None = None
         # At which position it was last seen whether there is anything to decide about, and whether there was nothing.
         self._idle = (-1, True)

@@ -400,9 +400,7 @@ class ReflectorCore(Generic[ObjectT]):
             return None
         return meta, ObjectSeen(decoded)
 
-    def _bury(
-        self, key: ObjectKey, changes: list[Change[ObjectT]], *, version: str = "", again: bool = False
-    ) -> None:
+    def _bury(self, key: ObjectKey, changes: list[Change[ObjectT]], *, version: str = "", again: bool = False) -> None:
         gone = self.objects.pop(key)
         self._buried[gone.uid] = None
         if len(self._buried) > MAX_BURIED:
