@@ -7,7 +7,8 @@ from kaicore.rules.engine.config import EngineConfig
 
 from tests.league import ours
 from tests.league.baselines import Fgd, allocated, best_fit, packing
-from tests.league.jobs import setting
+from tests.league.jobs import HOUR_S, setting
+from tests.league.month import generated, month
 from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
 from tests.league.over_time import POLICIES
 from tests.league.records import Figures, figures
@@ -97,3 +98,10 @@ def test_engine_with_an_examples_policy_starts_every_gang_and_allocates_about_as
     assert (found.never, without.never) == (0, 0)
     assert found.gar >= without.gar - 1.0
     assert found.worst_h <= without.worst_h + 0.5
+
+
+def test_days_with_windows_drains_and_a_bad_node_lose_less_than_with_a_script() -> None:
+    given, drawn = generated(4, days=1.5, load=0.8, seed=1, median_s=2 * HOUR_S)
+    found, script = (month(given, drawn, ours=ours) for ours in (True, False))
+    assert (round(found.lost_h, 1), found.failed) == (0.0, 0)
+    assert (round(script.lost_h, 1), script.failed) == (0.0, 0)

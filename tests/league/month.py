@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heappush
+from itertools import count
 from statistics import mean, stdev
 from typing import NamedTuple
 
@@ -84,6 +85,7 @@ class MonthRun(EngineRun):
         self.lost_gpu_s = self.stopped = self.failed_pods = 0
         self._cordons = [0] * len(given.nodes.gpus)
         self._bad: set[int] = set()
+        self._numbers = count()
         for number, one in enumerate(drawn):
             if one.bad:
                 self._at(one.begin, partial(self._turn_bad, one.rows[0]))
@@ -97,7 +99,7 @@ class MonthRun(EngineRun):
                 self._at(one.end, partial(self._cordon, one, -1))
 
     def _at(self, moment: int, action: Callable[[int], None]) -> None:
-        heappush(self._happening, (moment, len(self._happening), action))
+        heappush(self._happening, (moment, next(self._numbers), action))
 
     def _reserve(self, one: Outage, name: str, _: int) -> None:
         names = tuple(f"n{row:05}" for row in one.rows)
