@@ -169,10 +169,9 @@ class NodePods:
             return []
         subject = f"Node {self.node}"
         messages = pod_messages(answer, subject=subject)
-        known = {} if self._afresh else self._key_of
-        news = {message: decode_pod(message, subject=subject) for message in messages if message not in known}
+        news = {message: decode_pod(message, subject=subject) for message in messages if message not in self._key_of}
         before, self._pods = self._pods, {}
-        key_of, self._key_of = known, {}
+        key_of, self._key_of = self._key_of, {}
         withheld, self._withheld = self._withheld, {}
         self._answer, self._observed_at, self._unsettled, self._quiet = answer, observed_at, False, False
         self._allocations = allocations
@@ -238,7 +237,7 @@ class NodePods:
 
     def report_everything(self) -> None:
         """Have the next report name every pod, also those that ingest has accepted, as is read anew then."""
-        self._full, self._afresh, self._quiet = True, True, False
+        self._full, self._afresh, self._quiet, self._key_of = True, True, False, {}
 
     def _unknown_cpus(self, key: PodKey, error: UnknownCpus) -> InvalidObject:
         return InvalidObject(

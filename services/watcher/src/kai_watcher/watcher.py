@@ -631,9 +631,9 @@ class Watcher:
             except KaiError as error:
                 self._context.log.warning("facts not checked", error=str(error))
                 continue
-            for kind, facts_by_key in self._facts.by_kind.items() if right is not None else ():
-                facts_by_key.clear()
-                facts_by_key.update(right.by_kind[kind])
+            for kind, facts in right.by_kind.items() if right is not None else ():
+                self._facts.by_kind[kind].clear()
+                self._facts.by_kind[kind].update(facts)
             self._checked_at = self._facts.position
             for core in self._cores.values():
                 core.to_check = True
