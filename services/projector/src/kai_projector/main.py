@@ -59,9 +59,7 @@ class ProjectorSettings(LeaseSettings):
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
-    check_s: float = Field(
-        3600.0, ge=0, description="how often the state in memory is compared with a fold of the log; 0 for never"
-    )
+    check_s: float = Field(3600.0, ge=0, description="how often memory and log are compared; 0: never")
     notifications: Path | None = Field(
         None, description="file of rules and targets of notifications (docs/how-to/monitor.md); none without it"
     )

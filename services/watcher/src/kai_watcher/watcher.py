@@ -460,7 +460,7 @@ class WatcherOptions(BaseModel):
     check_s: float = Field(
         default=3600.0,
         ge=0,
-        description="how often what is known is compared with the log and with the API server; 0 for never",
+        description="how often memory, log and API server are compared; 0: never",
     )
     recheck_s: float = Field(
         default=30, gt=0, description="how often to look for kinds that the cluster does not serve yet"

@@ -35,9 +35,7 @@ CHECKS = {
     "api-server": "the log with the API server",
     "exporter": "the log with what an exporter reads once more from its kubelet",
 }
-DIFFERENCES = Counter(
-    "kai_differences", "Checks of the system by itself that found a difference, and set it right", ["check"]
-)
+DIFFERENCES = Counter("kai_differences", "Differences that checks found, and set right", ["check"])
 for _name in CHECKS:
     DIFFERENCES.labels(_name)
 

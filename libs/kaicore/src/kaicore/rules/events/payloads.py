@@ -998,7 +998,7 @@ class EventSetAside(Payload, frozen=True):
 
 
 class DifferenceFound(Payload, frozen=True):
-    """A service found that what it or the log has is not what it is to be, and set that right.
+    """A check found a difference, and set it right.
 
     Attributes:
         check: the check that found it (`kaicore.analysis.replay.self_check.CHECKS`).
