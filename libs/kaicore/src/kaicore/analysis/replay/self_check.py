@@ -64,7 +64,7 @@ class Memory(NamedTuple, Generic[_T]):
 
 
 class Reporting(NamedTuple):
-    """Where the differences of a check go.
+    """The way of a check's differences into the log.
 
     Attributes:
         check: one of `CHECKS`.
