@@ -16,6 +16,7 @@ import api_reference
 import devices_reference
 import kai_api.main
 import kai_webhook.app
+import kaicore.analysis.replay.self_check
 import kaicore.ledger.log.snapshots
 import kaicore.runtime.service.http_limits
 import kubelets_reference
@@ -238,6 +239,7 @@ def _registered() -> dict[str, Iterable[Collector]]:
     collectors_by_service: dict[str, Iterable[Collector]] = {
         "Every process with an HTTP server": [kaicore.runtime.service.http_limits._REFUSED],  # noqa: SLF001
         "Every process that reads the log": [kaicore.ledger.log.snapshots.DISCARDED],
+        "Every service that checks itself": [kaicore.analysis.replay.self_check.DIFFERENCES],
         "Every service of which one instance leads": [LEADS],
     }
 

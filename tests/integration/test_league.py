@@ -8,7 +8,8 @@ from kaicore.rules.engine.config import EngineConfig
 from tests.given.shared_data import require_shared
 from tests.measured.league import ours
 from tests.measured.league.baselines import Fgd, allocated, best_fit, packing
-from tests.measured.league.jobs import setting
+from tests.measured.league.jobs import HOUR_S, setting
+from tests.measured.league.month import generated, month
 from tests.measured.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
 from tests.measured.league.over_time import POLICIES
 from tests.measured.league.records import Figures, figures
@@ -97,3 +98,10 @@ def test_engine_with_an_examples_policy_starts_every_gang_and_allocates_about_as
     assert (found.never, without.never) == (0, 0)
     assert found.gar >= without.gar - 1.0
     assert found.worst_h <= without.worst_h + 0.5
+
+
+def test_hours_with_windows_drains_and_a_bad_node_cost_less_work_than_with_a_script() -> None:
+    given, drawn = generated(3, days=0.75, load=0.8, seed=4, median_s=2 * HOUR_S)
+    found, script = (month(given, drawn, ours=ours) for ours in (True, False))
+    assert (round(found.lost_h, 1), found.evicted, found.failed) == (0.0, 0, 3)
+    assert (round(script.lost_h, 1), script.evicted, script.failed) == (3.1, 6, 30)

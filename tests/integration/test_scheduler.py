@@ -15,6 +15,7 @@ from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.scheduler import CyclePace
 from kaicore.analysis.replay.log_states import fold_through, restored
 from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.replay.self_check import DIFFERENCES
 from kaicore.ledger.log import snapshots
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
@@ -297,6 +298,7 @@ async def test_scheduler_leaves_a_trail_of_states_as_it_goes(
 
 
 async def test_state_in_memory_that_is_spoilt_is_folded_anew(postgres_log: EventLog, cluster_name: str) -> None:
+    before = DIFFERENCES.labels("scheduler")._value.get()
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
     async with scheduling(postgres_log, cluster_name, pace=CyclePace(period_ms=0, check_s=0.01)) as scheduler:
@@ -306,8 +308,12 @@ async def test_state_in_memory_that_is_spoilt_is_folded_anew(postgres_log: Event
         columns.set_node(None, columns.row("n0"))
         await facts.add_pods("b", cpu=2, gpu=4)
         assert await placed(postgres_log, cluster_name, 2) == {"a": "n0", "b": "n0"}
-        assert scheduler._metrics.state_differences._value.get() == 1
-    whole = ClusterState(cluster_name).fold_all(await postgres_log.read(cluster_name, limit=1000))
+    events = await postgres_log.read(cluster_name, limit=1000)
+    whole = ClusterState(cluster_name).fold_all(events)
+    (found,) = [decode_payload(event) for event in events if event.type == "DifferenceFound"]
+    assert isinstance(found, payloads.DifferenceFound)
+    assert (found.check, found.parts[0].split("/")[:2]) == ("scheduler", ["", "nodes"])
+    assert DIFFERENCES.labels("scheduler")._value.get() == before + 1
     assert encode_state(scheduler.state) == encode_state(whole)
     assert encode_state(await restored(postgres_log, cluster_name)) == encode_state(whole)
 

@@ -10,11 +10,12 @@ import pytest
 from kai_binder.projection.open_work import SNAPSHOT_SCHEMA, BinderProjection, PodTerms
 from kai_binder.writes.attempt import outcome_unit
 from kaicore.errors import LogUnavailable
-from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import quarantine
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Unit, UnitOutcome
-from kaicore.rules.events.payloads import BindFailed, Payload, PodBound, PodPlaced
+from kaicore.rules.events.payloads import BindFailed, DifferenceFound, Payload, PodBound, PodPlaced
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, PREDICTED_ANNOTATION
 
 from tests.given.doubles.unreliable import UnreliableLog
@@ -361,3 +362,23 @@ async def test_binders_that_are_killed_while_they_bind_lose_no_decision(
     for node in range(6):
         names = [pod["metadata"]["name"] for pod in bound if pod["spec"]["nodeName"] == f"n{node}"]
         assert names == [f"p{number}" for number in range(node, 90, 6)]
+
+
+async def test_decision_that_is_lost_in_memory_is_found_and_carried_out(scene: Scene) -> None:
+    a, b = await pods(scene, "a", "b")
+    scene.api.faults(**BINDINGS, kind="internal-error", times=1_000_000)
+    binder = scene.start(check_s=0.01)
+    await scene.decide((a, "n1"))
+    await scene.api.struck()
+    binder._binder._projection.tasks.clear()
+    scene.api.server.faults.clear()
+    found = Filter(types=("DifferenceFound",))
+    async with asyncio.timeout(PATIENCE_S):
+        while not (events := await scene.log.read(scene.cluster, where=found)):
+            await scene.decide((b, "n2"))
+            await asyncio.sleep(0.02)
+    difference = decode_payload(events[0])
+    assert isinstance(difference, DifferenceFound)
+    assert (difference.check, difference.parts[0].split("/")[1]) == ("binder", "tasks")
+    await scene.decide((b, "n2"))
+    assert set(await scene.outcomes(2)) == {"a", "b"}

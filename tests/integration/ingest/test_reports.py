@@ -4,10 +4,13 @@ import asyncio
 import re
 from typing import Any
 
+import msgspec
 import pytest
 from kai_ingest.reports import read_report
+from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.runtime.access.node_tokens import node_token
@@ -308,3 +311,20 @@ async def test_a_report_that_nobody_waits_for_any_more_is_not_recorded(
         await ingest.ingest.take([late], still_waited_for=given_up)
     await ingest.post(report(pod_report("a", node_1={"cpu": 1000}), sequence=2))
     assert await observed.summary() == ["a node-1:cpu=1000"]
+
+
+async def test_log_that_has_not_what_a_kubelet_still_says_is_found_and_mended(
+    ingest: RunningIngest, facts: Facts, observed: Observations, log: PostgresLog, cluster_name: str
+) -> None:
+    await facts.append(seen("a"), seen("b"))
+    given = [pod_report(name, node_0={"cpu": 1000}) for name in ("a", "b")]
+    await ingest.post(report(*given))
+    wrong = await observed.reach(2)
+    spoilt = msgspec.structs.replace(wrong[0], placement=Placement(Provenance.OBSERVED, ()))
+    await facts.append((f"pod/{spoilt.uid}", spoilt))
+    await ingest.post(report(*({**one, "again": True} for one in given), sequence=2, full=True))
+    assert await observed.summary() == ["a node-0:cpu=1000", "b node-0:cpu=1000", "a", "a node-0:cpu=1000"]
+    (found,) = map(decode_payload, await log.read(cluster_name, where=Filter(types=("DifferenceFound",))))
+    assert isinstance(found, payloads.DifferenceFound)
+    assert (found.check, found.parts) == ("exporter", ("Pod default/a",))
+    assert found.after < found.upto

@@ -5,20 +5,25 @@ import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
+from itertools import count
 from pathlib import Path
 
+import msgspec
 import pytest
 from kai_watcher.watcher import API, LOG, SNAPSHOT_SCHEMA
 from kaicore.errors import LogUnavailable, StaleExpectation
+from kaicore.kube.api.reflector_core import ObjectKey
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
+from kaicore.rules.events.payloads import NodeObserved
 
 from tests.given.cluster import wire
 from tests.given.doubles.unreliable import UnreliableLog
+from tests.given.logs.new_events import new_event
 from tests.given.processes.service_task import PATIENCE_S, killed_process
 from tests.given.servers.kube import NODES, PODS, TOPOLOGIES, Api, simulated
-from tests.integration.watcher.conftest import World
+from tests.integration.watcher.conftest import World, shown
 from tests.integration.watcher.test_watching import populate
 
 
@@ -66,6 +71,28 @@ async def test_changes_while_the_watcher_is_down_are_found(world: World, snapsho
     deleted = {payload.name for payload in await world.payloads("PodDeleted")}
     assert {"p0", "p1", "p2"} <= deleted
     assert len(await world.events("NodeDeleted")) == 1
+
+
+async def test_log_that_says_another_thing_than_the_api_server_is_found_and_mended(world: World) -> None:
+    await populate(world)
+    watcher = await world.start(check_s=0.05).ready()
+    await world.converged()
+    (seen,) = [one for one in await world.payloads("NodeObserved") if one.node.name == "n0"]
+    forged = NodeObserved(msgspec.structs.replace(seen.node, labels={"zone": "forged"}))
+    await world.log.append(world.cluster, [Unit((new_event("node/n0", payload=forged),))])
+    # Watches end, and kinds are compared.
+    world.api.faults(verb="watch", kind="drop-watch", every=1)
+    async with asyncio.timeout(PATIENCE_S):
+        for number in count():
+            if len(await world.events("DifferenceFound")) == 2:
+                break
+            await world.api.node(f"more-{number}")
+            await asyncio.sleep(0.05)
+    found = {one.check: one for one in await world.payloads("DifferenceFound")}
+    assert found["watcher"].parts[0].startswith("/Node/")
+    assert found["api-server"].parts == ("Node n0",)
+    await world.until(lambda events: shown(events)["Node"][ObjectKey("", "n0")].labels == seen.node.labels)
+    assert watcher.health.ready
 
 
 async def test_a_snapshot_is_only_a_cache(world: World) -> None:

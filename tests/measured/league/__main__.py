@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
-from tests.measured.league import ours, over_time, plot
+from tests.measured.league import month, ours, over_time, plot
 from tests.measured.league.baselines import (
     Fgd,
     Policy,
@@ -115,9 +115,10 @@ def _league(name: str, given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
-    if sys.argv[1:2] == ["over-time"]:
-        over_time.main(sys.argv[2:])
-        return
+    for name, other in (("over-time", over_time.main), ("month", month.main)):
+        if sys.argv[1:2] == [name]:
+            other(sys.argv[2:])
+            return
     parser = argparse.ArgumentParser(description=__doc__)
     lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
     parser.add_argument("--list", nargs="+", default=lists, choices=lists, help="of tasks")

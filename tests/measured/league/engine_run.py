@@ -1,5 +1,6 @@
 """The product's own engine over jobs in virtual time: cycles decide, pods run, end, are evicted and are made again."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import Any
@@ -25,7 +26,7 @@ _SWITCH = "league/access-switch"
 
 
 @dataclass(slots=True)
-class _Live:
+class LiveJob:
     """A job that waits or runs.
 
     Attributes:
@@ -64,10 +65,12 @@ class EngineRun:
             self.cluster.record("topology/network", payloads.TopologyDefinitionObserved(definition))
         add_nodes(self.cluster, given.nodes, labels=[{_SWITCH: one.replace("/", "-")} for one in given.domains])
         self._epoch_s = self.cluster.now // _SECOND_US + 1
-        self._live: dict[str, _Live] = {}
+        self._live: dict[str, LiveJob] = {}
         self._ending: list[tuple[int, str, int]] = []
         #: Successors of evicted pods that are yet to come, by when and by name.
         self._returning: list[tuple[int, str, Pod]] = []
+        #: What happens to nodes: when, its number, and what is done; empty in most runs.
+        self._happening: list[tuple[int, int, Callable[[int], None]]] = []
 
     def records(self) -> list[Record]:
         """Return what becomes of each job."""
@@ -86,6 +89,8 @@ class EngineRun:
                 _, name, again = heappop(self._returning)
                 name = name.rpartition("-")[0]
                 self._live[name].pods[again.name] = self.cluster.add_pod(again)
+            while self._happening and self._happening[0][0] <= now:
+                heappop(self._happening)[2](now)
             self._write_checkpoints(now)
             for _ in range(_MOST_ROUNDS):
                 # A cycle that decides something is followed by another one, as the scheduler does.
@@ -93,7 +98,7 @@ class EngineRun:
                 if not result.placements and not result.evictions:
                     break
                 self._carry_out(result, now)
-            times = [one[0] for one in (*self._ending[:1], *self._returning[:1])]
+            times = [one[0] for one in (*self._ending[:1], *self._returning[:1], *self._happening[:1])]
             times += [record.job.arrives for record in coming[-1:]]
             if not times:
                 break
@@ -105,7 +110,7 @@ class EngineRun:
 
     def _come(self, record: Record) -> None:
         job, name = record.job, f"g{record.job.number:05}"
-        live = self._live[name] = _Live(record, left=job.runs)
+        live = self._live[name] = LiveJob(record, left=job.runs)
         spec: dict[str, Any] = {
             "created_at": self._epoch_s + job.arrives,
             "containers": (container_of(job.each),),
@@ -151,12 +156,16 @@ class EngineRun:
             if len(live.placed) == live.record.job.pods:
                 live.turn += 1
                 live.began = now
-                heappush(self._ending, (now + live.left, name, live.turn))
+                self._begins(name, live, now)
                 if live.record.started is None:
                     live.record.started = now
                     live.record.rows = tuple(row for _, row in live.placed.values())
 
-    def _again(self, live: _Live, name: str, now: int) -> None:
+    def _begins(self, name: str, live: LiveJob, now: int) -> None:
+        """All pods of a job are on nodes."""
+        heappush(self._ending, (now + live.left, name, live.turn))
+
+    def _again(self, live: LiveJob, name: str, now: int) -> None:
         """A pod was evicted: its controller makes another one, and the job goes on from its last checkpoint."""
         live.turn += 1
         if live.began is not None:
@@ -188,6 +197,6 @@ class EngineRun:
             self._off(live, one.name, now)
             self.cluster.delete_pod(one)
 
-    def _off(self, live: _Live, name: str, now: int) -> None:
+    def _off(self, live: LiveJob, name: str, now: int) -> None:
         begin, row = live.placed[name]
         live.record.stints.append(Stint(begin, now, row, live.record.job.each.gpus))

@@ -107,7 +107,15 @@ def _switches() -> tuple[str, ...]:
         return tuple(sorted("/".join((row["DSW"], row["PSW"], row["ASW"])) for row in csv.DictReader(file)))
 
 
-def _gangs(there: Nodes, until: int, load: float, random: np.random.Generator) -> Iterator[Job]:
+def gangs_alike(size: int, *, days: float, load: float, median_s: int, seed: int) -> Setting:
+    """Return gangs on nodes without a network; other arguments as for `setting`, and the median of run times."""
+    there, until, random = _alike(size), int(days * DAY_S), np.random.default_rng(seed)
+    return Setting(there, (), tuple(_gangs(there, until, load, random, median_s=median_s)), until)
+
+
+def _gangs(
+    there: Nodes, until: int, load: float, random: np.random.Generator, *, median_s: int = _MEDIAN_S
+) -> Iterator[Job]:
     """Yield gangs of 1 GPU up to a quarter of the cluster; most are small, and run times are lognormal."""
     total = int(there.gpus.sum())
     sizes = [2**power for power in range((total // 4).bit_length()) if 2**power <= total // 4]
@@ -116,7 +124,7 @@ def _gangs(there: Nodes, until: int, load: float, random: np.random.Generator) -
     asked, drawn = 0.0, []
     while asked < load * total * until:
         size = int(random.choice(sizes, p=weights / weights.sum()))
-        runs = max(int(random.lognormal(np.log(_MEDIAN_S), _SPREAD)) // _MINUTE_S, 1) * _MINUTE_S
+        runs = max(int(random.lognormal(np.log(median_s), _SPREAD)) // _MINUTE_S, 1) * _MINUTE_S
         drawn.append((*_pods(Task(1_000, 1_024, size, MILLI)), runs, _limit(runs, random)))
         asked += size * runs
     arrivals = sorted(int(at) // _MINUTE_S * _MINUTE_S for at in random.uniform(0, until, len(drawn)))

@@ -4,6 +4,7 @@ import itertools
 import random
 from collections.abc import Mapping
 
+import msgspec
 import pytest
 from kai_exporter.node_pods import NodePods, Outgoing
 from kaicore.errors import InvalidObject
@@ -232,3 +233,16 @@ def test_garbage_changes_nothing(settled: Node, garbage: bytes) -> None:
         settled.pods.take(garbage, now=0, observed_at=0, numa_node_of_cpu=CPUS)
     settled.poll(pod("a", cpus=[0]), pod("b", cpus=[1]))
     assert settled.shown() == []
+
+
+@pytest.mark.parametrize("misread", [False, True])
+def test_what_is_read_anew_says_whether_ingest_was_given_the_same(settled: Node, misread: bool) -> None:
+    if misread:
+        # The memory of `a` is spoilt, and ingest has that.
+        listed = settled.pods._pods["default", "a"]
+        listed.holdings = msgspec.structs.replace(listed.holdings, containers=())
+    settled.pods.report_everything()
+    settled.poll(pod("a", cpus=[0]), pod("b", cpus=[2]))
+    sent = settled.outgoing()
+    assert sent is not None
+    assert {one.name: (one.again, bool(one.containers)) for one in sent.pods} == {"a": (True, True), "b": (False, True)}

@@ -259,3 +259,34 @@ def test_event_types_that_are_not_known_are_passed_over() -> None:
     assert in_short(one.take_lines([line("RENAMED", wire.node("a", version="11"))])) == []
     assert in_short(one.take_lines([line("BOOKMARK", "?"), bookmark("")])) == []
     assert one.request == Watch("10")
+
+
+@pytest.mark.parametrize(
+    ("listed", "during", "found"),
+    [
+        # As it was: `a` is handed on, for its consumer to compare.
+        ("a@5 b@5", "", "a@5 b@5"),
+        # What came or changed since the watch ended comes with the next one.
+        ("a@11 b@5 c@12", "MODIFIED a@11", "b@5 a@11"),
+        # Gone since the watch ended, as the next one says; and gone before, which no watch said.
+        ("b@5", "DELETED a@11", "b@5 -a@11"),
+        ("b@5", "", "b@5 -a@5 missed"),
+    ],
+)
+def test_check_compares_with_what_watches_brought_and_takes_only_what_they_missed(
+    listed: str, during: str, found: str
+) -> None:
+    one = watching("a", "b")
+    one.to_check = True
+    one.begin_check()
+    nodes = [wire.node(name, version=version) for name, version in (item.split("@") for item in listed.split())]
+    changes = one.take_page(page(*nodes, version="12"))
+    assert one.request == Watch("10"), "where the last watch ended"
+    assert all(isinstance(change, ObjectSeen) and change.again for change in changes)
+    if during:
+        kind, _, item = during.partition(" ")
+        name, _, version = item.partition("@")
+        changes += one.take_lines([line(kind, wire.node(name, version=version))])
+    changes += one.take_lines([bookmark("13")])
+    assert " ".join(in_short(changes)) == found
+    assert one.relisting is Relist.CHECK

@@ -112,4 +112,4 @@ def fold_each(event: Event, state: bytes, binder: Any, ingest: bytes) -> None:
     IngestProjection.load(known.dump(), position=event.position)
     facts = Facts(event.cluster)
     facts.recall(decode_payload(event))
-    snapshot_of(facts, position=event.position)
+    snapshot_of(facts)

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from kai_projector.main import ProjectorMetrics, follow
@@ -10,7 +11,9 @@ from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.snapshots import take_state
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, Unit
+from kaicore.rules.events.payloads import DifferenceFound
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
@@ -97,3 +100,37 @@ async def test_a_log_that_cannot_be_folded_does_not_keep_who_stands_by_from_bein
 
     monkeypatch.setattr(ClusterState, "fold_all", broken)
     await _until_tried(log, views)
+
+
+async def test_read_models_that_a_wrong_state_made_are_made_anew(log: _CountingLog, views: MemoryViews) -> None:
+    context, tried, leads = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event(), asyncio.Event()
+    metrics = ProjectorMetrics(registry=CollectorRegistry())
+    leads.set()
+    spoilt: list[Builder] = []
+    resume = Builder.resume
+
+    async def spoiling(*given: Any) -> Builder:
+        builder = await resume(*given)
+        spoilt.append(builder)
+        return builder
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Builder, "resume", spoiling)
+        following = asyncio.create_task(
+            follow(context, log, views, _CLUSTER, leads=leads, tried=tried, metrics=metrics, check_s=0.001)
+        )
+        try:
+            async with asyncio.timeout(30):
+                await tried.wait()
+                spoilt[0].state.priority_classes.clear()
+                spoilt[0].state.pods.clear()
+                while (await views.generations(_CLUSTER))[-1].number == 1:
+                    await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN : _SEEN + 1]])
+                    await asyncio.sleep(0.01)
+        finally:
+            following.cancel()
+            with suppress(asyncio.CancelledError):
+                await following
+    (found,) = map(decode_payload, await log.read(_CLUSTER, where=Filter(types=("DifferenceFound",))))
+    assert isinstance(found, DifferenceFound)
+    assert (found.check, found.parts[0].split("/")[1]) == ("projector", "pods")

@@ -15,12 +15,14 @@ Statuses of groups, queues and topologies and reasons on waiting pods need no de
 
 import asyncio
 import random
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck
 from kaicore.errors import ApiStatus, ClusterUnavailable, IdempotencyConflict, InvalidObject, KaiError, UnfoldableEvent
 from kaicore.kube.api.client import STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.gpu_shares import ReservationSettings
@@ -53,6 +55,7 @@ from kai_binder.projection.open_work import (
     PodBinding,
     PodEviction,
     Task,
+    decided_part,
     is_binding,
     is_eviction,
     is_provisioning,
@@ -111,6 +114,7 @@ class BinderOptions(BaseModel):
         100.0, gt=0, description="such annotations, conditions, statuses and events per second at most"
     )
     snapshot_events: int = Field(50_000, ge=1, description="events between two snapshots of what is left to do")
+    check_s: float = Field(3600.0, ge=0, description="how often memory and log are compared; 0: never")
     hub_lease_s: float = Field(
         30.0, gt=0, description="how long the lease lasts on which the binder acts for the hub; renewed thrice as often"
     )
@@ -305,6 +309,13 @@ class Binder:
         self._observer = observer
         self._jitter = jitter
         self._projection = BinderProjection()
+        read = partial(BinderProjection.restored, empty_groups=self._options.empty_groups)
+        self._check = SelfCheck(
+            Memory(BinderProjection.snapshot, read, self._fold_on, decided_part),
+            Reporting("binder", log, cluster, "binder", clock, context.log),
+            every_s=self._options.check_s,
+            monotonic=time.monotonic,
+        )
         self._passed_over: dict[int, str] = {}
         self._snapshot_at = 0
         self._lanes = Lanes()
@@ -386,6 +397,7 @@ class Binder:
         if await until_answered(self._context, API, lambda: self._client.get("/version"), retry_s=retry_s) is None:
             return
         self._projection, self._snapshot_at = projection, projection.position
+        self._check.trust(projection)
         self._tell_refused()
         self._context.log.info("decisions recalled", position=projection.position, open=len(projection.tasks))
         await self._share.join()
@@ -406,6 +418,7 @@ class Binder:
             *(self._evicting.work() for _ in range(_EVICTIONS)),
             *(self._work() for _ in range(self._options.concurrency)),
         )
+        self._check.stop()
         # Also where the log has not moved on: what was written since is in it.
         await self._save_snapshot()
 
@@ -431,6 +444,10 @@ class Binder:
             upto=head,
         )
         projection = remembered or BinderProjection(empty_groups=empty_groups)
+        await self._fold_on(projection, head)
+        return projection
+
+    async def _fold_on(self, projection: BinderProjection, head: int) -> None:
         where = Filter(types=EVENT_TYPES)
         while page := await self._log.read(
             self._cluster, after=projection.position, upto=head, limit=_PAGE, where=where
@@ -438,7 +455,20 @@ class Binder:
             for event in page:
                 projection.fold(event)
         projection.position = head
-        return projection
+
+    async def _check_memory(self) -> None:
+        """Go on with the decisions that the log has, if a check found others in memory."""
+        try:
+            right = self._check.look(self._projection)
+            if right is None:
+                return
+            await self._fold_on(right, self._projection.position)
+        except KaiError as error:
+            self._context.log.warning("decisions not checked", error=str(error))
+            return
+        known, self._projection = self._projection, right
+        self._take_all(lambda work: not (isinstance(work, Task) and known.is_open(work)))
+        self._check.trust(right)
 
     async def _follow(self) -> None:
         feed = EventFeed(self._log, self._bus, self._cluster, after=self._projection.position, observer=self._observer)
@@ -451,6 +481,7 @@ class Binder:
                 self._write_statuses()
                 self._closer.look()
                 self._keeper.look()
+                await self._check_memory()
                 if self._projection.position - self._snapshot_at >= self._options.snapshot_events:
                     await self._save_snapshot()
         finally:

@@ -232,7 +232,7 @@ class _Node:
         self.state_dir = state_dir
         self.changed = asyncio.Event()
         self.state = StateFiles(state_dir) if state_dir is not None else None
-        self.checkpoints = Checkpoints(state_dir, subject=f"Node {name}") if state_dir is not None else None
+        self.read_files_anew()
         self.client = PodResourcesClient(str(socket))
         self.pods = NodePods(name, poll_s=pace.poll_s, drift_s=pace.drift_s)
         self.sysfs_root = sysfs_root
@@ -240,6 +240,11 @@ class _Node:
         self.trouble = ""
         self.file_trouble = ""
         self.task: asyncio.Task[None] | None = None
+
+    def read_files_anew(self) -> None:
+        """Forget what state files said."""
+        there = self.state_dir
+        self.checkpoints = Checkpoints(there, subject=f"Node {self.name}") if there is not None else None
 
     async def changes_until(self, due: float) -> bool:
         """Wait until the state files change, at most for so long; tell whether they did."""
@@ -348,6 +353,7 @@ class Exporter:
             now = _now()
             if now >= drift_at:
                 node.pods.report_everything()
+                node.read_files_anew()
                 drift_at = now + self._pace.drift_s
             self._see_changes(node)
             worth = looks > 0 or node.state is None or node.state.worth_asking()

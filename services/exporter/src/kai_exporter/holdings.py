@@ -103,6 +103,7 @@ class PodHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
         uid: the pod's, where the kubelet's state files tell it.
         init_containers: what ordinary init containers keep beyond that, None where no state file tells it.
         checked: the state files say the same of all containers here, and the pod's admission is over.
+        again: ingest has accepted a report of this pod, and the kubelet has said the same since.
     """
 
     namespace: str
@@ -111,6 +112,7 @@ class PodHoldings(msgspec.Struct, frozen=True, omit_defaults=True):
     uid: str = ""
     init_containers: tuple[ContainerHoldings, ...] | None = None
     checked: bool = False
+    again: bool = False
 
     @property
     def empty(self) -> bool:

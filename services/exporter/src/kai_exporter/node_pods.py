@@ -43,6 +43,8 @@ class _Listed:
         changed_at: when this version was first seen, seconds.
         retry_at: when it may be sent again, seconds.
         retries: how often in a row ingest could not place it.
+        taken: ingest has it.
+        again: ingest has the version before, and the kubelet has said the same since: it was misread.
     """
 
     pod: PodResources
@@ -54,6 +56,8 @@ class _Listed:
     accepted: bool = False
     retry_at: float = 0.0
     retries: int = 0
+    taken: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +109,7 @@ class NodePods:
     poll_s: float
     drift_s: float
     _full: bool = True
+    _afresh: bool = False
     _quiet: bool = False
     _answer: bytes | None = None
     _observed_at: int = 0
@@ -158,7 +163,7 @@ class NodePods:
         Raises:
             InvalidObject: it is no answer of `List`; nothing has changed then.
         """
-        quiet = not self._unsettled and not self._withheld
+        quiet = not self._unsettled and not self._withheld and not self._afresh
         if quiet and answer == self._answer and allocations is self._allocations:
             self._observed_at = observed_at
             return []
@@ -188,6 +193,7 @@ class NodePods:
             self._pods[key] = as_listed
             self._unsettled |= not as_listed.settled
             self._key_of[message] = key
+        self._afresh = False
         for key in sorted(twice):
             self._withheld[key] = ()
             if withheld.get(key) != ():
@@ -209,7 +215,8 @@ class NodePods:
         cpus: Mapping[int, int],
     ) -> _Listed:
         same = before is not None and before.shown == shown
-        holdings = before.holdings if before is not None and same else pod_holdings(pod, cpus)
+        kept = before is not None and same and not self._afresh
+        holdings = before.holdings if before is not None and kept else pod_holdings(pod, cpus)
         files = self._allocations
         if files is not None and uid:
             holdings = msgspec.structs.replace(
@@ -224,11 +231,13 @@ class NodePods:
         # A pod that the files do not know yet, or not so: they are written a moment before or after podresources tells.
         unsure = files is not None and not uid and any(any(held.exclusive) for held in shown.values())
         self._versions += 1
-        return _Listed(pod, shown, holdings, self._versions, not holdings.empty and not unsure, now)
+        again = self._afresh and same and before is not None and before.taken and before.holdings.uid == holdings.uid
+        settled = not holdings.empty and not unsure
+        return _Listed(pod, shown, holdings, self._versions, settled, now, again=again)
 
     def report_everything(self) -> None:
-        """Have the next report name every pod, also those that ingest has accepted."""
-        self._full, self._quiet = True, False
+        """Have the next report name every pod, also those that ingest has accepted, as is read anew then."""
+        self._full, self._afresh, self._quiet, self._key_of = True, True, False, {}
 
     def _unknown_cpus(self, key: PodKey, error: UnknownCpus) -> InvalidObject:
         return InvalidObject(
@@ -262,7 +271,10 @@ class NodePods:
             self._sequence,
             self._observed_at,
             self._full,
-            tuple(pod.holdings for pod in chosen.values()),
+            tuple(
+                msgspec.structs.replace(pod.holdings, again=True) if pod.taken or pod.again else pod.holdings
+                for pod in chosen.values()
+            ),
             {key: pod.version for key, pod in chosen.items()},
         )
 
@@ -295,5 +307,5 @@ class NodePods:
                 continue
             if not pod.accepted and key not in refused:
                 waited.append(now - pod.changed_at)
-            pod.accepted, pod.retries = True, 0
+            pod.accepted, pod.taken, pod.retries = True, key not in refused, 0
         return waited

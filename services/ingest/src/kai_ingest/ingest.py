@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterab
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
+from kaicore.analysis.replay.self_check import Reporting
 from kaicore.errors import InvalidObject, LogError, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
@@ -110,6 +111,7 @@ class Judged:
     refused: list[Unaccepted] = field(default_factory=list)
     again: list[Unaccepted] = field(default_factory=list)
     missed: list[NewEvent] = field(default_factory=list)
+    differing: dict[str, int] = field(default_factory=dict)
     unchanged: int = 0
 
 
@@ -169,6 +171,8 @@ class Judge:
                 )
             return
         self._projection.check_held(known_pod, placement)
+        if pod.again and known_pod.record is not None and known_pod.record.exporter:
+            judged.differing[f"Pod {known_pod.subject}"] = known_pod.record.position
         observed = self.news(known_pod, placement, "exporter", occurred_at=report.observed_at)
         if cause is not None and certain:
             missed = self._missed(known_pod, placement, cause)
@@ -397,6 +401,7 @@ class Ingest:
         self._snapshot_events = snapshot_events
         self._snapshot_at = 0
         self._reporters = Reporters()
+        self._reporting = Reporting("exporter", log, cluster, "ingest", clock, logger)
         self._said = RecentLines()
         self._judging = Judge(self.projection, cluster)
         self._locks: dict[str, asyncio.Lock] = {}
@@ -522,6 +527,9 @@ class Ingest:
             taken = [one for one in judged if isinstance(one, Judged)]
             await self._append([news for one in taken for news in one.news], "exporter")
             await self._append_missed([event for one in taken for event in one.missed])
+        if differing := {part: at for one in taken for part, at in one.differing.items()}:
+            reporting, upto = self._reporting, self.projection.position
+            await reporting.found(after=min(differing.values()) - 1, upto=upto, parts=tuple(differing))
         answers = []
         for one in judged:
             if isinstance(one, Answer):

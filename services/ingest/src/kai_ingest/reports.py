@@ -107,6 +107,7 @@ class PodReport(_Model):
         containers: those that run long.
         init_containers: what ordinary init containers keep beyond that, None where the exporter does not know.
         checked: the kubelet's state files say the same as podresources.
+        again: it was accepted before, and the kubelet has said the same since.
     """
 
     namespace: _Name
@@ -115,6 +116,7 @@ class PodReport(_Model):
     containers: _Containers
     init_containers: _Containers | None = None
     checked: bool = False
+    again: bool = False
 
     @model_validator(mode="after")
     def _distinct(self) -> Self:

@@ -11,6 +11,7 @@ from uuid import uuid4
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
 from kaicore.analysis.hours.kept import keep_hours
+from kaicore.analysis.replay.self_check import Reporting, SelfCheck, states
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
@@ -58,6 +59,7 @@ class ProjectorSettings(LeaseSettings):
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
+    check_s: float = Field(3600.0, ge=0, description="how often memory and log are compared; 0: never")
     notifications: Path | None = Field(
         None, description="file of rules and targets of notifications (docs/how-to/monitor.md); none without it"
     )
@@ -133,6 +135,7 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
                     sender=sender,
                     notifications=notifications,
                     labels=labels,
+                    check_s=settings.check_s,
                 )
             )
             try:
@@ -189,6 +192,7 @@ async def _follow_all(
     sender: "OtlpSender | None",
     notifications: "Notifications | None",
     labels: tuple[str, ...],
+    check_s: float,
 ) -> None:
     following: list[asyncio.Task[None]] = []
     tried: dict[str, asyncio.Event] = {}
@@ -207,6 +211,7 @@ async def _follow_all(
                             metrics=metrics,
                             sender=sender,
                             notifications=notifications,
+                            check_s=check_s,
                         )
                         following.append(asyncio.create_task(work))
                         keeping = _keep_account(context, log, cluster, leads=leads, labels=labels)
@@ -260,6 +265,7 @@ async def follow(
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
     notifications: "Notifications | None" = None,
+    check_s: float = 0.0,
 ) -> None:
     """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
 
@@ -269,12 +275,15 @@ async def follow(
         tried: is set as soon as it has the cluster's state, or cannot have it.
     """
     logger = context.log.bind(cluster=cluster)
+    reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
+    check = SelfCheck(states(log, cluster), reporting, every_s=check_s, monotonic=time.monotonic)
     builder: Builder | None = None
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
             if notifications is not None:
                 builder.watcher = await notifications.maker(log, cluster, upto=builder.generation.position)
+            check.trust(builder.state)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
             while leads.is_set():
                 events = await builder.step()
@@ -284,6 +293,10 @@ async def follow(
                 position = builder.generation.position
                 head = (await log.head(cluster)).position
                 metrics.reached(cluster, position=position, head=head)
+                if check.look(builder.state, idle=position >= head) is not None:
+                    # What was written by a wrong state is wrong as well.
+                    builder = await Builder.anew(log, store, cluster)
+                    break
                 if position >= head:
                     await builder.catch_up()
                     await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
@@ -297,6 +310,8 @@ async def follow(
         except KaiError as error:
             logger.warning("projecting waits", error=str(error))
             builder = None
+        finally:
+            check.stop()
         tried.set()
         await asyncio.sleep(_PAUSE_S)
 

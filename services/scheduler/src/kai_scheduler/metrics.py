@@ -62,11 +62,6 @@ class SchedulerMetrics:
             "Cycles dropped because the list of the shard's replicas had changed",
             registry=registry,
         )
-        self.state_differences = Counter(
-            "kai_state_differences",
-            "Checks that found the state in memory to be another than the log says; it was folded anew",
-            registry=registry,
-        )
         self._stale = Counter(
             "kai_stale_decisions", "Decisions dropped because they were stale", ["about"], registry=registry
         )

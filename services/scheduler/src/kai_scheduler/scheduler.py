@@ -21,6 +21,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from kaicore.analysis.replay.log_states import fold_on, refolded
+from kaicore.analysis.replay.self_check import Reporting, SelfCheck, states
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import KaiError, LogUnavailable, StaleExpectation, UnfoldableEvent
 from kaicore.ledger.feed import EventFeed
@@ -41,7 +42,6 @@ from pydantic import BaseModel, Field
 
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Live, ReplicaList, Standby
-from kai_scheduler.self_check import SelfCheck
 
 #: After so many new containers those that are new are looked at: more than the cycles of a busy cluster make, so that
 #: what they make is set aside, or gone, before it is looked at.
@@ -135,7 +135,7 @@ class CyclePace(BaseModel):
     check_s: float = Field(
         default=3600.0,
         ge=0,
-        description="how often the state in memory is compared with a fold of the log; 0 for never. Shadows do not",
+        description="how often memory and log are compared; 0: never. Shadows do not",
     )
 
     @property
@@ -205,7 +205,8 @@ class Scheduler:
         self._standby = standby or Standby(standby_s=self._pace.standby_s, monotonic=monotonic)
         self._snapshot_at = state.position
         self._trail = Trail(log, state.cluster, schema=SNAPSHOT_SCHEMA)
-        self._check = SelfCheck(log, every_s=self._pace.check_s, monotonic=monotonic)
+        reporting = Reporting("scheduler", log, state.cluster, self._actor, clock, context.log)
+        self._check = SelfCheck(states(log, state.cluster), reporting, every_s=self._pace.check_s, monotonic=monotonic)
         self._retry_at: int | None = None
         # At which position it was last seen whether there is anything to decide about, and whether there was nothing.
         self._idle = (-1, True)
@@ -256,14 +257,11 @@ class Scheduler:
             right = self._check.look(self.state, idle=not self._has_changed())
             if right is None:
                 return
-            position = right.position
             async for _ in fold_on(self._log, right, self.state.position, step=self._pace.snapshot_events):
                 pass
         except KaiError as error:
             self._context.log.warning("state not checked", error=str(error))
             return
-        self._metrics.state_differences.inc()
-        self._context.log.error("the state in memory is not what the log says: it is folded anew", position=position)
         self.state.become(right)
         await self._begun_anew()
 

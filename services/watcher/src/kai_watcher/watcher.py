@@ -27,12 +27,15 @@ version or another, not at all, or only from tomorrow on.
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import msgspec
+from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck
 from kaicore.backoff import backoff
 from kaicore.errors import (
     ApiStatus,
@@ -46,7 +49,15 @@ from kaicore.errors import (
 )
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions
-from kaicore.kube.api.reflector_core import Backoff, Change, ObjectGone, ObjectKey, ObjectSeen, Relist
+from kaicore.kube.api.reflector_core import (
+    Backoff,
+    Change,
+    ObjectGone,
+    ObjectKey,
+    ObjectSeen,
+    ReflectorCore,
+    Relist,
+)
 from kaicore.kube.kinds.facts import ACTOR, Facts, KnownFact, restated
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import FACT_TYPES, KINDS, POD, TOPOLOGY
@@ -303,29 +314,36 @@ async def recall(log: EventLog, cluster: str, *, upto: int) -> Facts:
         LogUnavailable: the log does not answer.
         UnknownEvent: a newer kai-ledger has written to it.
     """
-    facts = Facts(cluster)
-    position = 0
-    remembered = await newest(log, cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, read=_read, upto=upto)
-    if remembered is not None:
-        position, record = remembered
-        for kind, facts_by_key in facts.by_kind.items():
-            facts_by_key.update(record.get(kind, ()))
-    where = Filter(types=FACT_TYPES)
-    while page := await log.read(cluster, after=position, upto=upto, limit=_PAGE, where=where):
-        for event in page:
-            facts.recall(decode_payload(event))
-        position = page[-1].position
+    read = partial(facts_of, cluster)
+    remembered = await newest(log, cluster, name=SNAPSHOT_NAME, schema=SNAPSHOT_SCHEMA, read=read, upto=upto)
+    facts = remembered or Facts(cluster)
+    await recall_on(log, facts, upto)
     return facts
 
 
-def snapshot_of(facts: Facts, *, position: int) -> Snapshot:
-    """Return facts as a snapshot; the log must have all of them, and none after `position`."""
-    record = {kind: list(facts_by_key.items()) for kind, facts_by_key in facts.by_kind.items()}
-    return Snapshot(SNAPSHOT_NAME, position, SNAPSHOT_SCHEMA, _encoder.encode(record))
+async def recall_on(log: EventLog, facts: Facts, upto: int) -> None:
+    """Take in what the log says up to a position."""
+    where = Filter(types=FACT_TYPES)
+    while page := await log.read(facts.cluster, after=facts.position, upto=upto, limit=_PAGE, where=where):
+        for event in page:
+            facts.recall(decode_payload(event))
+        facts.position = page[-1].position
+    facts.position = upto
 
 
-def _read(snapshot: Snapshot) -> tuple[int, _Record]:
-    return snapshot.position, _decoder.decode(snapshot.body)
+def snapshot_of(facts: Facts) -> Snapshot:
+    """Return facts as a snapshot; the log must have all of them, and none after their position."""
+    record = {kind: sorted(facts_by_key.items()) for kind, facts_by_key in facts.by_kind.items()}
+    return Snapshot(SNAPSHOT_NAME, facts.position, SNAPSHOT_SCHEMA, _encoder.encode(record))
+
+
+def facts_of(cluster: str, snapshot: Snapshot) -> Facts:
+    """Return the facts of a snapshot."""
+    facts, record = Facts(cluster), _decoder.decode(snapshot.body)
+    for kind, facts_by_key in facts.by_kind.items():
+        facts_by_key.update(record.get(kind, ()))
+    facts.position = snapshot.position
+    return facts
 
 
 _TYPES = ("BindFailed", "PodPlaced")
@@ -439,6 +457,11 @@ class WatcherOptions(BaseModel):
     buffer: int = Field(default=20_000, ge=1, description="facts that may wait for the log before reading stops")
     page: int = Field(default=500, ge=1, le=10_000, description="objects per page of a list")
     snapshot_events: int = Field(default=50_000, ge=1, description="facts between two snapshots of what is known")
+    check_s: float = Field(
+        default=3600.0,
+        ge=0,
+        description="how often memory, log and API server are compared; 0: never",
+    )
     recheck_s: float = Field(
         default=30, gt=0, description="how often to look for kinds that the cluster does not serve yet"
     )
@@ -503,8 +526,10 @@ class Watcher:
         self._in_hand = 0
         # Kinds with a failed last request.
         self._failing: dict[str, str] = {}
-        # The last position that we know of.
-        self._position = 0
+        # What follows each kind now.
+        self._cores: dict[str, ReflectorCore[Any]] = {}
+        # The position at which the last check began.
+        self._checked_at = 0
         self._since_snapshot = 0
         self._snapshot_due = asyncio.Event()
 
@@ -535,8 +560,9 @@ class Watcher:
         self._metrics.pending(lambda: self._outbox.pending)
         for kind, facts_by_key in self._facts.by_kind.items():
             self._metrics.objects(kind, facts_by_key.__len__)
+        checks = [self._check()] if options.check_s else []
         try:
-            await self._recorder.run_with(*(self._follow_kind(kind) for kind in KINDS), self._save_snapshots())
+            await self._recorder.run_with(*(self._follow_kind(kind) for kind in KINDS), self._save_snapshots(), *checks)
         except StaleExpectation:
             self._context.log.error("another watcher has claimed the cluster", cluster=self._cluster)
             raise
@@ -569,6 +595,7 @@ class Watcher:
             options=self._reflecting,
             jitter=self._jitter,
         )
+        self._cores[kind.name] = reflector.core
         await reflector.run()
 
     async def _follow_optional(self, kind: Kind[ObjectT], resource: OptionalResource[ObjectT]) -> None:
@@ -588,6 +615,37 @@ class Watcher:
         gone = [ObjectGone(key, uid, "", missed=True) for key, uid in self._facts.uids(kind.name).items()]
         await self._take(kind, gone, listed=True)
 
+    async def _check(self) -> None:
+        """Compare what is known with the log, and have every kind compared with the API server, now and then."""
+        fold, every_s = partial(recall_on, self._log), self._options.check_s
+        memory = Memory(snapshot_of, partial(facts_of, self._cluster), fold)
+        check = SelfCheck(memory, self._reporting("watcher"), every_s=every_s, monotonic=time.monotonic)
+        check.trust(self._facts)
+        while True:
+            await asyncio.sleep(every_s)
+            try:
+                right = None if self._unrecorded else await check.now(self._facts)
+                while right is not None and (self._unrecorded or right.position < self._facts.position):
+                    await self._outbox.flushed()
+                    await fold(right, self._facts.position)
+            except KaiError as error:
+                self._context.log.warning("facts not checked", error=str(error))
+                continue
+            for kind, facts in right.by_kind.items() if right is not None else ():
+                self._facts.by_kind[kind].clear()
+                self._facts.by_kind[kind].update(facts)
+            self._checked_at = self._facts.position
+            for core in self._cores.values():
+                core.to_check = True
+
+    def _reporting(self, check: str) -> Reporting:
+        return Reporting(check, self._log, self._cluster, ACTOR, self._clock, self._context.log)
+
+    @property
+    def _unrecorded(self) -> bool:
+        """True if the log does not have all that is known."""
+        return bool(self._outbox.pending or self._in_hand or not self._first_lists.complete)
+
     async def _save_snapshots(self) -> None:
         while True:
             await self._snapshot_due.wait()
@@ -600,6 +658,7 @@ class Watcher:
     async def _take(self, kind: Kind[ObjectT], changes: Sequence[Change[ObjectT]], *, listed: bool) -> None:
         now = self._clock()
         units: list[Unit] = []
+        differing: list[str] = []
         for change in changes:
             lost: list[InvalidObject] = []
             try:
@@ -611,12 +670,17 @@ class Watcher:
             if unit is not None:
                 units.append(unit)
                 self._findings.recorded(unit)
+                if isinstance(change, ObjectSeen | ObjectGone) and change.again:
+                    differing.append(f"{kind.name} {unit.events[0].subject}")
         # Cancelled while it waits for the log or for room, this leaves a trace: what is known must not be saved then.
         self._in_hand += len(units)
         if arrivals := self._facts.take_arrivals():
             await self._charge(units, arrivals)
         await self._outbox.put(self._first_lists.admit(units))
         self._in_hand -= len(units)
+        if differing:
+            reporting, position = self._reporting("api-server"), self._facts.position
+            await reporting.found(after=self._checked_at, upto=position, parts=tuple(differing))
         if listed and not self._first_lists.complete:
             self._note_list(kind.name)
 
@@ -647,9 +711,9 @@ class Watcher:
 
     async def _save_snapshot(self) -> None:
         """Save what is known, unless the log does not have all of it yet."""
-        if self._outbox.pending or self._in_hand or not self._first_lists.complete:
+        if self._unrecorded:
             return
-        snapshot = snapshot_of(self._facts, position=self._position)
+        snapshot = snapshot_of(self._facts)
         self._since_snapshot = 0
         self._snapshot_due.clear()
         await self._recorder.save(snapshot)
@@ -666,7 +730,7 @@ class Watcher:
         facts = await self._answered(lambda: recall(self._log, self._cluster, upto=claimed.position))
         if facts is None:
             return None
-        self._facts, self._position = facts, claimed.position
+        self._facts = facts
         counts = {kind: len(objects) for kind, objects in facts.by_kind.items()}
         self._context.log.info("claimed", instance=self._instance, position=claimed.position, known=counts)
         return claimed.expect
@@ -679,10 +743,10 @@ class Watcher:
     def _appended(self, units: Sequence[Unit], outcomes: Sequence[UnitOutcome], seconds: float) -> None:
         """See `OutboxObserver.appended`."""
         self._metrics.appended(seconds)
-        before = self._position
+        before = self._facts.position
         again = []
         for unit, outcome in zip(units, outcomes, strict=True):
-            self._position = max(self._position, outcome.positions[-1])
+            self._facts.position = max(self._facts.position, outcome.positions[-1])
             if outcome.duplicate and outcome.positions[-1] <= before:
                 # In the log from before: what was so then is so again. It may have changed once more meanwhile.
                 if self._facts.is_current(unit):

@@ -234,8 +234,20 @@ class _Record(msgspec.Struct):
     gpus: GpuGroupsRecord
     cycle: DecidedCycle | None
 
+    @property
+    def tasks(self) -> dict[str, Task[Decision]]:
+        """All tasks, by key."""
+        tasks: tuple[Task[Decision], ...] = (
+            *self.placed,
+            *self.evicted,
+            *self.repaired,
+            *self.requested,
+            *self.withdrawn,
+        )
+        return {task.key: task for task in tasks}
 
-_encoder = msgspec.msgpack.Encoder()
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_Record)
 
 
@@ -406,14 +418,7 @@ class BinderProjection:
         """
         record = _decoder.decode(snapshot.body)
         projection = cls(empty_groups=empty_groups)
-        tasks: tuple[Task[Decision], ...] = (
-            *record.placed,
-            *record.evicted,
-            *record.repaired,
-            *record.requested,
-            *record.withdrawn,
-        )
-        projection.tasks = {task.key: task for task in tasks}
+        projection.tasks = record.tasks
         projection.observations = {observation.uid: observation for observation in record.observations}
         projection.waiting = WaitingPods.restored(record.waiting)
         projection.groups = GroupStatuses.restored(
@@ -427,3 +432,9 @@ class BinderProjection:
         projection.cycle = record.cycle
         projection.position = snapshot.position
         return projection
+
+
+def decided_part(body: bytes) -> bytes:
+    """Return what decisions and facts alone make of a snapshot's body: what was written since is left out."""
+    record = _decoder.decode(body)
+    return _encoder.encode({"tasks": record.tasks, "terms": record.terms, "gpus": record.gpus, "cycle": record.cycle})

@@ -86,6 +86,7 @@ class Reflector(Generic[ObjectT]):
         kind = self.core.resource.kind
         while True:
             await asyncio.sleep(self.core.delay_s(self._jitter()))
+            self.core.begin_check()
             try:
                 if isinstance(self.core.request, ListPage):
                     await self._list(self.core.request)

@@ -8,6 +8,10 @@ Nothing is accepted twice. Three kinds of events are dropped: of an object that 
 was reported as gone, and from before the last list. ResourceVersions that are numbers are compared as numbers, because
 an API server promises that order; others are compared only for equality. A complete list is always accepted: it brings
 in the state of a restored or rebuilt cluster.
+
+A check lists a resource between two watches, and compares: every object that a watch must have brought is handed on
+once more, marked. Others come with the next watch, which begins where the last one ended. An object that is known and
+not listed has been missed if that watch brings no deletion.
 """
 
 from collections.abc import Mapping, Sequence
@@ -60,9 +64,14 @@ class KnownObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectSeen(Generic[ObjectT]):
-    """An object is there, new or perhaps changed."""
+    """An object is there, new or perhaps changed.
+
+    Attributes:
+        again: a check found it, and it was to be known already.
+    """
 
     object: ObjectT
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +81,14 @@ class ObjectGone:
     Attributes:
         resource_version: of the deletion or, where that was missed, the last one known.
         missed: found by a list, or by another object in its place.
+        again: a check found it, and it was to be known already.
     """
 
     key: ObjectKey
     uid: str
     resource_version: str
     missed: bool = False
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +134,7 @@ class Relist(StrEnum):
     START = "start"
     EXPIRED = "expired"
     WATCH_FAILED = "watch-failed"
+    CHECK = "check"
 
 
 class ReflectorCore(Generic[ObjectT]):
@@ -164,6 +176,12 @@ class ReflectorCore(Generic[ObjectT]):
         self._list_version = ""
         self._list_complete = True
         self._buried: dict[str, None] = {}
+        #: A check is to come before the next watch.
+        self.to_check = False
+        # Where the watch before a check ended; and what the check did not list, until a watch is past its list.
+        self._watched = ""
+        self._missing: dict[ObjectKey, str] = {}
+        self._missing_at = ""
 
     @property
     def watching(self) -> bool:
@@ -181,6 +199,12 @@ class ReflectorCore(Generic[ObjectT]):
         delay_s = backoff(self.failures, first=self._backoff.first_s, most=self._backoff.most_s)
         return max(jittered(delay_s, jitter), float(self._retry_after_s))
 
+    def begin_check(self) -> None:
+        """List to compare, if a check is to come."""
+        if self.to_check and isinstance(self.request, Watch):
+            self.to_check, self._watched = False, self.request.resource_version
+            self._relist(Relist.CHECK)
+
     def take_page(self, data: bytes) -> list[Change[ObjectT]]:
         """Take a page of a list.
 
@@ -194,22 +218,42 @@ class ReflectorCore(Generic[ObjectT]):
         self._failed = False
         if self.request == ListPage():
             self._listed.clear()
-            self._list_version = page.metadata.resource_version
             self._list_complete = True
+            self._missing.clear()
+            if self.relisting is Relist.CHECK:
+                self._missing_at = page.metadata.resource_version
+            else:
+                self._list_version = page.metadata.resource_version
         changes: list[Change[ObjectT]] = []
         for item in page.items or ():
             self._take_listed(item, changes)
         if page.metadata.continue_:
             self.request = ListPage(page.metadata.continue_)
         else:
-            if self._list_complete:
-                for key in [key for key in self.objects if key not in self._listed]:
+            check = self.relisting is Relist.CHECK
+            for key in [key for key in self.objects if key not in self._listed] if self._list_complete else ():
+                if check:
+                    self._missing[key] = self.objects[key].uid
+                else:
                     self._bury(key, changes)
             self._listed.clear()
             self.synced = True
             self._watch_failures = 0
-            self.request = Watch(self._list_version)
+            self.request = Watch(self._watched if check else self._list_version)
+            self._take_missing(changes)
         return changes
+
+    def _take_missing(self, changes: list[Change[ObjectT]]) -> None:
+        """Report what a check did not list as gone, once the watch is past that list."""
+        if not self._missing or not isinstance(self.request, Watch):
+            return
+        if _is_news(self._missing_at, self.request.resource_version):
+            return
+        for key, uid in self._missing.items():
+            known = self.objects.get(key)
+            if known is not None and known.uid == uid:
+                self._bury(key, changes, again=True)
+        self._missing.clear()
 
     def take_lines(self, lines: Sequence[bytes]) -> list[Change[ObjectT]]:
         """Take lines of a watch; those after an error are not looked at (see `watching`)."""
@@ -225,6 +269,7 @@ class ReflectorCore(Generic[ObjectT]):
                 break
             self._worked()
             self._take_event(event, changes)
+            self._take_missing(changes)
         return changes
 
     def failed(self, error: ClusterError) -> None:
@@ -285,10 +330,19 @@ class ReflectorCore(Generic[ObjectT]):
         key = ObjectKey(meta.namespace, meta.name)
         self._listed.add(key)
         before = self.objects.get(key)
-        if before is not None and before.uid != meta.uid:
-            self._bury(key, changes)
-        elif before is not None and before.resource_version == meta.resource_version:
+        if self.relisting is Relist.CHECK:
+            # A later version comes with the next watch, and of an older one more is known.
+            newer = before is not None and before.resource_version and meta.resource_version != before.resource_version
+            if _is_news(meta.resource_version, self._watched) or (
+                newer and before is not None and not _is_news(meta.resource_version, before.resource_version)
+            ):
+                return
+            if isinstance(change, ObjectSeen):
+                change = ObjectSeen(change.object, again=True)
+        elif before is not None and before.uid == meta.uid and before.resource_version == meta.resource_version:
             return
+        if before is not None and before.uid != meta.uid:
+            self._bury(key, changes, again=self.relisting is Relist.CHECK)
         self._buried.pop(meta.uid, None)
         self.objects[key] = KnownObject(meta.uid, meta.resource_version)
         changes.append(change)
@@ -346,12 +400,12 @@ class ReflectorCore(Generic[ObjectT]):
             return None
         return meta, ObjectSeen(decoded)
 
-    def _bury(self, key: ObjectKey, changes: list[Change[ObjectT]], *, version: str = "") -> None:
+    def _bury(self, key: ObjectKey, changes: list[Change[ObjectT]], *, version: str = "", again: bool = False) -> None:
         gone = self.objects.pop(key)
         self._buried[gone.uid] = None
         if len(self._buried) > MAX_BURIED:
             del self._buried[next(iter(self._buried))]
-        changes.append(ObjectGone(key, gone.uid, version or gone.resource_version, missed=not version))
+        changes.append(ObjectGone(key, gone.uid, version or gone.resource_version, missed=not version, again=again))
 
 
 def _is_news(version: str, last: str) -> bool:

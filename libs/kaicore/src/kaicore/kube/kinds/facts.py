@@ -84,6 +84,8 @@ class Facts:
 
     def __init__(self, cluster: str) -> None:
         self.cluster = cluster
+        #: Of the log, up to which it is known.
+        self.position = 0
         self.by_kind: dict[str, dict[ObjectKey, KnownFact]] = {kind.name: {} for kind in KINDS}
         #: When the version of an object that was seen last was written, as far as it says; by uid.
         self._stamps: dict[str, int] = {}

@@ -997,6 +997,22 @@ class EventSetAside(Payload, frozen=True):
     reason: str
 
 
+class DifferenceFound(Payload, frozen=True):
+    """A check found a difference, and set it right.
+
+    Attributes:
+        check: the check that found it (`kaicore.analysis.replay.self_check.CHECKS`).
+        after: the position at which all was right last; the events behind it replay what happened since.
+        upto: the position at which it differed.
+        parts: some of what differed.
+    """
+
+    check: str
+    after: int
+    upto: int
+    parts: tuple[str, ...] = ()
+
+
 class MonthSealed(Payload, frozen=True):
     """The log's owner sealed the account of a month that is over; a later one of the same month corrects it.
 

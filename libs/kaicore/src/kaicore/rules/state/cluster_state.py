@@ -568,6 +568,7 @@ class ClusterState(PodIndexes):
         payloads.PolicyInputRecorded: _policy_input_recorded,
         payloads.FieldsErased: _only_counted,
         payloads.MonthSealed: _only_counted,
+        payloads.DifferenceFound: _only_counted,
         payloads.EventSetAside: _event_set_aside,
         payloads.DispatchArrived: _only_counted,
         **dict.fromkeys(get_args(payloads.HubPayload), _only_counted),
