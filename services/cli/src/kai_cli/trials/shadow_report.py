@@ -1,22 +1,27 @@
-"""`kai shadow report`: what a shadow's decisions come to, beside what the other scheduler did."""
+"""`kai shadow`: what a shadow's decisions come to, beside what the other scheduler did; and who of the two decides."""
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import ReplicasChanged
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.rules.model.replicas import promoted_shadow, replicas_stream
 
 from kai_cli.output import OutputFlag, Progress, print_answer, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log
+from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.policies import book_of
-from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
+from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
 from kai_cli.trials.what_if_history import comparison_text
 
 #: Rejected pods in the table.
@@ -84,6 +89,55 @@ async def _by_api(source: AnswerSource, scheduler: str, since: str, until: str, 
     cluster = _cluster(source, [row.name for row in await api.clusters()])
     asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
     return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
+
+
+def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+    """Have the shadow of a shard's scheduler decide in its place: the scheduler stands by, and takes over if it ends.
+
+    Args:
+        shard: the shard; its shadow is a `kai-scheduler` with `KAI_SHADOW` naming its own scheduler.
+        source: which log; with --database-url, as the role that owns it (kai_migrate).
+    """
+    return asyncio.run(_list(source or LogSource(), shard, ("shadow",)))
+
+
+def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+    """Have a shard's scheduler decide again, and a promoted shadow of it be a shadow again.
+
+    Args:
+        shard: the shard.
+        source: which log; with --database-url, as the role that owns it (kai_migrate).
+    """
+    return asyncio.run(_list(source or LogSource(), shard, ()))
+
+
+async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int:
+    async with open_log_as_owner(source) as log:
+        clusters = source.clusters(await log.clusters())
+        if len(clusters) != 1:
+            raise ConfigurationError(f"--cluster: which one? There are: {', '.join(clusters) or '-'}")
+        (cluster,) = clusters
+        state = await folded(log, cluster)
+        if state.replicas.get(shard):
+            raise ConfigurationError(f"shard {shard}: its replicas decide together; a shadow takes over from one alone")
+        name = promoted_shadow(shard)
+        decides = f"the {'shadow of the ' if replicas else ''}scheduler of shard {shard}"
+        if state.replicas.get(name, ()) == replicas:
+            print(f"cluster {cluster}: {decides} decides already")
+            return 0
+        stream = replicas_stream(name)
+        version = state.versions.get(stream, 0)
+        event = NewEvent(
+            id=derived_id(cluster, stream, str(version)),
+            stream=stream,
+            payload=ReplicasChanged(shard=name, replicas=replicas),
+            actor="kai shadow",
+            occurred_at=time.time_ns() // 1000,
+            subject=name,
+        )
+        (outcome,) = await log.append(cluster, [Unit((event,))], expect={stream: version})
+        print(f"cluster {cluster}: {decides} decides from event {outcome.positions[0]} on")
+        return 0
 
 
 def _cluster(source: AnswerSource, there_are: list[str]) -> str:

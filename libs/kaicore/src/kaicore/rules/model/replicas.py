@@ -139,6 +139,11 @@ def replicas_stream(shard: str) -> str:
     return f"replicas/{shard}"
 
 
+def promoted_shadow(shard: str) -> str:
+    """Return the name under which a list says that a shard's shadow is promoted: as long as it is not empty."""
+    return f"{shard}@shadow"
+
+
 def due_replicas(
     listed: Collection[str],
     live: Collection[str],
