@@ -1,4 +1,4 @@
-"""What a change of the schema may not do: what services of the release before do not survive, which go on beside it."""
+"""A change of the schema does nothing that services of the release before, beside this one, do not survive."""
 
 import json
 import subprocess

@@ -140,10 +140,8 @@ _COMMANDS = {
     "shadow report = trials.shadow_report:report": (
         "Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated."
     ),
-    "shadow promote = trials.shadow_report:promote": (
-        "Have the shadow of a shard's scheduler decide in its place; the scheduler stands by."
-    ),
-    "shadow back = trials.shadow_report:back": "Have a shard's scheduler decide again, in place of its shadow.",
+    "shadow promote = trials.shadow_report:promote": "Have a shard's shadow decide, and its scheduler stand by.",
+    "shadow back = trials.shadow_report:back": "Have the scheduler of a shard decide again.",
     "what-if submit = trials.what_if_submit:submit_command": (
         "Say what would become of manifests that are submitted now: where, evicting whom, or when."
     ),

@@ -136,13 +136,17 @@ class _Turn(ClusterFeedMetrics):
             self._over.set()
 
 
+async def _hand_on(stopping: asyncio.Event, over: asyncio.Event) -> None:
+    await stopping.wait()
+    over.set()
+
+
 async def _in_turn(context: ServiceContext, own: _Process) -> None:
     """Be the shadow of one's own shard's scheduler, and decide ahead of it while promoted."""
     promoted = promoted_shadow(own.settings.shard)
     while not context.stopping.is_set():
         turn = replace(context, stopping=asyncio.Event())
-        stopping = asyncio.ensure_future(context.stopping.wait())
-        stopping.add_done_callback(lambda _, over=turn.stopping: over.set())
+        stopping = asyncio.ensure_future(_hand_on(context.stopping, turn.stopping))
         try:
             feed = own.feed(_Turn(own, turn.stopping))
             if own.state.replicas.get(promoted):

@@ -92,7 +92,9 @@ async def _by_api(source: AnswerSource, scheduler: str, since: str, until: str, 
 
 
 def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
-    """Have the shadow of a shard's scheduler decide in its place: the scheduler stands by, and takes over if it ends.
+    """Have a shard's shadow decide, and its scheduler stand by.
+
+    If the shadow ends, the scheduler takes over.
 
     Args:
         shard: the shard; its shadow is a `kai-scheduler` with `KAI_SHADOW` naming its own scheduler.
@@ -102,7 +104,9 @@ def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) 
 
 
 def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
-    """Have a shard's scheduler decide again, and a promoted shadow of it be a shadow again.
+    """Have the scheduler of a shard decide again.
+
+    Its promoted shadow is a shadow again.
 
     Args:
         shard: the shard.
@@ -131,7 +135,7 @@ async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int
             id=derived_id(cluster, stream, str(version)),
             stream=stream,
             payload=ReplicasChanged(shard=name, replicas=replicas),
-            actor="kai shadow",
+            actor="kai",
             occurred_at=time.time_ns() // 1000,
             subject=name,
         )
