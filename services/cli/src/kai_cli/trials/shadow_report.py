@@ -117,10 +117,7 @@ def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> 
 
 async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int:
     async with open_log_as_owner(source) as log:
-        clusters = source.clusters(await log.clusters())
-        if len(clusters) != 1:
-            raise ConfigurationError(f"--cluster: which one? There are: {', '.join(clusters) or '-'}")
-        (cluster,) = clusters
+        cluster = _cluster(source, without_hub(await log.clusters()))
         state = await folded(log, cluster)
         if state.replicas.get(shard):
             raise ConfigurationError(f"shard {shard}: its replicas decide together; a shadow takes over from one alone")
@@ -144,9 +141,9 @@ async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int
         return 0
 
 
-def _cluster(source: AnswerSource, there_are: list[str]) -> str:
+def _cluster(source: LogSource, there_are: list[str]) -> str:
     if not there_are:
-        raise ConfigurationError("the log is empty: there is no shadow to report of")
+        raise ConfigurationError("the log is empty: there is no shadow")
     return one_cluster(source, there_are)
 
 
