@@ -165,13 +165,13 @@ class Versions:
         log = self._root / f"{service}-{next(self._numbers)}.log"
         with self._ingest.dup() if service == "ingest" else socket.create_server(("127.0.0.1", 0)) as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/readyz"
-            listens = {"KAI_HTTP_FD": str(listener.fileno())}
+            own = {"KAI_HTTP_FD": str(listener.fileno())} | ({"KAI_REPLICA": log.stem} if service == "binder" else {})
             process = self.run(
                 f"kai_{service}.main",
                 older=older,
                 log=log,
                 inherit=(listener.fileno(),),
-                settings=self._settings(service) | listens,
+                settings=self._settings(service) | own,
             )
         # The other version answers at the address of ingest as well.
         return process, (lambda: b'"listening"' in log.read_bytes()) if service == "ingest" else lambda: answers(url)

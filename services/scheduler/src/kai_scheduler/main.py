@@ -76,7 +76,7 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
         raise ConfigurationError(f"shadow: {config.scheduler_name} is this scheduler's own name: it goes alone")
     if takes_over and not (settings.nats_url and settings.lease_ms and can_lease(settings.cluster)):
         raise ConfigurationError(
-            f"shadow: {config.scheduler_name} is taken over from by leases: set nats_url, lease_ms"
+            f"shadow: {config.scheduler_name}, its own name: set nats_url and lease_ms, by which it takes over"
         )
     if shadowed and settings.replica:
         raise ConfigurationError("shadow and replica are set: a shadow is alone")
