@@ -69,11 +69,11 @@ async def test_a_newer_shadow_of_the_scheduler_is_promoted_by_one_command_and_ba
             pods += 1
             await placed(postgres_log, cluster_name, pods)
 
-    async def shadow(verb: str) -> str:
+    async def shadow(*words: str, code: int = 0) -> str:
         log = ("--cluster", cluster_name, "--database-url", superuser_url)
-        done = await asyncio.to_thread(kai, "shadow", verb, *log)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        done = await asyncio.to_thread(kai, "shadow", *words, *log)
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
 
     async with (
         ServiceProcess("tests.older_scheduler", settings) as blue,
@@ -81,6 +81,7 @@ async def test_a_newer_shadow_of_the_scheduler_is_promoted_by_one_command_and_ba
     ):
         await asyncio.gather(blue.ready(), green.ready())
         await decided_by(OLDER)
+        assert "did you mean 'default'" in await shadow("promote", "defualt", code=2)
         assert "decides from event" in await shadow("promote")
         await decided_by(ENGINE_VERSION)
         assert "decides already" in await shadow("promote")

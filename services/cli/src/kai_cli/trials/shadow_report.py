@@ -15,6 +15,7 @@ from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import ReplicasChanged
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.model.replicas import promoted_shadow, replicas_stream
+from kaicore.spelling import did_you_mean
 
 from kai_cli.output import OutputFlag, Progress, print_answer, table
 from kai_cli.sources.answers import ApiAnswers
@@ -121,6 +122,9 @@ async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int
         state = await folded(log, cluster)
         if state.replicas.get(shard):
             raise ConfigurationError(f"shard {shard}: its replicas decide together; a shadow takes over from one alone")
+        if shard not in state.last_cycles:
+            close = did_you_mean(shard, state.last_cycles)
+            raise ConfigurationError(f"shard {shard}: no scheduler has decided in it{close}")
         name = promoted_shadow(shard)
         decides = f"the {'shadow of the ' if replicas else ''}scheduler of shard {shard}"
         if state.replicas.get(name, ()) == replicas:
