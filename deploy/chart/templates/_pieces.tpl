@@ -229,6 +229,7 @@ spec:
 kai-scheduler
 {{- if and $shard.cluster (ne $shard.cluster $root.Values.cluster) -}}-{{ $shard.cluster }}{{- end -}}
 {{- if ne $shard.name "default" -}}-{{ $shard.name }}{{- end -}}
+{{- if $shard.next -}}-next{{- end -}}
 {{- end }}
 
 {{/* What an object is called that is not in the release's namespace: (list . "kai-watcher"). Elsewhere than in kai-system it has

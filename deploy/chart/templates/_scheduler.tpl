@@ -17,6 +17,8 @@ automountServiceAccountToken: false
 {{- $cluster := $shard.cluster | default .Values.cluster }}
 {{- $name := include "kai.schedulerName" (list . $shard) }}
 {{- $id := eq $cluster .Values.cluster | ternary $shard.name (printf "%s.%s" $cluster $shard.name) }}
+{{- if $shard.next }}{{ $id = printf "%s.next" $id }}{{ end }}
+{{- $image := $shard.next | default (include "kai.image" .) }}
 {{- $selector := dict "app.kubernetes.io/name" "kai-scheduler" "kai.scheduler/shard" $id }}
 {{- $config := $shard.config | default dict }}
 {{- if and .Values.spoke.enabled .Values.spoke.gpuSharing.enabled }}
@@ -76,7 +78,7 @@ spec:
       # lists, but not for ever: a scheduler that is started again needs no watcher.
       initContainers:
         - name: nodes-known
-          image: {{ include "kai.image" . }}
+          image: {{ $image }}
           command:
             - python
             - -c
@@ -97,11 +99,15 @@ spec:
       {{- end }}
       containers:
         - name: scheduler
-          image: {{ include "kai.image" . }}
+          image: {{ $image }}
           command: [kai-scheduler]
           env:
             - {name: KAI_CLUSTER, value: {{ quote $cluster }}}
             - {name: KAI_SHARD, value: {{ quote $shard.name }}}
+            {{- if $shard.next }}
+            # A shadow of the shard's scheduler until `kai shadow promote`.
+            - {name: KAI_SHADOW, value: {{ $config.scheduler_name | default "kai-ledger" }}}
+            {{- end }}
             {{- if $shard.shared }}
             - name: KAI_REPLICA
               valueFrom: {fieldRef: {fieldPath: metadata.name}}

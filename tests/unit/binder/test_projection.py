@@ -14,6 +14,7 @@ from kai_binder.projection.open_work import (
     is_binding,
     is_eviction,
 )
+from kaicore.errors import UnknownEvent
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events.binding_annotations import binding_annotations
 from kaicore.rules.events.envelope import Event
@@ -101,6 +102,22 @@ def test_a_decision_is_open_until_its_outcome() -> None:
     story.delete("c")
     assert not any(map(story.projection.is_open, (one, two, three)))
     assert story.projection.tasks == {}
+
+
+def test_decisions_of_a_newer_scheduler_are_open_though_its_reasons_are_not_known() -> None:
+    story = Story()
+    placed = PodPlaced("uid-a", "default", "a", "n1", "default/1", "class", PLACEMENT)
+    (unit,) = cycle_unit("c", 1, placed)
+    cycle = story.record("cycle/default", unit.events[0].payload)
+    body = msgspec.json.decode(cycle.body) | {"pending": [{"reasons": [{"type": "NotYetKnown"}]}], "also": 1}
+    newer = msgspec.structs.replace(cycle, schema=cycle.schema + 1, body=msgspec.Raw(msgspec.json.encode(body)))
+    assert story.tell(newer) is None
+    binding = story.tell(msgspec.structs.replace(story.record("pod/uid-a", placed), cause=newer.id))
+    assert is_binding(binding)
+    assert story.projection.is_open(binding)
+    # Decisions themselves are read as they are meant, or not at all.
+    with pytest.raises(UnknownEvent):
+        story.tell(msgspec.structs.replace(story.record("pod/uid-b", placed), schema=99))
 
 
 def test_an_outcome_closes_only_its_own_decision() -> None:

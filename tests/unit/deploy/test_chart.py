@@ -278,7 +278,7 @@ def test_objects_have_the_common_labels_and_each_pod_an_account_of_its_own() -> 
 
 def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own() -> None:
     objects = by_name(chart.objects(EVERYTHING))
-    names = ("kai-scheduler", "kai-scheduler-red", "kai-scheduler-west")
+    names = ("kai-scheduler", "kai-scheduler-red", "kai-scheduler-west", "kai-scheduler-next")
     specs = [objects["Deployment", name]["spec"] for name in names]
     for kind in ("Deployment", "PodDisruptionBudget"):
         selectors = [objects[kind, name]["spec"]["selector"]["matchLabels"] for name in names]
@@ -292,6 +292,11 @@ def test_shards_are_deployments_with_selectors_settings_and_budgets_of_their_own
     assert config == {"node_pool": "red", "placement_strategy": "spread", **sharing}
     assert policies == [{"file": "/etc/kai/policies/night.py"}, {"name": "house"}]
     assert objects["Deployment", "kai-scheduler-red"]["spec"]["replicas"] == 3
+    # The next version of a shard's scheduler, of its own image: its shadow, until it is promoted.
+    (container,) = specs[-1]["template"]["spec"]["containers"]
+    assert container["image"] == "registry.example.com/kai-ledger:next"
+    environment = {variable["name"]: variable.get("value") for variable in container["env"]}
+    assert (environment["KAI_SHARD"], environment["KAI_SHADOW"]) == ("default", "kai-ledger")
 
 
 def test_policies_are_files_where_shards_name_them_and_where_their_code_is_needed(tmp_path: Path) -> None:

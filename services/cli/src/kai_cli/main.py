@@ -140,6 +140,8 @@ _COMMANDS = {
     "shadow report = trials.shadow_report:report": (
         "Compare what a shadow decided with what the other scheduler did, pod by pod, and with the window simulated."
     ),
+    "shadow promote = trials.shadow_report:promote": "Have a shard's shadow decide, and its scheduler stand by.",
+    "shadow back = trials.shadow_report:back": "Have the scheduler of a shard decide again.",
     "what-if submit = trials.what_if_submit:submit_command": (
         "Say what would become of manifests that are submitted now: where, evicting whom, or when."
     ),
@@ -229,7 +231,7 @@ _COMMANDS = {
 _PARENTS = {
     "cluster": "Which clusters the hub has.",
     "audit": "Check the log itself, and ask who decided what.",
-    "shadow": "What a shadow of another scheduler decided (`kai up --shadow`).",
+    "shadow": "What a shadow of a scheduler decided (`kai up --shadow`), and which of the two decides.",
     "what-if": "What would come of it if something were different.",
     "report": "GPU-hours: who held them, and what became of them.",
     "policy": "Policies of your own: what decides, checked and tried before it does.",

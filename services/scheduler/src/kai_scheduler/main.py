@@ -4,7 +4,8 @@ import asyncio
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from uuid import uuid4
 
@@ -12,10 +13,13 @@ from kaicore.analysis.replay.log_states import restored
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.bus.jetstream import NatsBus
 from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
-from kaicore.ledger.feed import EventFeed, FeedMetrics
+from kaicore.ledger.feed import ClusterFeedMetrics, EventFeed, EventSource, FeedMetrics, FeedObserver
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.events.envelope import Event
+from kaicore.rules.model.replicas import promoted_shadow
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.bus_access import open_bus
@@ -54,7 +58,7 @@ class SchedulerSettings(FeedSettings, LeaseSettings, CyclePace):
     shadow: str = Field(
         "",
         description="decide on the pods of these other schedulers instead, by their schedulerName (NAME,NAME; * for "
-        "all), and only record it (docs/how-to/shadow.md)",
+        "all), and only record it (docs/how-to/shadow.md); its own name: until `kai shadow promote`",
     )
 
 
@@ -67,34 +71,97 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
     if settings.replica and not can_lease(settings.cluster):
         raise ConfigurationError(f"replica is set, and the bus cannot carry the cluster's name: {settings.cluster!r}")
     shadowed = read_schedulers(settings.shadow)
-    if config.scheduler_name in shadowed:
-        raise ConfigurationError(f"shadow: {config.scheduler_name} is this scheduler's own name (scheduler_name)")
+    takes_over = shadowed == (config.scheduler_name,)
+    if config.scheduler_name in shadowed and not takes_over:
+        raise ConfigurationError(f"shadow: {config.scheduler_name} is this scheduler's own name: it goes alone")
+    if takes_over and not (settings.nats_url and settings.lease_ms and can_lease(settings.cluster)):
+        raise ConfigurationError(
+            f"shadow: {config.scheduler_name}, its own name: set nats_url and lease_ms, by which it takes over"
+        )
     if shadowed and settings.replica:
         raise ConfigurationError("shadow and replica are set: a shadow is alone")
     async with open_log(context, settings.database_url) as log, open_bus(context, settings.nats_url) as bus:
         if log is None:
             return
-        if shadowed:
-            await _shadow(context, settings, config, log, bus, policies=policies)
+        state = await restored(log, settings.cluster)
+        own = _Process(
+            settings=settings,
+            config=config,
+            log=log,
+            bus=bus,
+            policies=policies,
+            state=state,
+            metrics=SchedulerMetrics(context.registry),
+            feed_metrics=FeedMetrics(registry=context.registry),
+        )
+        if takes_over:
+            await _in_turn(context, own)
+        elif shadowed:
+            await _shadow(context, own, own.feed())
         else:
-            await _schedule(context, settings, config, log, bus, policies=policies)
+            await _schedule(context, own, own.feed())
 
 
-async def _schedule(
-    context: ServiceContext,
-    settings: SchedulerSettings,
-    config: EngineConfig,
-    log: EventLog,
-    bus: NatsBus | None,
-    *,
-    policies: PolicyBook,
-) -> None:
-    state = await restored(log, settings.cluster)
-    observer = FeedMetrics(registry=context.registry).of(settings.cluster)
-    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=observer)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Process:
+    """A process's parts, also of one that is a shadow and a scheduler in turn."""
+
+    settings: SchedulerSettings
+    config: EngineConfig
+    log: EventLog
+    bus: NatsBus | None
+    policies: PolicyBook
+    state: ClusterState
+    metrics: SchedulerMetrics
+    feed_metrics: FeedMetrics
+
+    def feed(self, observer: FeedObserver | None = None) -> EventFeed:
+        """Return a feed from the state on."""
+        cluster = self.settings.cluster
+        observer = observer or self.feed_metrics.of(cluster)
+        return EventFeed(self.log, self.bus, cluster, after=self.state.position, observer=observer)
+
+
+class _Turn(ClusterFeedMetrics):
+    """Ends a turn when the log says that the shadow is promoted, or is a shadow again."""
+
+    def __init__(self, own: _Process, over: asyncio.Event) -> None:
+        super().__init__(own.feed_metrics, own.settings.cluster)
+        self._shadow, self._over = promoted_shadow(own.settings.shard), over
+
+    def delivered(self, source: EventSource, events: Sequence[Event]) -> None:
+        """See `FeedObserver.delivered`."""
+        super().delivered(source, events)
+        if any(event.type == "ReplicasChanged" and event.subject == self._shadow for event in events):
+            self._over.set()
+
+
+async def _hand_on(stopping: asyncio.Event, over: asyncio.Event) -> None:
+    await stopping.wait()
+    over.set()
+
+
+async def _in_turn(context: ServiceContext, own: _Process) -> None:
+    """Be the shadow of one's own shard's scheduler, and decide ahead of it while promoted."""
+    promoted = promoted_shadow(own.settings.shard)
+    while not context.stopping.is_set():
+        turn = replace(context, stopping=asyncio.Event())
+        stopping = asyncio.ensure_future(_hand_on(context.stopping, turn.stopping))
+        try:
+            feed = own.feed(_Turn(own, turn.stopping))
+            if own.state.replicas.get(promoted):
+                await _schedule(turn, own, feed, promoted=True)
+            else:
+                await _shadow(turn, own, feed)
+        finally:
+            stopping.cancel()
+
+
+async def _schedule(context: ServiceContext, own: _Process, feed: EventFeed, *, promoted: bool = False) -> None:
+    settings = own.settings
     instance = uuid4().hex[:8]
     # Names in the order of announcement: the first one decides, where none has a name of its own.
-    member = settings.replica or f"{time.time_ns():020d}-{instance}"
+    member = settings.replica or f"{0 if promoted else time.time_ns():020d}-{instance}"
     announcer = None
     loop = asyncio.get_running_loop()
     if settings.nats_url and can_lease(settings.cluster) and (settings.replica or settings.lease_ms):
@@ -102,26 +169,26 @@ async def _schedule(
             settings, settings.nats_url, member, changed=lambda: loop.call_soon_threadsafe(scheduler.look)
         )
     standby = None
+    leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
     if not settings.replica:
-        leads = LEADS.labels(settings.cluster, f"scheduler/{settings.shard}")
         standby = Standby(
             standby_s=settings.standby_s, monotonic=time.monotonic, live=announcer, member=member, notify=leads.set
         )
     scheduler = Scheduler(
-        log=log,
+        log=own.log,
         feed=feed,
-        state=state,
-        config=config,
+        state=own.state,
+        config=own.config,
         shard=settings.shard,
         replica=settings.replica or "",
         live=announcer if settings.replica else None,
         standby=standby,
         instance=instance,
         context=context,
-        metrics=SchedulerMetrics(context.registry),
+        metrics=own.metrics,
         collecting=Collecting(),
         pace=settings,
-        policies=policies,
+        policies=own.policies,
     )
     stopping = asyncio.ensure_future(context.stopping.wait())
     stopping.add_done_callback(lambda _: scheduler.look())
@@ -132,33 +199,24 @@ async def _schedule(
         if announcer is not None:
             await announcer.stop()
             await scheduler.leave()
+        if promoted:
+            leads.set(False)
         await feed.close()
         await scheduler.save_snapshot()
 
 
-async def _shadow(
-    context: ServiceContext,
-    settings: SchedulerSettings,
-    config: EngineConfig,
-    log: EventLog,
-    bus: NatsBus | None,
-    *,
-    policies: PolicyBook,
-) -> None:
-    state = await restored(log, settings.cluster)
-    observer = FeedMetrics(registry=context.registry).of(settings.cluster)
-    feed = EventFeed(log, bus, settings.cluster, after=state.position, observer=observer)
+async def _shadow(context: ServiceContext, own: _Process, feed: EventFeed) -> None:
     shadow = Shadow(
-        log=log,
+        log=own.log,
         feed=feed,
-        state=state,
-        config=config,
-        schedulers=read_schedulers(settings.shadow),
+        state=own.state,
+        config=own.config,
+        schedulers=read_schedulers(own.settings.shadow),
         instance=uuid4().hex[:8],
         context=context,
-        metrics=SchedulerMetrics(context.registry),
-        pace=settings,
-        policies=policies,
+        metrics=own.metrics,
+        pace=own.settings,
+        policies=own.policies,
     )
     look_at_new()
     try:

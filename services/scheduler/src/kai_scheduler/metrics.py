@@ -25,6 +25,7 @@ class SchedulerMetrics:
 
     def __init__(self, registry: CollectorRegistry = REGISTRY) -> None:
         self._registry = registry
+        self._state: _StateCollector | None = None
         self._decide = Histogram(
             "kai_cycle_decide_seconds", "Duration of a cycle's decision", ["shard"], buckets=_BUCKETS, registry=registry
         )
@@ -70,8 +71,11 @@ class SchedulerMetrics:
         )
 
     def watch(self, state: FleetView, config: EngineConfig, clock: Callable[[], int]) -> None:
-        """Export what a state counts; the clock gives microseconds since the epoch."""
-        self._registry.register(_StateCollector(state, config, clock))
+        """Export what a state counts, in place of another one; the clock gives microseconds since the epoch."""
+        if self._state is not None:
+            self._registry.unregister(self._state)
+        self._state = _StateCollector(state, config, clock)
+        self._registry.register(self._state)
 
     def cycle(self, result: CycleResult, *, decide_s: float, append_s: float, shard: str) -> None:
         """Record a cycle."""

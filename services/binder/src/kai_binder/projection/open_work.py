@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 from kaicore.ledger.log.port import Snapshot
 from kaicore.rules.events import payloads
-from kaicore.rules.events.codec import decode_payload, names_in_logs
+from kaicore.rules.events.codec import decode_decision, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.quarantine import folding, is_passed_over
@@ -294,7 +294,7 @@ class BinderProjection:
             return self._take(event)
 
     def _take(self, event: Event) -> Task[Decision] | NominatedNode | Observation | None:
-        payload = decode_payload(event)
+        payload = decode_decision(event)
         if isinstance(payload, payloads.Undecodable) or not self._is_decided(event, payload):
             return None
         if event.type in waiting_pods.EVENT_TYPES:

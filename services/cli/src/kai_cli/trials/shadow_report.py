@@ -1,22 +1,28 @@
-"""`kai shadow report`: what a shadow's decisions come to, beside what the other scheduler did."""
+"""`kai shadow`: what a shadow's decisions come to, beside what the other scheduler did; and who of the two decides."""
 
 import asyncio
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.trial.shadow import ShadowReport, shadow_report
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
+from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.payloads import ReplicasChanged
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.rules.model.replicas import promoted_shadow, replicas_stream
+from kaicore.spelling import did_you_mean
 
 from kai_cli.output import OutputFlag, Progress, print_answer, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
-from kai_cli.sources.log_access import open_log
+from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.policies import book_of
-from kai_cli.sources.source import AnswerSource, FromFlag, SourceFlags, ToFlag
+from kai_cli.sources.source import AnswerSource, FromFlag, LogSource, LogSourceFlags, SourceFlags, ToFlag
 from kai_cli.trials.what_if_history import comparison_text
 
 #: Rejected pods in the table.
@@ -86,9 +92,62 @@ async def _by_api(source: AnswerSource, scheduler: str, since: str, until: str, 
     return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
 
 
-def _cluster(source: AnswerSource, there_are: list[str]) -> str:
+def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+    """Have a shard's shadow decide, and its scheduler stand by.
+
+    If the shadow ends, the scheduler takes over.
+
+    Args:
+        shard: the shard; its shadow is a `kai-scheduler` with `KAI_SHADOW` naming its own scheduler.
+        source: which log; with --database-url, as the role that owns it (kai_migrate).
+    """
+    return asyncio.run(_list(source or LogSource(), shard, ("shadow",)))
+
+
+def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+    """Have the scheduler of a shard decide again.
+
+    Its promoted shadow is a shadow again.
+
+    Args:
+        shard: the shard.
+        source: which log; with --database-url, as the role that owns it (kai_migrate).
+    """
+    return asyncio.run(_list(source or LogSource(), shard, ()))
+
+
+async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int:
+    async with open_log_as_owner(source) as log:
+        cluster = _cluster(source, without_hub(await log.clusters()))
+        state = await folded(log, cluster)
+        if state.replicas.get(shard):
+            raise ConfigurationError(f"shard {shard}: its replicas decide together; a shadow takes over from one alone")
+        if shard not in state.last_cycles:
+            close = did_you_mean(shard, state.last_cycles)
+            raise ConfigurationError(f"shard {shard}: no scheduler has decided in it{close}")
+        name = promoted_shadow(shard)
+        decides = f"the {'shadow of the ' if replicas else ''}scheduler of shard {shard}"
+        if state.replicas.get(name, ()) == replicas:
+            print(f"cluster {cluster}: {decides} decides already")
+            return 0
+        stream = replicas_stream(name)
+        version = state.versions.get(stream, 0)
+        event = NewEvent(
+            id=derived_id(cluster, stream, str(version)),
+            stream=stream,
+            payload=ReplicasChanged(shard=name, replicas=replicas),
+            actor="kai",
+            occurred_at=time.time_ns() // 1000,
+            subject=name,
+        )
+        (outcome,) = await log.append(cluster, [Unit((event,))], expect={stream: version})
+        print(f"cluster {cluster}: {decides} decides from event {outcome.positions[0]} on")
+        return 0
+
+
+def _cluster(source: LogSource, there_are: list[str]) -> str:
     if not there_are:
-        raise ConfigurationError("the log is empty: there is no shadow to report of")
+        raise ConfigurationError("the log is empty: there is no shadow")
     return one_cluster(source, there_are)
 
 

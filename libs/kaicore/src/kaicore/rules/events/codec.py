@@ -59,6 +59,9 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
     ("CycleCompleted", 9): lambda document: document,
 }
 
+#: Fields of newer versions that a reader of decisions goes on without: reasons, perhaps in words that it does not know.
+_REASONS = {"CycleCompleted": ("pending", "groups", "policies_left_out")}
+
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in payload_types() if cls not in _PARTS}
 _DECODERS = {name: msgspec.json.Decoder(cls) for name, cls in _TYPES.items()}
 #: Makes all digits alike: a number of 64 bits or more has 19 of them in a row. A pattern takes ten times as long.
@@ -149,6 +152,21 @@ def decode_payload(event: Event) -> Payload:
         return msgspec.convert(document, _TYPES[name])
     except (msgspec.DecodeError, KeyError, TypeError, UnicodeDecodeError) as error:
         return payloads.Undecodable(error=str(error))
+
+
+def decode_decision(event: Event) -> Payload:
+    """Decode an event for whoever carries out decisions, as `decode_payload` does; but a newer one without its reasons.
+
+    While services are replaced, an older binder so goes on beside a newer scheduler.
+
+    Raises:
+        UnknownEvent: the type, or the schema version, is newer than this program.
+    """
+    current = schema_version(event.type)
+    if event.type in _REASONS and event.schema > current and isinstance(body := msgspec.json.decode(event.body), dict):
+        known = {name: value for name, value in body.items() if name not in _REASONS[event.type]}
+        event = msgspec.structs.replace(event, schema=current, body=msgspec.Raw(_encoder.encode(known)))
+    return decode_payload(event)
 
 
 def _beyond_64_bits(body: bytes) -> str:

@@ -874,8 +874,8 @@ class ReplicasChanged(Payload, frozen=True):
     """From here on these replicas share a shard's groups; what others, or these by an older list, decide is refused.
 
     Attributes:
-        shard: the shard.
-        replicas: their names, sorted; empty where the shard has one scheduler for all of it.
+        shard: the shard; `<shard>@shadow` says whether a shadow of its scheduler decides in its place.
+        replicas: their names, sorted; empty where the shard has one scheduler for all of it, or its shadow is one.
     """
 
     shard: str

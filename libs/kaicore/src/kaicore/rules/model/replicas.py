@@ -139,6 +139,14 @@ def replicas_stream(shard: str) -> str:
     return f"replicas/{shard}"
 
 
+def promoted_shadow(shard: str) -> str:
+    """Return the name under which a list says that a shard's shadow is promoted: as long as it is not empty.
+
+    It is a list like others because the release before knows these: it would stop at an event of another type.
+    """
+    return f"{shard}@shadow"
+
+
 def due_replicas(
     listed: Collection[str],
     live: Collection[str],

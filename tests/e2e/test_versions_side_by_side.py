@@ -1,0 +1,259 @@
+"""Services of the release before and of this version side by side: replaced while pods come, and some go back."""
+
+import asyncio
+import io
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tarfile
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, suppress
+from itertools import count
+from pathlib import Path
+
+import pytest
+from kai_cli.running.load import Loader
+from kaicore.analysis.replay.replay import promises_of, replay_log
+from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.port import Filter
+from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.seals.audit import verify
+from kaicore.rules.events.codec import schema_version
+from kaicore.rules.events.envelope import Event
+from kaicore.runtime.fork_server import ForkedProcess, Program, request
+
+from tests.conftest import as_role
+from tests.e2e.cluster import PATIENCE_S, TWO_GPU_NODES, Cluster, answers, foreign_kubeconfig
+from tests.e2e.live_stack import pod_manifest
+from tests.given.processes.kai_commands import server
+
+ROOT = Path(__file__).parents[2]
+#: The release before: the last commit of schema 0018, without shapes of rows, and without suspect and reserved nodes.
+RELEASE = "e8fe5891"
+#: Its schema of `CycleCompleted`.
+RELEASE_CYCLES = 9
+#: In the order of docs/how-to/upgrade.md: those that read cycles come before the scheduler, which writes them.
+SERVICES = ("relay", "ingest", "exporter", "binder", "projector", "api", "scheduler", "watcher")
+#: Those of the release before that go on beside this version's scheduler; the others stop at its cycles.
+GO_BACK = ("relay", "ingest", "exporter", "watcher")
+#: Seconds between two pods.
+_PAUSE_S = 0.2
+_LOOK_S = 0.02
+
+#: The release before as a server that its programs are forked from (`tests.given.processes.kai_commands`).
+_SERVE = """
+import socket, sys, kaicore
+from kaicore.runtime.fork_server import serve
+release, control, listening, *modules = sys.argv[1:]
+assert kaicore.__file__.startswith(release), kaicore.__file__
+with socket.socket(fileno=int(control)) as ours, socket.socket(fileno=int(listening)) as asked:
+    serve(ours, modules, asked)
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(foreign_kubeconfig() is not None, reason="pods are made for the simulated fleet"),
+]
+
+
+@pytest.fixture
+def cluster_profile() -> str:
+    return TWO_GPU_NODES
+
+
+@pytest.fixture
+def release(tmp_path: Path) -> Iterator[Path]:
+    """A socket on which programs of the release before are asked for.
+
+    Their sources are those of this checkout's own history, on the libraries of today.
+    """
+    archive = ["git", "-C", str(ROOT), "archive", RELEASE, "libs", "services", "migrations"]
+    done = subprocess.run(archive, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no {RELEASE} in this checkout's history: {done.stderr.decode().strip()}")
+    with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
+        # Python 3.11 has filters from 3.11.4 on.
+        tar.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    sources = [tmp_path / "libs/kaicore/src", *sorted(tmp_path.glob("services/*/src"))]
+    ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    address = tmp_path / "socket"
+    with its, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(str(address))
+        listening.listen(64)
+        given = [its.fileno(), listening.fileno()]
+        modules = [f"kai_{service}.main" for service in SERVICES]
+        process = subprocess.Popen(
+            [sys.executable, "-c", _SERVE, str(tmp_path), *map(str, given), *modules, "kai_cli.upkeep.database"],
+            env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources))},
+            cwd=tmp_path,
+            pass_fds=given,
+        )
+    yield address
+    ours.recv(64)
+    ours.close()
+    process.wait()
+
+
+class Versions:
+    """The services of one cluster, each as a process of this version or of the release before."""
+
+    def __init__(self, cluster: Cluster, release: Path, *, name: str, database_url: str, nats_url: str) -> None:
+        self._cluster, self._root, self._name = cluster, cluster.root, name
+        self._servers = {True: release, False: server()}
+        self._database_url, self._nats_url = database_url, nats_url
+        # Exporters know one address, whichever version answers.
+        self._ingest = socket.create_server(("127.0.0.1", 0))
+        self._running: dict[str, ForkedProcess] = {}
+        self._numbers = count()
+        (self._root / "secret").write_text("s" * 32)
+
+    def _settings(self, service: str) -> dict[str, str]:
+        role = {"relay": "kai_read", "api": "kai_read", "projector": "kai_project"}.get(service, "kai_append")
+        settings = {
+            "KAI_CLUSTER": self._name,
+            "KAI_CLUSTERS": self._name,
+            "KAI_NATS_URL": self._nats_url,
+            "KAI_DATABASE_URL": as_role(self._database_url, role),
+            "KAI_PARENT_PID": str(os.getpid()),
+        }
+        if service in ("watcher", "binder"):
+            settings["KAI_KUBECONFIG"] = str(self._cluster.kubeconfig_of(service))
+        if service in ("ingest", "exporter"):
+            settings["KAI_NODE_TOKEN_SECRET_FILE"] = str(self._root / "secret")
+        if service == "exporter":
+            settings["KAI_INGEST_URL"] = f"http://127.0.0.1:{self._ingest.getsockname()[1]}"
+            settings["KAI_PODRESOURCES_DIR"] = str(self._root / "pr")
+        return settings | ({"KAI_ANONYMOUS": "loopback"} if service == "api" else {})
+
+    def run(
+        self,
+        module: str,
+        *arguments: str,
+        older: bool,
+        log: Path,
+        settings: Mapping[str, str],
+        inherit: tuple[int, ...] = (),
+    ) -> ForkedProcess:
+        """Start a program of either version."""
+        program = Program(module, arguments, {**os.environ, **settings}, inherit, str(self._root))
+        with (
+            socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection,
+            log.open("wb") as output,
+            Path(os.devnull).open("rb") as empty,
+        ):
+            connection.connect(str(self._servers[older]))
+            return request(connection, program, (empty.fileno(), output.fileno(), output.fileno()))
+
+    async def replace(self, service: str, *, older: bool) -> None:
+        """Start a process of a version; when it is ready, end the one that ran."""
+        before = self._running.get(service)
+        process, is_ready = self._start(service, older=older)
+        self._running[service] = process
+        async with asyncio.timeout(PATIENCE_S):
+            while not await asyncio.to_thread(is_ready):
+                assert process.poll() is None, f"{service} ended"
+                await asyncio.sleep(_LOOK_S)
+        if before is not None:
+            before.send_signal(signal.SIGTERM)
+            assert await asyncio.to_thread(before.wait, PATIENCE_S) == 0, service
+
+    def _start(self, service: str, *, older: bool) -> tuple[ForkedProcess, Callable[[], bool]]:
+        """Start a process; return it, and what says whether it is ready."""
+        log = self._root / f"{service}-{next(self._numbers)}.log"
+        with self._ingest.dup() if service == "ingest" else socket.create_server(("127.0.0.1", 0)) as listener:
+            url = f"http://127.0.0.1:{listener.getsockname()[1]}/readyz"
+            own = {"KAI_HTTP_FD": str(listener.fileno())} | ({"KAI_REPLICA": log.stem} if service == "binder" else {})
+            process = self.run(
+                f"kai_{service}.main",
+                older=older,
+                log=log,
+                inherit=(listener.fileno(),),
+                settings=self._settings(service) | own,
+            )
+        # The other version answers at the address of ingest as well.
+        return process, (lambda: b'"listening"' in log.read_bytes()) if service == "ingest" else lambda: answers(url)
+
+    def kill(self) -> None:
+        """End all, as a crash would."""
+        for process in self._running.values():
+            process.kill()
+            process.wait()
+        self._ingest.close()
+
+
+@asynccontextmanager
+async def pods_arriving(cluster: Cluster) -> AsyncIterator[list[str]]:
+    """Create one pod after the other until the block ends; yield the list of their names."""
+    names: list[str] = []
+
+    async def arrive() -> None:
+        async with cluster.client() as client:
+            loader = Loader(client)
+            while not ended.is_set():
+                pod = pod_manifest(f"p{len(names)}", seconds=0.2, cpu="1", memory="1Gi")
+                pod["metadata"]["namespace"] = cluster.namespace
+                assert (await loader.create([pod])).refused == []
+                names.append(pod["metadata"]["name"])
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(ended.wait(), _PAUSE_S)
+
+    ended = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(arrive())
+        try:
+            yield names
+        finally:
+            ended.set()
+
+
+async def bound(log: PostgresLog, cluster: str, count: int) -> list[Event]:
+    """Wait until so many pods are bound; return the events that say so."""
+    position = 0
+    async with asyncio.timeout(PATIENCE_S):
+        while len(events := await log.read(cluster, limit=100_000, where=Filter(types=("PodBound",)))) < count:
+            position = await log.wait_beyond(cluster, position, timeout_s=5)
+    return events
+
+
+@pytest.mark.usefixtures("database_url")  # makes the roles
+async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_may(
+    cluster: Cluster, release: Path, empty_database_url: str, nats_url: str, cluster_name: str
+) -> None:
+    versions = Versions(cluster, release, name=cluster_name, database_url=empty_database_url, nats_url=nats_url)
+    log_file, settings = cluster.root / "migrate.log", {"KAI_DATABASE_URL": empty_database_url}
+    migrating = versions.run("kai_cli.main", "migrate", older=True, log=log_file, settings=settings)
+    assert await asyncio.to_thread(migrating.wait, PATIENCE_S) == 0, log_file.read_text()
+    try:
+        await asyncio.gather(*(versions.replace(service, older=True) for service in SERVICES))
+        async with pods_arriving(cluster) as names:
+            await asyncio.to_thread(upgrade, empty_database_url)
+            for service in SERVICES:
+                await versions.replace(service, older=False)
+            for service in GO_BACK:
+                await versions.replace(service, older=True)
+        async with await PostgresLog.open(as_role(empty_database_url, "kai_append")) as log:
+            events = await bound(log, cluster_name, len(names))
+            # Nothing is lost, and nothing is bound or promised twice.
+            assert Counter(event.subject for event in events) == Counter(
+                f"{cluster.namespace}/{name}" for name in names
+            )
+            audit = await verify(log, cluster_name)
+            assert audit.ok, str(audit)
+            assert (await promises_of(log, cluster_name, upto=audit.head.position)).twice == []
+            cycles = await log.read(cluster_name, limit=100_000, where=Filter(types=("CycleCompleted",)))
+            assert {cycle.schema for cycle in cycles} == {RELEASE_CYCLES, schema_version("CycleCompleted")}
+            assert (await replay_log(log, cluster_name)).differences == []
+            seen = await log.read(cluster_name, limit=100_000, where=Filter(types=("PodObserved",)))
+    finally:
+        versions.kill()
+    came = {event.subject: event.recorded_at for event in reversed(seen)}
+    waits = sorted(event.recorded_at - came[event.subject] for event in events)
+    figures = {
+        "pods": len(waits),
+        "median_wait_ms": waits[len(waits) // 2] // 1000,
+        "longest_wait_ms": waits[-1] // 1000,
+    }
+    sys.stdout.write(f"{figures}\n")
