@@ -7,6 +7,7 @@ for. They are computed at once for rows that are alike, and added to the scores 
 
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TypeVar, cast
 
 import numpy as np
@@ -340,6 +341,7 @@ class FeasibleNodes:
         self._states = states
         #: What a row's score is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
+        self._among = among
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
         #: States of nodes that admit a pod for certain, whatever comes; of a share, what `ShareFit.likeness` tells.
@@ -359,26 +361,32 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
-        #: By row, the score before policies: a class that is like this one takes it over; None where policies are live.
+        #: By row, the score before policies, for classes that are like this one; None where policies are live.
         self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
-        known = None if like is None else like.before_policies(self._eligible, charges=charges)
-        if known is None or self._before is None or policies is None:
-            self._look_at_all()
-        else:
-            self._before = known
-            self._ranking.set_first(policies.of_rows(np.arange(rows), known))
+        #: Where rows are evaluated, for a class that is like another one.
+        self._like: FeasibleNodes | None = None
+        self._look_at_all()
 
-    def before_policies(self, eligible: Flags, *, charges: int) -> Ints | None:
-        """Return the scores of rows before policies, for a class like this one; None where not all of them are known.
+    def with_policies(self, policies: ClassPolicies | None) -> "FeasibleNodes | None":
+        """Return the nodes of a class that differs in nothing but what policies know of its pods, and avoids no row.
 
-        Args:
-            eligible: the rows that the class may have.
-            charges: how many charges the rows have had.
+        Rows go on being evaluated here, once for both. None where that does not do: the one or the other has no policies
+        or live ones, or may have rows that this one may not.
         """
-        if self._before is None or self._charges_seen != charges or (eligible & ~self._eligible).any():
+        before = self._before
+        if before is None or policies is None or policies.live:
             return None
-        known: Ints = np.where(eligible, self._before, _NO)
-        return known
+        filters = self.filters.with_policies(policies)
+        eligible = filters.eligible if self._among is None else filters.eligible & self._among
+        if (eligible & ~self._eligible).any():
+            return None
+        other = copy(self)
+        other.filters, other._policies, other._like, other._doubtful = filters, policies, self, {}
+        other._eligible, other._eligible_bytes = eligible, eligible.tobytes()
+        rows = np.arange(len(before))
+        other._ranking = Ranking(len(rows)) if policies.levels is None else LevelRanking(len(rows), policies.levels)
+        other._ranking.set_first(policies.of_rows(rows, np.where(eligible, before, _NO)))
+        return other
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
@@ -635,7 +643,25 @@ class FeasibleNodes:
                     rows.extend(changed.tolist())
                     if isinstance(self._ranking, LevelRanking) and self._policies.levels is not None:
                         self._ranking.relevel(self._policies.levels)
-            self._look_again(rows)
+            if self._like is None:
+                self._look_again(rows)
+            else:
+                self._like.catch_up(touched)
+                self._take_over(self._like, rows)
+
+    def _take_over(self, like: "FeasibleNodes", rows: "array[int]") -> None:
+        """Take over the scores of rows before policies."""
+        distinct, policies, before = {*rows}, self._policies, like._before
+        assert policies is not None and before is not None, "see with_policies"
+        if len(distinct) > _FEW:
+            every = np.fromiter(distinct, np.int64, len(distinct))
+            every = every[self._eligible[every]]
+            self._ranking.set_many(every, policies.of_rows(every, before[every]))
+            return
+        eligible, change, final = self._eligible_bytes, self._ranking.set, policies.of_row
+        for row in distinct:
+            if eligible[row]:
+                change(row, final(row, int(before[row])))
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.

@@ -254,7 +254,11 @@ class NodePolicies:
 
 
 class ClassPolicies:
-    """The policies' say about one class on one statement's nodes."""
+    """The policies' say about one class on one statement's nodes.
+
+    Attributes:
+        live: whether any of them is asked again after charges.
+    """
 
     def __init__(
         self, policies: NodePolicies, pod_class: PodClass, columns: NodeColumns, asked: Sequence[GuardedPolicy]
@@ -276,11 +280,7 @@ class ClassPolicies:
                 self._live.append((one, work, policies.ask(one, work, columns)))
         answers = [*once, *(given for _, _, given in self._live)]
         self._say = _Say(answers, policies.rows) if self._live else policies.together(once)
-
-    @property
-    def live(self) -> bool:
-        """True if any of them is asked again after charges."""
-        return bool(self._live)
+        self.live = bool(self._live)
 
     @property
     def alike(self) -> object:
@@ -322,11 +322,11 @@ class ClassPolicies:
 
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
         """Return the scores of rows with the bands that policies fill, `NEVER` for rows that they refuse."""
+        able = (scores != NEVER) & ~self._say.refused[rows]
         for band, parts in self._say.replaced:
-            able = scores != NEVER
-            scores = scores.copy()
-            scores[able] = with_part(scores[able], band, parts[rows[able]])
-        return np.where(self._say.refused[rows], NEVER, scores)
+            # Of rows that are not able it means nothing: to leave them out costs more than to reckon with them.
+            scores = with_part(scores, band, parts[rows])
+        return np.where(able, scores, NEVER)
 
     def of_row(self, row: int, score: int) -> int:
         """Return the score of one row as `of_rows` does."""
