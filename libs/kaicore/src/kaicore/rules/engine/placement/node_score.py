@@ -259,7 +259,7 @@ class LevelRanking(Ranking):
     def __init__(self, rows: int, levels: Ints) -> None:
         """Args:
         rows: how many there are; none is wanted.
-        levels: by row; higher is better. They may change before all scores are set again.
+        levels: by row, not negative; higher is better. They may change before all scores are set again.
         """
         super().__init__(rows)
         self._levels = levels
@@ -276,12 +276,12 @@ class LevelRanking(Ranking):
         row = None if self._top is None else self._top.first()
         if row is not None:
             return row
-        wanted = self.by_row != NEVER
-        if not wanted.any():
+        wanted = np.where(self.by_row != NEVER, self._levels, -1)
+        self._level = int(wanted.max(initial=-1))
+        if self._level < 0:
             return None
-        self._level = int(self._levels[wanted].max())
         self._top = Ranking(len(self.by_row))
-        self._top.set_first(np.where(wanted & (self._levels == self._level), self.by_row, NEVER))
+        self._top.set_first(np.where(wanted == self._level, self.by_row, NEVER))
         return self._top.first()
 
     def set(self, row: int, score: int) -> None:
