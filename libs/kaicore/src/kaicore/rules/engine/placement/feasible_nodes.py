@@ -361,7 +361,7 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
-        #: By row, the score before policies, for classes that are like this one; None where policies are live.
+        #: By row, the score, for classes that are like this one; None where policies are live.
         self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
         #: Where rows are evaluated, for a class that is like another one.
         self._like: FeasibleNodes | None = None
@@ -371,10 +371,12 @@ class FeasibleNodes:
         """Return the nodes of a class that differs in nothing but what policies know of its pods, and avoids no row.
 
         Rows go on being evaluated here, once for both. None where that does not do: the one or the other has no policies
-        or live ones, or may have rows that this one may not.
+        or live ones, or they fill bands otherwise, or it may have rows that this one may not.
         """
         before = self._before
-        if before is None or policies is None or policies.live:
+        if before is None or policies is None or policies.live or self._policies is None:
+            return None
+        if policies.fill != self._policies.fill:
             return None
         filters = self.filters.with_policies(policies)
         eligible = filters.eligible if self._among is None else filters.eligible & self._among
@@ -383,9 +385,9 @@ class FeasibleNodes:
         other = copy(self)
         other.filters, other._policies, other._like, other._doubtful = filters, policies, self, {}
         other._eligible, other._eligible_bytes = eligible, eligible.tobytes()
-        rows = np.arange(len(before))
-        other._ranking = Ranking(len(rows)) if policies.levels is None else LevelRanking(len(rows), policies.levels)
-        other._ranking.set_first(policies.of_rows(rows, np.where(eligible, before, _NO)))
+        rows = len(before)
+        other._ranking = Ranking(rows) if policies.levels is None else LevelRanking(rows, policies.levels)
+        other._ranking.set_first(np.where(eligible, before, _NO))
         return other
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
@@ -650,18 +652,17 @@ class FeasibleNodes:
                 self._take_over(self._like, rows)
 
     def _take_over(self, like: "FeasibleNodes", rows: "array[int]") -> None:
-        """Take over the scores of rows before policies."""
-        distinct, policies, before = {*rows}, self._policies, like._before
-        assert policies is not None and before is not None, "see with_policies"
+        """Take over the scores of rows that another class has."""
+        distinct, before, eligible, change = {*rows}, like._before, self._eligible_bytes, self._ranking.set
+        assert before is not None, "see with_policies"
         if len(distinct) > _FEW:
             every = np.fromiter(distinct, np.int64, len(distinct))
             every = every[self._eligible[every]]
-            self._ranking.set_many(every, policies.of_rows(every, before[every]))
+            self._ranking.set_many(every, before[every])
             return
-        eligible, change, final = self._eligible_bytes, self._ranking.set, policies.of_row
         for row in distinct:
             if eligible[row]:
-                change(row, final(row, int(before[row])))
+                change(row, int(before[row]))
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
@@ -694,9 +695,11 @@ class FeasibleNodes:
         for row, state, of_state in able:
             added = self.parts.of_row(row, state)
             score = _NO if added == _NO else of_state + added - int(self._handicap[row])
+            if policies is not None:
+                score = policies.of_row(row, score)
             if before is not None:
                 before[row] = score
-            self._ranking.set(row, score if policies is None else policies.of_row(row, score))
+            self._ranking.set(row, score)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
@@ -718,9 +721,11 @@ class FeasibleNodes:
     def _final(self, rows: Ints, scores: Ints, below: Ints) -> Ints:
         """Return the scores of rows, less what they are below those of their states, and as policies have them."""
         final: Ints = np.maximum(scores - below, _NO)
+        if self._policies is not None:
+            final = self._policies.of_rows(rows, final)
         if self._before is not None:
             self._before[rows] = final
-        return final if self._policies is None else self._policies.of_rows(rows, final)
+        return final
 
     def _scores(self, rows: Ints, states: Ints) -> Ints:
         """Return the scores of rows in these states; of those in one state, the first is evaluated."""
