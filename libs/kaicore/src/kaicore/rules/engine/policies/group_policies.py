@@ -151,7 +151,7 @@ class GroupPolicies:
         there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
         past = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
         # Of most groups there is nothing to add, and another such object takes longer than to look.
-        if past["used_gpu_seconds"] == waiting.used_gpu_seconds and not past["namespace_use"]:
+        if past == {"used_gpu_seconds": waiting.used_gpu_seconds, "namespace_use": 0}:
             return known
         return replace(waiting, **past), queue
 
