@@ -380,14 +380,15 @@ class FeasibleNodes:
             return None
         filters = self.filters.with_policies(policies)
         eligible = filters.eligible if self._among is None else filters.eligible & self._among
-        if (eligible & ~self._eligible).any():
-            return None
-        other = copy(self)
+        other, rows = copy(self), len(before)
+        if (eligible != self._eligible).any():
+            if (eligible & ~self._eligible).any():
+                return None
+            other._eligible, other._eligible_bytes = eligible, eligible.tobytes()
+            before = np.where(eligible, before, _NO)
         other.filters, other._policies, other._like, other._doubtful = filters, policies, self, {}
-        other._eligible, other._eligible_bytes = eligible, eligible.tobytes()
-        rows = len(before)
         other._ranking = Ranking(rows) if policies.levels is None else LevelRanking(rows, policies.levels)
-        other._ranking.set_first(np.where(eligible, before, _NO))
+        other._ranking.set_first(before)
         return other
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
@@ -653,14 +654,15 @@ class FeasibleNodes:
 
     def _take_over(self, like: "FeasibleNodes", rows: "array[int]") -> None:
         """Take over the scores of rows that another class has."""
-        distinct, before, eligible, change = {*rows}, like._before, self._eligible_bytes, self._ranking.set
+        before, eligible, change = like._before, self._eligible_bytes, self._ranking.set
         assert before is not None, "see with_policies"
-        if len(distinct) > _FEW:
-            every = np.fromiter(distinct, np.int64, len(distinct))
-            every = every[self._eligible[every]]
+        if len(rows) > _FEW:
+            charged = np.zeros(len(before), np.bool_)
+            charged[np.frombuffer(rows, np.int64)] = True
+            every = np.flatnonzero(charged & self._eligible)
             self._ranking.set_many(every, before[every])
             return
-        for row in distinct:
+        for row in {*rows}:
             if eligible[row]:
                 change(row, int(before[row]))
 

@@ -206,11 +206,10 @@ def parts_of(score: int) -> dict[str, int]:
 
 def with_part(score: _Score, band: Band, part: _Score) -> _Score:
     """Return a score, or many, with another part in a band; of `NEVER`, a number that means nothing."""
-    above = (score + _BIAS) // band.step
+    above, size = (score + _BIAS) // band.step, band.most - band.least + 1
     # Numpy divides by a number several times faster than it finds remainders.
-    size = band.most - band.least + 1
-    own = above - above // size * size + band.least
-    return score + (part - own) * band.step
+    other: _Score = score + (part - (above - above // size * size + band.least)) * band.step
+    return other
 
 
 def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) -> Ints:
