@@ -1,7 +1,11 @@
 """With policies, nodes that are looked at again after charges rank as they do when all are looked at anew.
 
-A policy that scores as a built-in rule does, and replaces it, changes no decision.
+So they do where each class is looked at by itself, and not together with those that only policies tell apart. A policy that scores as a built-in rule does, and replaces it, changes no decision.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -9,8 +13,10 @@ import pytest
 from kaicore.policy import Facts, Flags, Ints, Nodes, Policy, PolicyBand, Work
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import PlacementStrategy
+from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import Placer
 from kaicore.rules.engine.policies.builtin import IdleDevices, PackedNodes, SpreadPods
+from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.engine.policies.cycle_policies import guarded
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.model.gpu_share import GpuShare
@@ -39,6 +45,19 @@ class Free(Policy):
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         return nodes.free(CPU) // 1000 % 7
+
+
+class Wanted(Policy):
+    """Of the pods' label: a zone that they want, and one that they do not get."""
+
+    name, pod_labels, node_labels = "wanted", ("wants",), ("zone",)
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        return np.where(nodes.labels("zone") == f"z{work.labels.get('wants', '')}", 300, 100)
+
+    def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
+        refused = {"1": "z2", "3": "z0"}.get(work.labels.get("wants", ""), "")
+        return nodes.labels("zone") != refused
 
 
 class Level(Policy):
@@ -75,8 +94,16 @@ def made_of(kinds: tuple[type[Policy], ...], random: np.random.Generator) -> Wit
     for number in range(40):
         made.add_node(f"n{number:02}", cpu=int(random.integers(4, 64)), gpu=8, labels={"zone": f"z{number % 3}"})
     for number in range(24):
-        made.add_pod(pod(f"p{number}", cpu=int(random.integers(1, 9)), gpu=int(random.integers(0, 3))))
+        cpu, gpu, labels = int(random.integers(1, 9)), int(random.integers(0, 3)), {"wants": str(number % 5)}
+        made.add_pod(pod(f"p{number}", cpu=cpu if number % 2 else 2, gpu=gpu if number % 2 else 1, labels=labels))
     return made
+
+
+@contextmanager
+def each_class_by_itself() -> Iterator[None]:
+    by_itself = property(lambda _: object())
+    with patch.object(FeasibleNodes, "with_policies", lambda *_: None), patch.object(ClassPolicies, "alike", by_itself):
+        yield
 
 
 def ranked(placer: Placer, uids: list[str], made: WithPolicies) -> list[tuple[Rows, int | None]]:
@@ -87,7 +114,9 @@ def ranked(placer: Placer, uids: list[str], made: WithPolicies) -> list[tuple[Ro
     return found
 
 
-@pytest.mark.parametrize("kinds", [(Zones,), (Free,), (Level,), (Zones, Free, Level), (Zones, Free, LevelByZone, Few)])
+@pytest.mark.parametrize(
+    "kinds", [(Zones, Wanted), (Wanted, Free), (Level,), (Zones, Free, Level), (Zones, Free, LevelByZone, Few)]
+)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_rows_looked_at_again_rank_as_rows_looked_at_anew(kinds: tuple[type[Policy], ...], seed: int) -> None:
     random = np.random.default_rng(seed)
@@ -102,7 +131,9 @@ def test_rows_looked_at_again_rank_as_rows_looked_at_anew(kinds: tuple[type[Poli
             placer.place(made.state.pods[uid])
         if random.random() < 0.5:
             placer.statement.rollback(int(random.integers(before, placer.statement.savepoint() + 1)))
-        again, anew = ranked(placer, uids, made), ranked(placers.on(np.ones_like(given.columns.present)), uids, made)
+        again = ranked(placer, uids, made)
+        with each_class_by_itself():
+            anew = ranked(placers.on(np.ones_like(given.columns.present)), uids, made)
         for (rows, best), (expected, first) in zip(again, anew, strict=True):
             assert best == first
             assert rows.tolist() == expected.tolist()
@@ -120,16 +151,18 @@ def busy_cluster(kinds: tuple[type[Policy], ...], strategy: PlacementStrategy, s
     random, made = np.random.default_rng(seed), WithPolicies(*kinds)
     made.config = msgspec.structs.replace(made.config, placement_strategy=strategy, gpu_sharing=True)
     for number in range(24):
-        zone = amounts(cpu=int(random.integers(4, 33)), memory=64, gpu=4)
+        zone, labels = amounts(cpu=int(random.integers(4, 33)), memory=64, gpu=4), {"zone": f"z{number % 5 % 3}"}
         if number % 3:
-            made.add_node(f"n{number:02}", zone, zone, policy="restricted")
+            made.add_node(f"n{number:02}", zone, zone, policy="restricted", labels=labels)
         else:
-            made.add_node(f"n{number:02}", cpu=int(random.integers(4, 64)), memory=128, gpu=8 * (number % 2))
+            gpu = 8 * (number % 2)
+            made.add_node(f"n{number:02}", cpu=int(random.integers(4, 64)), memory=128, gpu=gpu, labels=labels)
         for other in range(int(random.integers(0, 4))):
             name, cpu = f"runs-{number}-{other}", int(random.integers(1, 24))
             made.add_pod(pod(name, cpu=cpu, memory=2, gpu=other % 2, node_name=f"n{number:02}", phase="Running"))
     for number in range(40):
         spec = {"gpu_share": GpuShare(milli=400)} if number % 7 == 0 else {"gpu": int(random.integers(0, 3))}
+        spec["labels"] = {"wants": str(number % 4)}
         made.add_pod(pod(f"p{number:02}", cpu=int(random.integers(0, 9)), memory=number % 3, **spec))
     return made
 
@@ -140,6 +173,15 @@ def decided_by(made: WithPolicies) -> list[object]:
     assert proposal.policies_left_out == ()
     waiting = sorted(entry.pod.name for entry in made.state.pods.values() if entry.pod.uid in made.state.waiting)
     return [*(msgspec.structs.replace(one, pod_class="") for one in proposal.result.placements), tuple(waiting)]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_classes_that_policies_tell_apart_fare_together_as_each_by_itself(seed: int) -> None:
+    together, alone = (busy_cluster((Wanted, Free), PlacementStrategy.BINPACK, seed) for _ in range(2))
+    decided = decided_by(together)
+    with each_class_by_itself():
+        assert decided == decided_by(alone)
+    assert together.replayed().differences == []
 
 
 @pytest.mark.parametrize("strategy", PlacementStrategy)

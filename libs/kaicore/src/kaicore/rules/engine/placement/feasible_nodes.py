@@ -7,6 +7,7 @@ for. They are computed at once for rows that are alike, and added to the scores 
 
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from copy import copy
 from typing import TypeVar, cast
 
 import numpy as np
@@ -340,6 +341,7 @@ class FeasibleNodes:
         self._states = states
         #: What a row's score is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
+        self._among = among
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
         #: States of nodes that admit a pod for certain, whatever comes; of a share, what `ShareFit.likeness` tells.
@@ -359,26 +361,35 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
-        #: By row, the score before policies: a class that is like this one takes it over; None where policies are live.
+        #: By row, the score, for classes that are like this one; None where policies are live.
         self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
-        known = None if like is None else like.before_policies(self._eligible, charges=charges)
-        if known is None or self._before is None or policies is None:
-            self._look_at_all()
-        else:
-            self._before = known
-            self._ranking.set_first(policies.of_rows(np.arange(rows), known))
+        #: Where rows are evaluated, for a class that is like another one.
+        self._like: FeasibleNodes | None = None
+        self._look_at_all()
 
-    def before_policies(self, eligible: Flags, *, charges: int) -> Ints | None:
-        """Return the scores of rows before policies, for a class like this one; None where not all of them are known.
+    def with_policies(self, policies: ClassPolicies | None) -> "FeasibleNodes | None":
+        """Return the nodes of a class that differs in nothing but what policies know of its pods, and avoids no row.
 
-        Args:
-            eligible: the rows that the class may have.
-            charges: how many charges the rows have had.
+        Rows go on being evaluated here, once for both. None where that does not do: the one or the other has no policies
+        or live ones, or they fill bands otherwise, or it may have rows that this one may not.
         """
-        if self._before is None or self._charges_seen != charges or (eligible & ~self._eligible).any():
+        before = self._before
+        if before is None or policies is None or policies.live or self._policies is None:
             return None
-        known: Ints = np.where(eligible, self._before, _NO)
-        return known
+        if policies.fill != self._policies.fill:
+            return None
+        filters = self.filters.with_policies(policies)
+        eligible = filters.eligible if self._among is None else filters.eligible & self._among
+        other, rows = copy(self), len(before)
+        if (eligible != self._eligible).any():
+            if (eligible & ~self._eligible).any():
+                return None
+            other._eligible, other._eligible_bytes = eligible, eligible.tobytes()
+            before = np.where(eligible, before, _NO)
+        other.filters, other._policies, other._like, other._doubtful = filters, policies, self, {}
+        other._ranking = Ranking(rows) if policies.levels is None else LevelRanking(rows, policies.levels)
+        other._ranking.set_first(before)
+        return other
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
@@ -635,7 +646,25 @@ class FeasibleNodes:
                     rows.extend(changed.tolist())
                     if isinstance(self._ranking, LevelRanking) and self._policies.levels is not None:
                         self._ranking.relevel(self._policies.levels)
-            self._look_again(rows)
+            if self._like is None:
+                self._look_again(rows)
+            else:
+                self._like.catch_up(touched)
+                self._take_over(self._like, rows)
+
+    def _take_over(self, like: "FeasibleNodes", rows: "array[int]") -> None:
+        """Take over the scores of rows that another class has."""
+        before, eligible, change = like._before, self._eligible_bytes, self._ranking.set
+        assert before is not None, "see with_policies"
+        if len(rows) > _FEW:
+            charged = np.zeros(len(before), np.bool_)
+            charged[np.frombuffer(rows, np.int64)] = True
+            every = np.flatnonzero(charged & self._eligible)
+            self._ranking.set_many(every, before[every])
+            return
+        for row in {*rows}:
+            if eligible[row]:
+                change(row, int(before[row]))
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
@@ -668,9 +697,11 @@ class FeasibleNodes:
         for row, state, of_state in able:
             added = self.parts.of_row(row, state)
             score = _NO if added == _NO else of_state + added - int(self._handicap[row])
+            if policies is not None:
+                score = policies.of_row(row, score)
             if before is not None:
                 before[row] = score
-            self._ranking.set(row, score if policies is None else policies.of_row(row, score))
+            self._ranking.set(row, score)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
@@ -695,9 +726,11 @@ class FeasibleNodes:
     def _final(self, rows: Ints, scores: Ints, below: Ints) -> Ints:
         """Return the scores of rows, less what they are below those of their states, and as policies have them."""
         final: Ints = np.maximum(scores - below, _NO)
+        if self._policies is not None:
+            final = self._policies.of_rows(rows, final)
         if self._before is not None:
             self._before[rows] = final
-        return final if self._policies is None else self._policies.of_rows(rows, final)
+        return final
 
     def _scores(self, rows: Ints, states: Ints) -> Ints:
         """Return the scores of rows in these states; of those in one state, the first is evaluated."""

@@ -205,9 +205,11 @@ def parts_of(score: int) -> dict[str, int]:
 
 
 def with_part(score: _Score, band: Band, part: _Score) -> _Score:
-    """Return a score, or many, with another part in a band; none of them is `NEVER`."""
-    own = (score + _BIAS) // band.step % (band.most - band.least + 1) + band.least
-    return score + (part - own) * band.step
+    """Return a score, or many, with another part in a band; of `NEVER`, a number that means nothing."""
+    above, size = (score + _BIAS) // band.step, band.most - band.least + 1
+    # Numpy divides by a number several times faster than it finds remainders.
+    other: _Score = score + (part - (above - above // size * size + band.least)) * band.step
+    return other
 
 
 def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) -> Ints:
@@ -256,7 +258,7 @@ class LevelRanking(Ranking):
     def __init__(self, rows: int, levels: Ints) -> None:
         """Args:
         rows: how many there are; none is wanted.
-        levels: by row; higher is better. They may change before all scores are set again.
+        levels: by row, not negative; higher is better. They may change before all scores are set again.
         """
         super().__init__(rows)
         self._levels = levels
@@ -273,12 +275,12 @@ class LevelRanking(Ranking):
         row = None if self._top is None else self._top.first()
         if row is not None:
             return row
-        wanted = self.by_row != NEVER
-        if not wanted.any():
+        wanted = np.where(self.by_row != NEVER, self._levels, -1)
+        self._level = int(wanted.max(initial=-1))
+        if self._level < 0:
             return None
-        self._level = int(self._levels[wanted].max())
         self._top = Ranking(len(self.by_row))
-        self._top.set_first(np.where(wanted & (self._levels == self._level), self.by_row, NEVER))
+        self._top.set_first(np.where(wanted == self._level, self.by_row, NEVER))
         return self._top.first()
 
     def set(self, row: int, score: int) -> None:

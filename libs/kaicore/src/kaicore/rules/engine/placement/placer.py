@@ -261,9 +261,11 @@ class Placer:
         same = None if alike is None or avoid or policies is None else (alike, policies.alike)
         if same is not None and same in self._same:
             return self._same[same]
-        if like is not None:
+        feasible = None
+        if like is not None and not avoid:
             like.catch_up(self.statement.touched)
-        feasible = FeasibleNodes(
+            feasible = like.with_policies(policies)
+        feasible = feasible or FeasibleNodes(
             pod_class,
             columns,
             self._config,

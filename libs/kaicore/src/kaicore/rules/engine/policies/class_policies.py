@@ -114,10 +114,12 @@ class _Say:
         refused_rows: the same for a look at one row: bytes are read faster than an array.
         levels: by row, how much they prefer it; None where none says.
         replaced: the bands that they fill in place of the built-in rules, with the parts of all rows.
+        fill: the answers that fill them; these are kept, so they are told apart by their identity.
     """
 
     def __init__(self, answers: Iterable[_Answers], rows: int) -> None:
         answers = list(answers)
+        self.fill = tuple(id(given) for given in answers if any(one.band is not _LEVELS for one in given.scores))
         self.refusals = [one for given in answers for one in given.refusals]
         self.scores = [one for given in answers for one in given.scores]
         every = slice(None)
@@ -254,7 +256,11 @@ class NodePolicies:
 
 
 class ClassPolicies:
-    """The policies' say about one class on one statement's nodes."""
+    """The policies' say about one class on one statement's nodes.
+
+    Attributes:
+        live: whether any of them is asked again after charges.
+    """
 
     def __init__(
         self, policies: NodePolicies, pod_class: PodClass, columns: NodeColumns, asked: Sequence[GuardedPolicy]
@@ -276,11 +282,7 @@ class ClassPolicies:
                 self._live.append((one, work, policies.ask(one, work, columns)))
         answers = [*once, *(given for _, _, given in self._live)]
         self._say = _Say(answers, policies.rows) if self._live else policies.together(once)
-
-    @property
-    def live(self) -> bool:
-        """True if any of them is asked again after charges."""
-        return bool(self._live)
+        self.live = bool(self._live)
 
     @property
     def alike(self) -> object:
@@ -320,13 +322,25 @@ class ClassPolicies:
             self._say.renew(renewed)
         return renewed
 
+    @property
+    def fill(self) -> object:
+        """The same for classes for which the policies fill the same bands alike, as long as the cycle lasts."""
+        return self._say.fill
+
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
-        """Return the scores of rows with the bands that policies fill, `NEVER` for rows that they refuse."""
+        """Return the scores of rows with the bands that policies fill, `NEVER` for rows that live ones refuse now.
+
+        What others refuse is not eligible anyway.
+        """
+        if not self._say.replaced and not self.live:
+            return scores
+        able = scores != NEVER
+        if self.live:
+            able &= ~self._say.refused[rows]
         for band, parts in self._say.replaced:
-            able = scores != NEVER
-            scores = scores.copy()
-            scores[able] = with_part(scores[able], band, parts[rows[able]])
-        return np.where(self._say.refused[rows], NEVER, scores)
+            # Of rows that are not able it means nothing: to leave them out costs more than to reckon with them.
+            scores = with_part(scores, band, parts[rows])
+        return np.where(able, scores, NEVER)
 
     def of_row(self, row: int, score: int) -> int:
         """Return the score of one row as `of_rows` does."""

@@ -67,7 +67,9 @@ class GroupPolicies:
         """Hold groups for which no room is reserved yet; the first policy that holds one is its reason."""
         waiting = [one for one in groups if any(one.waiting.values()) and not one.nominated]
         for policy in self._with(Point.ADMIT):
-            asked = [one for one in waiting if one.held is None and self._decides(policy, one.workload)]
+            asked = [one for one in waiting if one.held is None]
+            if policy.setting.queues:
+                asked = [one for one in asked if self._decides(policy, one.workload)]
             answers = policy.admit(self._facts_of(asked, policy), self._facts)
             for one, hold in zip(asked, answers, strict=True):
                 if hold is not None:
@@ -77,7 +79,7 @@ class GroupPolicies:
     def _order(self, groups: Sequence[PendingGroup]) -> None:
         policies, by_queue = self._with(Point.ORDER), dict[str, list[PendingGroup]]()
         for one in groups if policies else ():
-            by_queue.setdefault(self._input.accounts.queue_of(one.group), []).append(one)
+            by_queue.setdefault(self._queue_of(one), []).append(one)
         before: dict[str, tuple[int, ...]] = {one.key: () for one in groups}
         after = dict(before)
         for policy in policies:
@@ -101,6 +103,10 @@ class GroupPolicies:
             given = dict(zip(numbers, answers, strict=True))
             places = [(*before, given.get(number, 0)) for number, before in enumerate(places)]
         accounts.places = dict(enumerate(places)) if policies else {}
+
+    def _queue_of(self, pending_group: PendingGroup) -> str:
+        known = self._waiting.get(pending_group.key)
+        return self._input.accounts.queue_of(pending_group.group) if known is None else known[0].queue
 
     def _queue(self, name: str, *, past: bool) -> Queue:
         """Return what policies know of a queue that declare its past use, or do not."""
@@ -128,33 +134,39 @@ class GroupPolicies:
 
     def _facts_of(self, groups: Sequence[PendingGroup], policy: GuardedPolicy) -> list[tuple[Waiting, Queue]]:
         """Return what a policy knows of groups that wait, and of their queues."""
-        known, setting = self._waiting, policy.setting
+        known, setting, history = self._waiting, policy.setting, policy.policy.history
         every = [known.get(one.key) or self._known_of(one) for one in groups]
-        if policy.policy.history or setting.pod_labels or setting.pod_annotations:
-            every = [self._with_declared(*facts, policy) for facts in zip(groups, every, strict=True)]
+        if PastUse.OWNER in history or PastUse.NAMESPACE in history:
+            every = [self._with_past(*facts, policy) for facts in zip(groups, every, strict=True)]
+        if setting.pod_labels or setting.pod_annotations:
+            every = [_with_declared(*facts, policy) for facts in zip(groups, every, strict=True)]
+        if PastUse.QUEUE in history:
+            every = [(waiting, self._queue(waiting.queue, past=True)) for waiting, _ in every]
         return every
 
-    def _with_declared(
+    def _with_past(
         self, pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
     ) -> tuple[Waiting, Queue]:
-        setting, history, own = policy.setting, policy.policy.history, dict[str, Any]()
         waiting, queue = known
-        if PastUse.OWNER in history or PastUse.NAMESPACE in history:
-            there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
-            own = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
-        if setting.pod_labels or setting.pod_annotations:
-            members = pending_group.unplaced or pending_group.workload.waiting.values()
-            own["labels"], own["annotations"] = _declared(members, policy)
-        if PastUse.QUEUE in history:
-            queue = self._queue(waiting.queue, past=True)
+        there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
+        past = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
         # Of most groups there is nothing to add, and another such object takes longer than to look.
-        own = {name: value for name, value in own.items() if value != getattr(waiting, name)}
-        return replace(waiting, **own) if own else waiting, queue
+        if past == {"used_gpu_seconds": waiting.used_gpu_seconds, "namespace_use": 0}:
+            return known
+        return replace(waiting, **past), queue
 
     def _known_of(self, pending_group: PendingGroup) -> tuple[Waiting, Queue]:
-        group, now, members = pending_group.group, self._input.now, pending_group.unplaced
-        created_us = group.created_at * _SECOND_US
-        queue = self._queue(self._input.accounts.queue_of(group), past=False)
+        group, now, of_class = pending_group.group, self._input.now, self._gpus_of_class
+        created_us, pods, gpus = group.created_at * _SECOND_US, 0, 0
+        for members in pending_group.waiting.values():
+            pods += len(members)
+            for member in members:
+                of_one = _gpus(member) if member.node else of_class.get(member.class_key)
+                if of_one is None:
+                    of_one = of_class[member.class_key] = thousandths_of_gpus(member.requests)
+                gpus += of_one
+        active = pending_group.workload.active
+        queue = self._queue(self._queue_of(pending_group), past=False)
         waiting = Waiting(
             key=group.key,
             namespace=group.namespace,
@@ -162,20 +174,14 @@ class GroupPolicies:
             priority=group.priority,
             created_us=created_us,
             waited_us=max(now - created_us, 0),
-            pods=len(members),
-            gpus=sum(map(self._gpus_waiting, members)),
-            used_gpu_seconds=sum(_used(member, now) for member in pending_group.workload.active.values()),
+            pods=pods,
+            gpus=gpus,
+            used_gpu_seconds=sum(_used(member, now) for member in active.values()) if active else 0,
             labels=_NO_LABELS,
             annotations=_NO_LABELS,
         )
         known = self._waiting[group.key] = waiting, queue
         return known
-
-    def _gpus_waiting(self, member: Member) -> int:
-        gpus = self._gpus_of_class.get(member.class_key)
-        if gpus is None:
-            gpus = self._gpus_of_class[member.class_key] = thousandths_of_gpus(member.requests)
-        return gpus if not member.node else _gpus(member)
 
     def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
         group, now, members = workload.group, self._input.now, workload.active.values()
@@ -238,15 +244,26 @@ def _rank(
         one.rank = ranks[both[one.key]]
 
 
+def _with_declared(
+    pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
+) -> tuple[Waiting, Queue]:
+    members = pending_group.unplaced or pending_group.workload.waiting.values()
+    labels, annotations = _declared(members, policy)
+    return (replace(known[0], labels=labels, annotations=annotations), known[1]) if labels or annotations else known
+
+
 def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
     setting, first = policy.setting, min(members, key=_name, default=None)
     if first is None or not (setting.pod_labels or setting.pod_annotations):
         return _NO_LABELS, _NO_LABELS
     pod = first.pod
-    labels = {key: pod.labels[key] for key in setting.pod_labels if key in pod.labels}
-    annotations = {key: pod.annotations[key] for key in setting.pod_annotations if key in pod.annotations}
-    return MappingProxyType(labels), MappingProxyType(annotations)
+    return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
+
+
+def _found(values: Mapping[str, str], keys: Iterable[str]) -> Mapping[str, str]:
+    found = {key: values[key] for key in keys if key in values}
+    return MappingProxyType(found) if found else _NO_LABELS
 
 
 _name = attrgetter("pod.name")
