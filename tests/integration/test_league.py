@@ -2,11 +2,13 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.league import ours
 from tests.league.baselines import Fgd, allocated, best_fit, packing
+from tests.league.bound import Bound, Held
 from tests.league.jobs import setting
 from tests.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
 from tests.league.over_time import POLICIES
@@ -97,3 +99,18 @@ def test_engine_with_an_examples_policy_starts_every_gang_and_allocates_about_as
     assert (found.never, without.never) == (0, 0)
     assert found.gar >= without.gar - 1.0
     assert found.worst_h <= without.worst_h + 0.5
+
+
+@pytest.mark.parametrize(
+    ("cpu", "moves", "held"),
+    [
+        (4, 0, 1000),
+        (4, 1, 2000),  # One half goes to the other, and a whole GPU is free.
+        (3, 1, 1500),  # The CPU suffices for half of it.
+    ],
+)
+def test_bound_of_moves_is_what_gpus_and_cpu_take_and_what_may_leave(cpu: int, moves: int, held: int) -> None:
+    half, whole = Task(1, 1, 1, MILLI // 2), Task(2, 1, 1, MILLI)
+    one = Nodes(np.array([cpu]), np.array([8]), np.array([2]), np.array(["any"]))
+    program = Bound(one, Held.of([half, half], {0: (0, ["a"]), 1: (0, ["b"])}), [half, half, whole])
+    assert round(program.of(moves)) == held

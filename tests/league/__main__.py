@@ -1,4 +1,4 @@
-"""Run the league: `python -m tests.league [--list default] [--seeds 42 43] [--policies ours fgd]`, or `… over-time`."""
+"""Run the league: `python -m tests.league [--list default] [--policies ours]`, or `… over-time`, or `… bound`."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
-from tests.league import ours, over_time, plot
+from tests.league import bound, ours, over_time, plot
 from tests.league.baselines import (
     Fgd,
     Policy,
@@ -22,7 +22,7 @@ from tests.league.baselines import (
     most_allocated,
     packing,
 )
-from tests.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, published, tasks
+from tests.league.openb import LISTS, MILLI, Nodes, Task, arrivals, folder, nodes, published, tasks
 
 #: How much has arrived when figures are taken, in per cent of all GPUs.
 _MARKS = (100, 130)
@@ -115,12 +115,11 @@ def _league(name: str, given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
-    if sys.argv[1:2] == ["over-time"]:
-        over_time.main(sys.argv[2:])
+    if own := {"over-time": over_time.main, "bound": bound.main}.get("".join(sys.argv[1:2])):
+        own(sys.argv[2:])
         return
     parser = argparse.ArgumentParser(description=__doc__)
-    lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
-    parser.add_argument("--list", nargs="+", default=lists, choices=lists, help="of tasks")
+    parser.add_argument("--list", nargs="+", default=LISTS, choices=LISTS, help="of tasks")
     parser.add_argument("--whole", action="store_true", help="without the tasks that share a GPU")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42])
     parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])
