@@ -67,7 +67,7 @@ def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[st
         "moves-1h": moving(consolidate_win_us=_HOUR_US),
         "moves-1-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=1),
         "moves-2-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=2),
-        "moves-full": moving(consolidate_win_us=_HOUR_US, consolidate_from_per_cent=94),
+        "moves-full": moving(consolidate_win_us=_HOUR_US, consolidate_from_per_cent=95),
         "moves-4h": moving(consolidate_win_us=4 * _HOUR_US),
         "ours-spread": engine(placement_strategy=PlacementStrategy.SPREAD),
     }

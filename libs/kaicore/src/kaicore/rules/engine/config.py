@@ -185,8 +185,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             than that (`kaicore.rules.engine.victims.room`); 0 where sizes are compared instead.
         consolidate_pods_per_day: so many pods are moved at most within 24 hours, counted by hours that have begun, of
             all shards; 0 for as many as pay.
-        consolidate_from_per_cent: pods are moved only where so much of the GPUs of ready nodes is held, in per cent: what
-            is stranded before that, later work often takes.
+        consolidate_from_per_cent: pods are moved only where so many per cent of the GPUs of ready nodes are held, for
+            later work often takes what is stranded before that.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod while its victims do not go.
