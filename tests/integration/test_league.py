@@ -2,12 +2,14 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.given.shared_data import require_shared
 from tests.measured.league import ours
 from tests.measured.league.baselines import Fgd, allocated, best_fit, packing
+from tests.measured.league.bound import Bound, Held
 from tests.measured.league.jobs import HOUR_S, setting
 from tests.measured.league.month import generated, month
 from tests.measured.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
@@ -105,3 +107,18 @@ def test_hours_with_windows_drains_and_a_bad_node_cost_less_work_than_with_a_scr
     found, script = (month(given, drawn, ours=ours) for ours in (True, False))
     assert (round(found.lost_h, 1), found.evicted, found.failed) == (0.0, 0, 3)
     assert (round(script.lost_h, 1), script.evicted, script.failed) == (3.1, 6, 30)
+
+
+@pytest.mark.parametrize(
+    ("cpu", "moves", "held"),
+    [
+        (4, 0, 1000),
+        (4, 1, 2000),  # One half goes to the other, and a whole GPU is free.
+        (3, 1, 1500),  # The CPU suffices for half of it.
+    ],
+)
+def test_bound_of_moves_is_what_gpus_and_cpu_take_and_what_may_leave(cpu: int, moves: int, held: int) -> None:
+    half, whole = Task(1, 1, 1, MILLI // 2), Task(2, 1, 1, MILLI)
+    one = Nodes(np.array([cpu]), np.array([8]), np.array([2]), np.array(["any"]))
+    program = Bound(one, Held.of([half, half], {0: (0, ["a"]), 1: (0, ["b"])}), [half, half, whole])
+    assert round(program.of(moves)) == held

@@ -1,6 +1,7 @@
 """With policies, nodes that are looked at again after charges rank as they do when all are looked at anew.
 
-So they do where each class is looked at by itself, and not together with those that only policies tell apart. A policy that scores as a built-in rule does, and replaces it, changes no decision.
+So they do where each class is looked at by itself, and not together with those that only policies tell apart. A policy
+that scores as a built-in rule does, and replaces it, changes no decision.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Run the league: `python -m tests.measured.league [--list default] [--seeds 42] [--policies ours fgd]`."""
+"""Run the league: `python -m tests.measured.league [--list default] [--policies ours]`, or `… over-time`."""
 
 import argparse
 import sys
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
-from tests.measured.league import month, ours, over_time, plot
+from tests.measured.league import bound, month, ours, over_time, plot
 from tests.measured.league.baselines import (
     Fgd,
     Policy,
@@ -22,7 +22,7 @@ from tests.measured.league.baselines import (
     most_allocated,
     packing,
 )
-from tests.measured.league.openb import MILLI, Nodes, Task, arrivals, folder, nodes, published, tasks
+from tests.measured.league.openb import LISTS, MILLI, Nodes, Task, arrivals, folder, nodes, published, tasks
 
 #: How much has arrived when figures are taken, in per cent of all GPUs.
 _MARKS = (100, 130)
@@ -67,6 +67,7 @@ def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[st
         "moves-1h": moving(consolidate_win_us=_HOUR_US),
         "moves-1-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=1),
         "moves-2-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=2),
+        "moves-full": moving(consolidate_win_us=_HOUR_US, consolidate_from_per_cent=95),
         "moves-4h": moving(consolidate_win_us=4 * _HOUR_US),
         "ours-spread": engine(placement_strategy=PlacementStrategy.SPREAD),
     }
@@ -115,13 +116,12 @@ def _league(name: str, given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
-    for name, other in (("over-time", over_time.main), ("month", month.main)):
-        if sys.argv[1:2] == [name]:
-            other(sys.argv[2:])
-            return
+    parts = {"over-time": over_time.main, "month": month.main, "bound": bound.main}
+    if own := parts.get("".join(sys.argv[1:2])):
+        own(sys.argv[2:])
+        return
     parser = argparse.ArgumentParser(description=__doc__)
-    lists = ("default", "multigpu50", "gpushare100", "gpuspec33")
-    parser.add_argument("--list", nargs="+", default=lists, choices=lists, help="of tasks")
+    parser.add_argument("--list", nargs="+", default=LISTS, choices=LISTS, help="of tasks")
     parser.add_argument("--whole", action="store_true", help="without the tasks that share a GPU")
     parser.add_argument("--seeds", type=int, nargs="+", default=[42])
     parser.add_argument("--policies", nargs="+", default=["random", "best-fit", "fgd", "ours"])

@@ -12,6 +12,8 @@ import numpy.typing as npt
 
 from tests.given.shared_data import shared_path
 
+#: FGD's lists of tasks.
+LISTS = ("default", "multigpu50", "gpushare100", "gpuspec33")
 #: Thousandths of a GPU, or of a CPU.
 MILLI = 1000
 

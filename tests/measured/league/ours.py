@@ -19,6 +19,8 @@ from tests.measured.league.openb import MILLI, Nodes, Task
 _MODEL = "nvidia.com/gpu.product"
 #: Tasks that arrive between two cycles, unless it is said.
 AT_ONCE = 32
+#: By number of a task that is on a node: the node's row, and the GPUs that it shares, by name.
+Places = dict[int, tuple[int, Sequence[str]]]
 _MIB = 2**20
 _SECOND_US = 1_000_000
 #: Mean time between two tasks: OpenB's 8,152 came in 149 days.
@@ -82,9 +84,10 @@ def add_nodes(
 class _Trace:
     """One run: pods that came, and what they hold."""
 
-    def __init__(self, cluster: Cluster, config: EngineConfig, moves: Moves | None) -> None:
+    def __init__(self, cluster: Cluster, config: EngineConfig, moves: Moves | None, places: Places) -> None:
         self.cluster = cluster
         self.holding = 0
+        self._places = places
         self._config = config
         self._moves = moves
         #: Pods that wait, with what they ask for in thousandths of a GPU; and those of them that were moved, by uid.
@@ -124,6 +127,9 @@ class _Trace:
         for decision in result.placements:
             one, demand = self._running[decision.uid] = self._waiting.pop(decision.uid)
             self.holding += demand
+            self._places.setdefault(
+                int(one.name[1:7]), (int(decision.node[1:]), [part.group for part in decision.gpus])
+            )
             if self._moves is not None:
                 self._moves.placed += one.uid not in self._moved
             self._moved.discard(one.uid)
@@ -169,6 +175,7 @@ def allocated(
     moves: Moves | None = None,
     at_once: int = AT_ONCE,
     largest_first: bool = False,
+    places: Places | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Yield after each cycle how much GPU has been asked for and how much is held, in thousandths.
 
@@ -183,10 +190,11 @@ def allocated(
         moves: counts the moved pods; None where nothing moves, and time stands still.
         at_once: tasks that arrive between two cycles.
         largest_first: of these, those of the most GPUs, then of the most CPU, are the oldest.
+        places: filled with where tasks went first.
     """
     cluster = devices() if claims else Cluster()
     add_nodes(cluster, nodes, claims=claims)
-    trace = _Trace(cluster, config, moves)
+    trace = _Trace(cluster, config, moves, {} if places is None else places)
     asked, total = 0, int(nodes.gpus.sum()) * MILLI
     for first in range(0, len(arriving), at_once):
         batch = list(arriving[first : first + at_once])

@@ -278,14 +278,15 @@ def stranded(cluster: Workloads, **light: Any) -> None:
 def test_two_pods_change_places_so_that_a_stranded_gpu_is_used() -> None:
     cluster = Workloads()
     stranded(cluster)
-    result = cluster.cycle(HALF_AN_HOUR)
+    result = cluster.cycle(msgspec.structs.replace(HALF_AN_HOUR, consolidate_from_per_cent=75))
     assert moved(cluster, result) == {"heavy", "light"}
     assert {one.name: one.fits_on for one in result.evictions} == {"heavy": "n1", "light": "n0"}
     assert cluster.nominated(result) == {"wants": "n0"}
 
 
-def test_pods_change_no_places_without_a_rate_or_with_pods_that_nothing_makes_again() -> None:
-    for config, light in ((EngineConfig(), {}), (HALF_AN_HOUR, {"owner": None})):
+def test_pods_change_no_places_without_a_rate_or_with_idle_gpus_or_with_pods_that_nothing_makes_again() -> None:
+    idle = msgspec.structs.replace(HALF_AN_HOUR, consolidate_from_per_cent=76)
+    for config, light in ((EngineConfig(), {}), (idle, {}), (HALF_AN_HOUR, {"owner": None})):
         cluster = Workloads()
         stranded(cluster, **light)
         assert not cluster.cycle(config).evictions

@@ -185,6 +185,8 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             than that (`kaicore.rules.engine.victims.room`); 0 where sizes are compared instead.
         consolidate_pods_per_day: so many pods are moved at most within 24 hours, counted by hours that have begun, of
             all shards; 0 for as many as pay.
+        consolidate_from_per_cent: pods are moved only where so many per cent of the GPUs of ready nodes are held, for
+            later work often takes what is stranded before that.
         consolidate_bare_pods: whether pods without a controller are moved too, which are not made again.
         staleness_grace_us: how long a gang may be below its minimum, where its group does not say; negative for ever.
         nomination_us: how long room is reserved for a pod while its victims do not go.
@@ -245,6 +247,7 @@ class EngineConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     consolidate_cooldown_us: Annotated[int, msgspec.Meta(ge=0, le=DAY_US)] = 600_000_000
     consolidate_win_us: Annotated[int, msgspec.Meta(ge=0, le=MOST_RECENT_DAYS * DAY_US)] = 0
     consolidate_pods_per_day: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] = 0
+    consolidate_from_per_cent: Annotated[int, msgspec.Meta(ge=0, le=100)] = 0
     consolidate_bare_pods: bool = False
     staleness_grace_us: int = 60_000_000
     nomination_us: int = 600_000_000
@@ -337,6 +340,7 @@ _LATER = (
     "hold_us",
     "consolidate_win_us",
     "consolidate_pods_per_day",
+    "consolidate_from_per_cent",
     "gpu_sharing",
     "gpu_reservation_namespace",
     "suspect_after",

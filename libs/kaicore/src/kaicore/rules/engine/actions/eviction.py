@@ -26,6 +26,7 @@ from kaicore.rules.engine.victims.room import (
     Shortfall,
     VictimRules,
     gain_of,
+    is_full,
     is_scattered,
     obstacle,
     won_by,
@@ -407,7 +408,8 @@ class Consolidate(EvictionAction):
         """See `EvictionAction`."""
         config = self.session.config
         packed = all(config.strategy(devices=devices) is PlacementStrategy.BINPACK for devices in (True, False))
-        return packed and config.consolidate_groups > 0
+        moves = packed and config.consolidate_groups > 0
+        return moves and (not config.consolidate_from_per_cent or is_full(self.session))
 
     def _eligible(self, pending_group: PendingGroup) -> Sequence[Workload]:
         """See `EvictionAction`: it is the same for all waiting groups, and another matter for each running one."""

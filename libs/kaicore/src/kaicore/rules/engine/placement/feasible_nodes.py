@@ -370,8 +370,8 @@ class FeasibleNodes:
     def with_policies(self, policies: ClassPolicies | None) -> "FeasibleNodes | None":
         """Return the nodes of a class that differs in nothing but what policies know of its pods, and avoids no row.
 
-        Rows go on being evaluated here, once for both. None where that does not do: the one or the other has no policies
-        or live ones, or they fill bands otherwise, or it may have rows that this one may not.
+        Rows go on being evaluated here, once for both. None where that does not do: the one or the other has no
+        policies or live ones, or they fill bands otherwise, or it may have rows that this one may not.
         """
         before = self._before
         if before is None or policies is None or policies.live or self._policies is None:
@@ -380,16 +380,23 @@ class FeasibleNodes:
             return None
         filters = self.filters.with_policies(policies)
         eligible = filters.eligible if self._among is None else filters.eligible & self._among
-        other, rows = copy(self), len(before)
+        if (eligible & ~self._eligible).any():
+            return None
+        return copy(self).taking_over(self, policies, filters, eligible)
+
+    def taking_over(
+        self, like: "FeasibleNodes", policies: ClassPolicies, filters: ClassFilters, eligible: Flags
+    ) -> "FeasibleNodes":
+        """Have policies of its own, for a copy of the nodes of a class that it is like; return it."""
+        before = self._before
+        assert before is not None, "see with_policies"
         if (eligible != self._eligible).any():
-            if (eligible & ~self._eligible).any():
-                return None
-            other._eligible, other._eligible_bytes = eligible, eligible.tobytes()
+            self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
             before = np.where(eligible, before, _NO)
-        other.filters, other._policies, other._like, other._doubtful = filters, policies, self, {}
-        other._ranking = Ranking(rows) if policies.levels is None else LevelRanking(rows, policies.levels)
-        other._ranking.set_first(before)
-        return other
+        self.filters, self._policies, self._like, self._doubtful = filters, policies, like, {}
+        self._ranking = Ranking(len(before)) if policies.levels is None else LevelRanking(len(before), policies.levels)
+        self._ranking.set_first(before)
+        return self
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
@@ -650,11 +657,11 @@ class FeasibleNodes:
                 self._look_again(rows)
             else:
                 self._like.catch_up(touched)
-                self._take_over(self._like, rows)
+                self._take_over(rows)
 
-    def _take_over(self, like: "FeasibleNodes", rows: "array[int]") -> None:
-        """Take over the scores of rows that another class has."""
-        before, eligible, change = like._before, self._eligible_bytes, self._ranking.set
+    def _take_over(self, rows: "array[int]") -> None:
+        """Take over the scores of rows that the class has that it is like: their array is the same."""
+        before, eligible, change = self._before, self._eligible_bytes, self._ranking.set
         assert before is not None, "see with_policies"
         if len(rows) > _FEW:
             charged = np.zeros(len(before), np.bool_)

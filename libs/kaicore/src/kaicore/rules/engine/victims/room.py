@@ -43,6 +43,7 @@ import numpy as np
 from kaicore.rules.engine.cycle_input import moved_at
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
+from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.victims.candidates import Candidates
@@ -560,11 +561,25 @@ def is_scattered(session: Session, steps: Steps) -> bool:
     columns, idle = session.nodes.future.statement.columns, session.nodes.idle_in_future()
     asked = session.pods.requests_of_classes(session.gangs.class_counts_of(steps))
     requests = columns.vector(without_parts(asked))
-    parts = sum(free for row in columns.gpus.rows for free, _ in columns.gpus.free(row))
+    parts = _free_parts(columns)
     if parts >= WHOLE:
         idle = idle.copy()
         idle[columns.resources[GPU]] += parts // WHOLE
     return bool((idle >= requests).all())
+
+
+def is_full(session: Session) -> bool:
+    """Tell whether so much of the GPUs of ready nodes is held that pods may be moved."""
+    columns, idle = session.nodes.future.statement.columns, session.nodes.idle_in_future()
+    there = columns.allocatable[columns.present & columns.ready].sum(axis=0)
+    counted = [(column, gpus_per_unit(name)) for name, column in columns.resources.items()]
+    total, free = (sum(int(of[column]) * gpus for column, gpus in counted if gpus) * WHOLE for of in (there, idle))
+    return (free + _free_parts(columns)) * 100 <= total * (100 - session.config.consolidate_from_per_cent)
+
+
+def _free_parts(columns: NodeColumns) -> int:
+    """Return what is free of the GPUs that are open for sharing, in thousandths."""
+    return sum(free for row in columns.gpus.rows for free, _ in columns.gpus.free(row))
 
 
 def gain_of(session: Session, steps: Steps) -> int:
