@@ -45,9 +45,9 @@ class Watch:
         most_silent: looks in a row at which it may fail to answer before it is killed.
     """
 
-    check_s: float = 5.0
+    check_s: float = 10.0
     answer_s: float = 2.0
-    most_silent: int = 8
+    most_silent: int = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
