@@ -148,16 +148,17 @@ def _timed(app: Asgi) -> Asgi:
 
 
 class KeptStates(Collector):
-    """`kai_api_position` by cluster."""
+    """`kai_api_position` by cluster, of those that were asked about of late."""
 
     def __init__(self, inquiry: Inquiry) -> None:
         self._inquiry = inquiry
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Return the metric as of now."""
-        family = GaugeMetricFamily("kai_api_position", "Position that the kept state has reached", labels=["cluster"])
+        family = GaugeMetricFamily("kai_api_position", "Position that a kept state in use has reached", labels=["cluster"])
         for state in self._inquiry.states:
-            family.add_metric([state.cluster], state.position)
+            if state.in_use:
+                family.add_metric([state.cluster], state.position)
         yield family
 
 

@@ -109,6 +109,11 @@ class KeptState:
         """The position up to which it is folded; 0 before the first question."""
         return 0 if self._state is None else self._state.position
 
+    @property
+    def in_use(self) -> bool:
+        """Whether it is to be near the log's end: it was asked for of late, or it cannot be folded."""
+        return self._state is None or self._looks_left > 0
+
     async def current(self) -> ClusterState:
         """Return the state as of the log's end when this was called, or later.
 
@@ -159,7 +164,7 @@ class KeptState:
         """
         while True:
             try:
-                if self._state is None or (self._looks_left and await self._lacks_many()):
+                if self.in_use and (self._state is None or await self._lacks_many()):
                     async with self._questions.unasked:
                         await self._at_the_end()
                 self._looks_left = max(0, self._looks_left - 1)
