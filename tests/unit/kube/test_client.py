@@ -127,6 +127,27 @@ async def test_answer_that_does_not_come_in_time_is_an_error() -> None:
         over.set()
 
 
+async def test_a_kept_connection_that_ends_is_opened_anew_for_what_may_be_sent_again() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if b"/endless" in await reader.readuntil(b"\r\n\r\n"):
+            writer.write(b"HTTP/1.1 200 OK\r\n\r\nuntil it ends")
+        else:
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na")
+            await reader.readuntil(b"\r\n\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with server, KubeClient(plain_access(url)) as client:
+        assert [await client.get("/x") for _ in range(2)] == [b"a", b"a"]
+        with pytest.raises(ClusterUnavailable, match="ended before the answer"):
+            await client.post("/x", {})
+        assert await client.get("/endless") == b"until it ends"
+        async with KubeClient(plain_access(url, token="a\r\nHost: b")) as split:
+            with pytest.raises(ClusterUnavailable, match="line break"):
+                await split.get("/x")
+
+
 async def test_credentials_are_read_anew_when_refused() -> None:
     tokens = iter(["old", "new"])
     reads = 0

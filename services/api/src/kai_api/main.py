@@ -155,7 +155,8 @@ class KeptStates(Collector):
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Return the metric as of now."""
-        family = GaugeMetricFamily("kai_api_position", "Position that a kept state in use has reached", labels=["cluster"])
+        text = "Position that a kept state in use has reached"
+        family = GaugeMetricFamily("kai_api_position", text, labels=["cluster"])
         for state in self._inquiry.states:
             if state.in_use:
                 family.add_metric([state.cluster], state.position)

@@ -316,7 +316,7 @@ class Exporter:
             self._watch = None
 
     def _see_changes(self, node: _Node) -> bool:
-        """Have a node's state files watched, as far as they are there and the system allows it; tell whether all are."""
+        """Have a node's state files watched, as far as there are any and the system allows it; tell whether all are."""
         if node.state_dir is None or not self._watchable:
             return False
         try:

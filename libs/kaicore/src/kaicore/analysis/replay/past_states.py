@@ -175,7 +175,6 @@ class KeptState:
                 _log.warning("cluster %s: its state cannot be followed: %s", self.cluster, error)
                 await asyncio.sleep(_PAUSE_S)
 
-
     async def _has_left_the_log(self, end: int) -> bool:
         """Tell whether events that it lacks may be gone with a retired month, which takes a while."""
         return end > self.position + _MOST_LACKING and await self._log.retired(self.cluster) > self.position
