@@ -128,8 +128,6 @@ class DispatchObjects:
 
 #: Seconds between two looks at what is to be done, and at how dispatches that run are.
 _LOOK_S, _ENDINGS_S = 1.0, 10.0
-#: Seconds between two looks whether there is a hub.
-_NO_HUB_S = 3.0
 #: Seconds between two looks whether the hub's log is folded, at the start.
 _CATCH_UP_S = 0.2
 #: Seconds between two looks whether the pods of what is cleared are gone.
@@ -264,7 +262,7 @@ class HubSide:
             with suppress(LogUnavailable):
                 if not (await self._log.head(HUB)).position:
                     self._no_more_to_fold()
-                    await asyncio.sleep(_NO_HUB_S)
+                    await asyncio.sleep(_LOOK_S)
                     continue
                 self._state = await restored_hub(self._log)
                 return EventFeed(self._log, self._bus, HUB, after=self._state.position)
