@@ -44,13 +44,13 @@ async def test_requests_carry_what_they_must() -> None:
 
     async with client_of(handler) as client:
         assert await client.get("/api/v1/pods", {"labelSelector": "a=b"}) == b"{}"
-        await client.list_page("/api/v1/pods", limit=500, continue_token="abc=")
+        await client.list_page("/api/v1/pods?fieldSelector=a%3Db", limit=500, continue_token="abc=")
         await client.post("/api/v1/x", {"a": 1})
         await client.patch("/api/v1/x", {"b": None})
         await client.delete("/api/v1/x")
     assert [(method, path, body) for method, path, _, body in requests] == [
         ("GET", "/api/v1/pods?labelSelector=a%3Db", b""),
-        ("GET", "/api/v1/pods?limit=500&continue=abc%3D", b""),
+        ("GET", "/api/v1/pods?fieldSelector=a%3Db&limit=500&continue=abc%3D", b""),
         ("POST", "/api/v1/x", b'{"a":1}'),
         ("PATCH", "/api/v1/x", b'{"b":null}'),
         ("DELETE", "/api/v1/x", b""),

@@ -170,7 +170,7 @@ class KubeClient:
             timeout: of a watch.
         """
         data = msgspec.json.encode(body) if body is not None else b""
-        target = f"{path}?{urlencode(params)}" if params else path
+        target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
         access = await self._get_access(None)
         for last_attempt in (False, True):
             headers = {"Accept": "application/json", "User-Agent": self._user_agent} | await access.headers()
