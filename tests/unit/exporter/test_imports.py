@@ -11,7 +11,6 @@ _SCRIPT = "import sys, {}; print(*sorted(sys.modules))"
 BUDGET = {
     "cython_runtime",
     "grpclib",
-    "h11",
     "h2",
     "hpack",
     "httptools",

@@ -274,8 +274,6 @@ async def _answer(
         )
         live = LiveLog(log)
         beside = [asyncio.create_task(_end_streams(context, live)), asyncio.create_task(board.services.follow())]
-        if context.forks is not None:
-            beside.append(asyncio.create_task(context.forks.imported()))
         late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
         if settings.replay_every_s:
             replaying = keep_replaying(log, long_answers, every_s=settings.replay_every_s)
