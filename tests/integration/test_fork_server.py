@@ -56,7 +56,7 @@ async def waiting(forks):
 def children():
     return list(map(int, Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()))
 
-with ForkServer.fork(["a_program", "there_is_no_such"]) as forks:
+with ForkServer.fork(["a_program", "there_is_no_such"], at_once=False) as forks:
     (server,) = children()
     print(json.dumps(asyncio.run(main(forks))))
 """

@@ -39,7 +39,7 @@ _PARTS = (
     "asyncio",
     "msgspec",
     "grpclib.client",
-    "h11",
+    "httptools",
     "kaicore.runtime.agent.process",
     "kai_exporter.main",
     # What it does without.

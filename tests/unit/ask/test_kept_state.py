@@ -55,7 +55,15 @@ async def test_the_state_follows_the_log_without_being_asked(log: MemoryLog, mon
         await _reached(kept, 1)
         await facts.add_pods("b", cpu=1)
         await facts.add_pods(*(f"p{number}" for number in range(10)), cpu=1)
-        await _reached(kept, 12)
+        for _ in range(100):
+            await asyncio.sleep(0)
+        assert kept.position == 1, "nobody has asked"
+        await kept.current()
+        await facts.add_pods(*(f"q{number}" for number in range(11)), cpu=1)
+        await _reached(kept, 23)
+        monkeypatch.setattr(past_states, "_MANY_LACKING", 1)
+        await facts.add_pods("r", "s", cpu=1)
+        assert len((await kept.current()).pods) == 25, "a snapshot is read only where it is nearer"
     following.cancel()
 
 

@@ -8,6 +8,7 @@ import asyncio
 import re
 import socket
 import string
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
@@ -17,8 +18,8 @@ import msgspec
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.asked_health import ask_health, ask_path
 
-#: Seconds between two rounds.
-_EVERY_S = 10.0
+#: Seconds between two rounds, and that a page waits for one at most.
+_EVERY_S, _WAIT_S = 10.0, 1.0
 #: The part of a pod's name behind its Deployment's or StatefulSet's.
 _POD = re.compile(r"(-[a-z0-9]{6,10}-[a-z0-9]{5}|-\d+)$")
 _REFUSING = re.compile(r'^kai_relay_deposit_failing\{deposit="(?P<deposit>[^"]*)"\} 1(?:\.0)?$', re.MULTILINE)
@@ -59,6 +60,7 @@ class ServicesWatch:
         self.file, self.host = file, host
         self._names: dict[str, str] = {}
         self.lines: tuple[ServiceLine, ...] = ()
+        self._wanted, self._known = asyncio.Event(), asyncio.Event()
 
     @property
     def unwell(self) -> tuple[str, ...]:
@@ -101,11 +103,24 @@ class ServicesWatch:
             addresses[self._names.get(address, ip)] = address
         return addresses
 
+    async def wanted(self) -> None:
+        """Somebody wants to know: they are asked soon, and what is said after a pause is waited for a moment."""
+        self._wanted.set()
+        if self.file is not None or self.host:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_WAIT_S):
+                    await self._known.wait()
+
     async def follow(self) -> None:
-        """Ask again and again, until cancelled."""
+        """Ask them as long as somebody wants to know, until cancelled."""
         while self.file is not None or self.host:
+            await self._wanted.wait()
+            self._wanted.clear()
             await self.look()
+            self._known.set()
             await asyncio.sleep(_EVERY_S)
+            if not self._wanted.is_set():
+                self._known.clear()
 
 
 def _look(name: str, address: str) -> ServiceLine:

@@ -85,10 +85,11 @@ class LongAnswers:
         """Args:
         at_once: questions answered at the same time; more are `Busy`.
         most_s: seconds that an answer may take.
-        forks: has imported `ANSWERS`, so that an answer begins at once and not after a second of imports.
+        forks: imports `ANSWERS` with the first question, so that later answers begin without a second of imports.
         policies: where their code is; see `kai_api.main.ApiSettings`.
         """
         self._forks = forks
+        self._importing: asyncio.Task[None] | None = None
         self._environment = {
             "KAI_DATABASE_URL": database_url,
             "KAI_PARENT_PID": str(os.getpid()),
@@ -126,6 +127,8 @@ class LongAnswers:
     async def _ask(
         self, question: Question, cluster: str, options: Mapping[str, str | None], gone: Awaitable[None]
     ) -> bytes:
+        if self._forks is not None and self._importing is None:
+            self._importing = asyncio.create_task(self._forks.imported())
         given = [f"{name}={value}" for name, value in options.items() if value is not None]
         reading, writing = os.pipe()
         with os.fdopen(reading, "rb") as pipe, os.fdopen(writing, "wb") as output:

@@ -148,16 +148,18 @@ def _timed(app: Asgi) -> Asgi:
 
 
 class KeptStates(Collector):
-    """`kai_api_position` by cluster."""
+    """`kai_api_position` by cluster, of those that were asked about of late."""
 
     def __init__(self, inquiry: Inquiry) -> None:
         self._inquiry = inquiry
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
         """Return the metric as of now."""
-        family = GaugeMetricFamily("kai_api_position", "Position that the kept state has reached", labels=["cluster"])
+        text = "Position that a kept state in use has reached"
+        family = GaugeMetricFamily("kai_api_position", text, labels=["cluster"])
         for state in self._inquiry.states:
-            family.add_metric([state.cluster], state.position)
+            if state.in_use:
+                family.add_metric([state.cluster], state.position)
         yield family
 
 
@@ -272,8 +274,6 @@ async def _answer(
         )
         live = LiveLog(log)
         beside = [asyncio.create_task(_end_streams(context, live)), asyncio.create_task(board.services.follow())]
-        if context.forks is not None:
-            beside.append(asyncio.create_task(context.forks.imported()))
         late = asyncio.get_running_loop().call_later(_MOST_WAIT_S, context.health.met, STATES)
         if settings.replay_every_s:
             replaying = keep_replaying(log, long_answers, every_s=settings.replay_every_s)

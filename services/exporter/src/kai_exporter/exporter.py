@@ -20,6 +20,7 @@ import struct
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from math import ceil
 from pathlib import Path
 from zlib import crc32
 
@@ -319,18 +320,18 @@ class Exporter:
             self._watch.close()
             self._watch = None
 
-    def _see_changes(self, node: _Node) -> None:
-        """Have a node's state files watched, as far as they are there and the system allows it."""
+    def _see_changes(self, node: _Node) -> bool:
+        """Have a node's state files watched, as far as there are any and the system allows it; tell whether all are."""
         if node.state_dir is None or not self._watchable:
-            return
+            return False
         try:
             self._watch = self._watch or StateFileWatch()
-            if not self._watch.watches(node.changed.set):
-                self._watch.add(node.state_dir, node.changed.set)
+            return self._watch.watches(node.changed.set) or self._watch.add(node.state_dir, node.changed.set)
         except OSError as error:
             # Then they are looked at as often as the kubelet would be asked.
             self._watchable = False
             self._log.warning("state files cannot be watched", node=node.name, error=str(error))
+            return False
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         if not task.cancelled():
@@ -355,10 +356,12 @@ class Exporter:
                 node.pods.report_everything()
                 node.read_files_anew()
                 drift_at = now + self._pace.drift_s
-            self._see_changes(node)
+            seen = self._see_changes(node)
             worth = looks > 0 or node.state is None or node.state.worth_asking()
             if not (worth or node.pods.restless or now >= ask_at):
-                due = max(due + self._pace.poll_s, now)
+                # What is watched is not looked at until the kubelet is asked in any case.
+                polls = ceil((min(ask_at, drift_at) - due) / self._pace.poll_s) if seen else 1
+                due = max(due + max(polls, 1) * self._pace.poll_s, now)
                 continue
             ask_at = now + self._pace.quiet_s
             last = now

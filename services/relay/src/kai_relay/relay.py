@@ -512,7 +512,8 @@ class Relay:
                     if cluster not in self._tasks:
                         self._tasks[cluster] = asyncio.ensure_future(self._relay(cluster))
                 running = [task for task in self._tasks.values() if not task.done()]
-                await asyncio.wait([stop, *running], timeout=_DISCOVER_S, return_when=asyncio.FIRST_COMPLETED)
+                look_s = _DISCOVER_S if running and self._bus.connected else _RETRY_S
+                await asyncio.wait([stop, *running], timeout=look_s, return_when=asyncio.FIRST_COMPLETED)
                 for task in self._tasks.values():
                     if task.done():
                         task.result()

@@ -73,14 +73,15 @@ class ForkServer:
         """
         self._control = control
         self._pid = pid
-        self._usable = False
+        self._usable, self._waits = False, False
 
     @classmethod
-    def fork(cls, modules: Iterable[str]) -> Self | None:
+    def fork(cls, modules: Iterable[str], *, at_once: bool = True) -> Self | None:
         """Fork the server from this process, which has one thread yet; None where this system has no pidfds.
 
         Args:
             modules: imported by the server, but for those that are not installed.
+            at_once: whether it imports them now, and not when `imported` is called.
         """
         if not _has_pidfds():
             return None
@@ -90,14 +91,21 @@ class ForkServer:
             try:
                 os.setsid()
                 ours.close()
-                serve(its, modules)
+                if at_once or its.recv(_REPORT_BYTES):
+                    serve(its, modules)
             finally:
                 os._exit(0)
         its.close()
-        return cls(ours, pid)
+        server = cls(ours, pid)
+        server._waits = not at_once
+        return server
 
     async def imported(self) -> None:
         """Wait until the server has imported everything, or has ended."""
+        if self._waits:
+            self._waits = False
+            with suppress(OSError):
+                self._control.send(b"import")
         await readable(self._control.fileno())
         self._usable = bool(self._control.recv(_REPORT_BYTES))
 
@@ -142,13 +150,17 @@ class ForkServer:
         self.close()
 
 
-def forking(modules: Sequence[str]) -> AbstractContextManager[ForkServer | None]:
+def forking(modules: Sequence[str], *, at_once: bool = True) -> AbstractContextManager[ForkServer | None]:
     """Return a server that forks programs of these modules, for as long as it is entered; None where there is none.
 
     To be called before there is an event loop or a thread. `KAI_FORK_SERVICES=no` has each program start by itself: its
     command line and environment are its own then, in `/proc` as well.
     """
-    forks = None if not modules or os.environ.get("KAI_FORK_SERVICES") == "no" else ForkServer.fork(modules)
+    forks = (
+        None
+        if not modules or os.environ.get("KAI_FORK_SERVICES") == "no"
+        else ForkServer.fork(modules, at_once=at_once)
+    )
     return nullcontext() if forks is None else forks
 
 

@@ -318,6 +318,9 @@ class Places:
             position = await position_of(self._log, cluster, parse_moment(at))
             coming = await self._log.read(cluster, after=position, limit=1, where=Filter(types=("CycleCompleted",)))
             after = coming[0].position if coming else 0
+        whole = current_view().whole
+        if whole and not at:
+            await self._services.wanted()
         frame = Frame(
             cluster=cluster,
             clusters=tuple(clusters),
@@ -329,8 +332,8 @@ class Places:
             cycle_before=0,
             cycle_after=after,
             path=request.url.path,
-            whole=current_view().whole,
-            services=self._services.unwell if current_view().whole and not at else (),
+            whole=whole,
+            services=self._services.unwell if whole and not at else (),
             query=tuple((name, value) for name, value in request.query_params.items() if name != "at"),
         )
         state = partial(self._inquiry.state_at, cluster, str(position) if at else "")

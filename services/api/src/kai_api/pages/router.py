@@ -250,6 +250,7 @@ def make_pages(  # long: one small handler for each page
 
     @router.get("/clusters/{cluster}/services")
     async def services(request: Request, cluster: str, at: str = "") -> Response:
+        await board.services.wanted()
         frame, _ = await (await places.find(request, cluster, at)).look()
         return page(
             request,
@@ -395,6 +396,8 @@ async def _positions(live: LiveLog, cluster: str, after: int, board: Board) -> A
         if events:
             yield f"id: {events[-1].position}\ndata: {events[-1].position}\n\n"
         else:
+            if whole:
+                await board.services.wanted()
             unwell = board.services.unwell if whole else ()
             yield f"event: services\ndata: {json.dumps(unwell)}\n\n"
 

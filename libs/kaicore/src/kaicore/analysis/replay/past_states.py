@@ -63,8 +63,12 @@ _log = logging.getLogger(__name__)
 
 #: Events folded before others get their turn: some milliseconds' worth.
 _EVENTS_A_PAGE = 200
-#: Events that a state may lack that nobody asks for: a question folds them in some 0.1 s.
+#: Events that a state may lack that is asked for now and then: a question folds them in some 0.1 s.
 _MOST_LACKING = 4000
+#: Events from which on a snapshot is read instead, where there is a nearer one.
+_MANY_LACKING = 50_000
+#: Looks after a question at which it is still folded ahead of the next: ten minutes' worth.
+_LOOKS_AFTER = 300
 #: Seconds between two looks at how many it lacks, and until a log that failed is tried again.
 _LOOK_S, _PAUSE_S = 2.0, 2.0
 
@@ -94,6 +98,7 @@ class KeptState:
         self.folded = 0
         #: Set as soon as `follow` has folded it once, or could not.
         self.tried = asyncio.Event()
+        self._looks_left = 0
         self._log = log
         self._state: ClusterState | None = None
         self._turn = asyncio.Lock()
@@ -103,6 +108,11 @@ class KeptState:
     def position(self) -> int:
         """The position up to which it is folded; 0 before the first question."""
         return 0 if self._state is None else self._state.position
+
+    @property
+    def in_use(self) -> bool:
+        """Whether it is to be near the log's end: it was asked for of late, or it cannot be folded."""
+        return self._state is None or self._looks_left > 0
 
     async def current(self) -> ClusterState:
         """Return the state as of the log's end when this was called, or later.
@@ -114,6 +124,7 @@ class KeptState:
             CorruptLog: the log contradicts itself.
             UnknownEvent: this program is too old for the log.
         """
+        self._looks_left = _LOOKS_AFTER
         with self._questions.about(self.cluster):
             return await self._at_the_end()
 
@@ -122,6 +133,9 @@ class KeptState:
         async with self._turn:
             if self._state is None:
                 self._state = await restored(self._log, self.cluster)
+            elif head.position > self.position + _MANY_LACKING or await self._has_left_the_log(head.position):
+                nearer = await restored(self._log, self.cluster)
+                self._state = max(self._state, nearer, key=lambda state: state.position)
             try:
                 await self._fold(self._state, head.position)
             except LogUnavailable:
@@ -145,19 +159,28 @@ class KeptState:
     async def follow(self) -> None:
         """Fold it so that questions find little to fold, until cancelled; a log that fails is tried again.
 
-        Nobody may ask for hours. So events are folded many at a time, and no append wakes this process.
+        So events are folded many at a time, and no append wakes this process. Nobody may ask for hours: after ten
+        minutes without a question nothing is folded until the next one.
         """
         while True:
             try:
-                if self._state is None or (await self._log.head(self.cluster)).position > self.position + _MOST_LACKING:
+                if self.in_use and (self._state is None or await self._lacks_many()):
                     async with self._questions.unasked:
                         await self._at_the_end()
+                self._looks_left = max(0, self._looks_left - 1)
                 self.tried.set()
                 await asyncio.sleep(_LOOK_S)
             except KaiError as error:
                 self.tried.set()
                 _log.warning("cluster %s: its state cannot be followed: %s", self.cluster, error)
                 await asyncio.sleep(_PAUSE_S)
+
+    async def _has_left_the_log(self, end: int) -> bool:
+        """Tell whether events that it lacks may be gone with a retired month, which takes a while."""
+        return end > self.position + _MOST_LACKING and await self._log.retired(self.cluster) > self.position
+
+    async def _lacks_many(self) -> bool:
+        return (await self._log.head(self.cluster)).position > self.position + _MOST_LACKING
 
 
 #: Events folded before others get their turn.

@@ -25,8 +25,8 @@ _CANCEL_S = 1.0
 #: Files that are left to everything but HTTP connections.
 _OTHER_FILES = 256
 
-#: Seconds between two looks for clients that are late.
-_TICK_S = 0.5
+#: Seconds between two looks for clients that are late: a fifth of what a header may take, within these bounds.
+_LEAST_TICK_S, _MOST_TICK_S = 0.5, 2.0
 #: Seconds between two looks whether the last request has ended.
 _END_TICK_S = 0.01
 
@@ -73,9 +73,10 @@ class _Server(uvicorn.Server):
 
     async def main_loop(self) -> None:
         # uvicorn's own wakes ten times a second. It has its answers' date made anew with a counter of 0.
+        tick_s = min(max(_LEAST_TICK_S, self._limits.header_s / 5), _MOST_TICK_S)
         while not await self.on_tick(0):
             with suppress(TimeoutError):
-                async with asyncio.timeout(_TICK_S):
+                async with asyncio.timeout(tick_s):
                     await self._stopping.wait()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

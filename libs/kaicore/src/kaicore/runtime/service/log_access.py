@@ -16,8 +16,9 @@ from kaicore.runtime.service.process import ServiceContext
 #: The condition that a service declares for its log.
 LOG = "log"
 
-#: Seconds between two looks, and that a look takes at most once the log is connected to.
-_LOOK_S = 2.0
+#: Seconds from an answer to the next look, and that a look takes at most once the log is connected to. Readers ask
+#: every two seconds in any case.
+_LOOK_S = 2.2
 _ANSWER_S = 2.5
 
 #: Seconds that a call may be repeated once the service is to stop.
@@ -74,8 +75,12 @@ async def _hasten(context: ServiceContext, log: PostgresLog) -> None:
 
 
 async def _look_after(context: ServiceContext, log: PostgresLog) -> None:
-    answers = True
-    while not await context.sleep(_LOOK_S):
+    answers, time, due_s = True, asyncio.get_running_loop().time, _LOOK_S
+    while not await context.sleep(due_s):
+        # Where it has answered a question meanwhile, that will do.
+        if answers and (due_s := log.answered_at + _LOOK_S - time()) > 0:
+            continue
+        due_s = _LOOK_S
         try:
             await log.ping(timeout_s=_ANSWER_S)
         except LogUnavailable as error:

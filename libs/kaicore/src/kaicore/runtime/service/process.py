@@ -105,7 +105,7 @@ class Service(Generic[_SettingsT]):
             return 1
         allow_open_files()
         configure_logging(self.name, level=settings.log_level)
-        with forking(self.starts) as forks:
+        with forking(self.starts, at_once=False) as forks:
             return uvloop.run(self.run_in(asyncio.Event(), settings, registry=REGISTRY, forks=forks))
 
     async def run_in(

@@ -65,7 +65,8 @@ def main() -> None:
         Path("/proc/self/comm").write_text("kai-services")
     allow_open_files()
     configure_logging("services", level=services[0][1].log_level)
-    with forking([module for service, _ in services for module in service.starts]) as forks:
+    starts = [module for service, _ in services for module in service.starts]
+    with forking(starts, at_once=False) as forks:
         sys.exit(uvloop.run(_run(services, forks)))
 
 

@@ -13,6 +13,7 @@ loop, as a replay does, or gets no CPU, the server's answer lies unread.
 """
 
 import asyncio
+import math
 import os
 import random
 import re
@@ -159,6 +160,8 @@ class Connections:
         self._probe: Connection | None = None
         #: What the server lacked when work was last refused for want of it, and when that was (the event loop's clock).
         self.lacking, self.lacking_since_s = "", 0.0
+        #: When the server last answered (the event loop's clock).
+        self.answered_at = -math.inf
         connect_s = min(max(_TRANSPORT["connect_timeout"], round(patience_s / 3)), _MOST_CONNECT_S)
         self._options: dict[str, Any] = {
             **_TRANSPORT,
@@ -226,6 +229,7 @@ class Connections:
                 self._probe = await self.connect(timeout_s=timeout_s)
             with _Deadline(self._probe, timeout_s):
                 await self._probe.execute("SELECT")
+            self.answered_at = asyncio.get_running_loop().time()
         except psycopg.Error as error:
             raise _translated(error) from error
 
@@ -325,6 +329,7 @@ class Connections:
                 if task.cancelling() > cancelled:
                     # psycopg waits by wait_for, which in Python 3.11 may swallow a cancellation.
                     raise asyncio.CancelledError
+                self.answered_at = time()
                 return result
             await asyncio.sleep(delay_s * random.uniform(0.5, 1.0))
             delay_s = min(2 * delay_s, _LAST_DELAY_S)

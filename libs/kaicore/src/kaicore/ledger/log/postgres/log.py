@@ -10,6 +10,7 @@ so a lost notification costs a moment and never an event.
 
 import asyncio
 import logging
+import math
 import zlib
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -501,6 +502,11 @@ class PostgresLog:
     def hasten(self, patience_s: float) -> None:
         """Make calls, also those under way, give up on a server that does not answer after `patience_s` at most."""
         self.connections.hasten(patience_s)
+
+    @property
+    def answered_at(self) -> float:
+        """When the server last answered, by the event loop's clock; long ago while it lacks something."""
+        return -math.inf if self.connections.lacking else self.connections.answered_at
 
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life.
