@@ -111,7 +111,7 @@ class KeptState:
 
     @property
     def in_use(self) -> bool:
-        """Whether it is to be near the log's end: it was asked for of late, or it cannot be folded."""
+        """True where it is to be near the log's end: it was asked for of late, or it cannot be folded."""
         return self._state is None or self._looks_left > 0
 
     async def current(self) -> ClusterState:

@@ -505,7 +505,7 @@ class PostgresLog:
 
     @property
     def answered_at(self) -> float:
-        """When the server last answered, by the event loop's clock; long ago while it lacks something."""
+        """The time when the server last answered, by the event loop's clock; long ago while it lacks something."""
         return -math.inf if self.connections.lacking else self.connections.answered_at
 
     async def ping(self, *, timeout_s: float) -> None:

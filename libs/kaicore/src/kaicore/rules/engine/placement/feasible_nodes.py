@@ -1,3 +1,4 @@
+# long: one class against all nodes, evaluated, kept up to date and explained
 """One class of pods against all nodes: the nodes that can take a pod, the best one, and the reasons of the others.
 
 It is evaluated once per cycle and class. Afterwards only the rows that were charged meanwhile are evaluated again. The

@@ -114,7 +114,7 @@ class _Say:
         refused_rows: the same for a look at one row: bytes are read faster than an array.
         levels: by row, how much they prefer it; None where none says.
         replaced: the bands that they fill in place of the built-in rules, with the parts of all rows.
-        fill: the answers that fill them; these are kept, so they are told apart by their identity.
+        fill: the answers that fill them; these are kept, so their identity tells them apart.
     """
 
     def __init__(self, answers: Iterable[_Answers], rows: int) -> None:
