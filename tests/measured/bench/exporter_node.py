@@ -39,7 +39,7 @@ _PARTS = (
     "asyncio",
     "msgspec",
     "grpclib.client",
-    "httptools",
+    "h11",
     "kaicore.runtime.agent.process",
     "kai_exporter.main",
     # What it does without.

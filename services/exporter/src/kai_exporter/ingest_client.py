@@ -19,7 +19,7 @@ from uuid import uuid4
 
 import msgspec
 from kaicore.errors import ConfigurationError, KaiError
-from kaicore.http_client import HttpClient, HttpFailure
+from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
 
 from kai_exporter.holdings import PodHoldings
 from kai_exporter.node_pods import Outgoing
@@ -259,7 +259,7 @@ class IngestClient:
         except HttpFailure as error:
             raise IngestUnavailable(f"{url}: {error}") from error
         if answer.status not in (200, 409):
-            after = answer.header("Retry-After")
+            after = answer.headers.get("retry-after", "")
             raise IngestUnavailable(
                 f"{url}: HTTP {answer.status}: {answer.body[:500].decode(errors='replace').strip()}",
                 retry_after_s=int(after) if after.isdecimal() else 0,
@@ -272,4 +272,4 @@ class IngestClient:
 
     async def close(self) -> None:
         """Close all connections."""
-        self._http.close()
+        await self._http.close()

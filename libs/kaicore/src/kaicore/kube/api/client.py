@@ -10,13 +10,11 @@ import socket
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Self
-from urllib.parse import urlencode
 
 import aiohttp
 import msgspec
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
-from kaicore.http_client import HttpAnswer, HttpClient, HttpFailure, make_lively
 from kaicore.kube.api.access import Access, AccessSource
 from kaicore.kube.api.failures import error_of
 from kaicore.rules.objects.dispatched import Manifest
@@ -31,11 +29,8 @@ MAX_LINE = 32 * 1024 * 1024
 _READ_AHEAD = 1024 * 1024
 _CONNECT_S = 5.0
 
-#: Bytes of an answer at most: a page of large objects.
-_MOST_ANSWER = 1 << 30
-
-#: What may be sent once more where a kept connection ends before an answer: it does nothing twice.
-_SENT_AGAIN = ("GET", "DELETE")
+#: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
+_KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
 _UNAUTHORIZED = 401
 
@@ -60,13 +55,12 @@ class KubeClient:
         """
         self._source = source
         self._connections = connections
-        self._timeout_s = timeout_s
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, sock_connect=_CONNECT_S)
         self._watch_grace_s = watch_grace_s
         self._user_agent = user_agent
         self._access: Access | None = None
         self._reading = asyncio.Lock()
         self._session: aiohttp.ClientSession | None = None
-        self._http: tuple[Access, HttpClient] | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -79,9 +73,6 @@ class KubeClient:
         if self._session is not None:
             await self._session.close()
             self._session = None
-        if self._http is not None:
-            self._http[1].close()
-            self._http = None
 
     async def get(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """Get an object, or a list.
@@ -129,7 +120,6 @@ class KubeClient:
         }
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=timeout_s + self._watch_grace_s)
         response = await self._send("GET", path, params=params, timeout=timeout)
-        assert not isinstance(response, HttpAnswer)
         try:
             yield WatchLines(path, response)
         finally:
@@ -145,8 +135,6 @@ class KubeClient:
         content_type: str = "",
     ) -> bytes:
         response = await self._send(method, path, params=params, body=body, content_type=content_type)
-        if isinstance(response, HttpAnswer):
-            return response.body
         try:
             return await response.read()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -163,66 +151,36 @@ class KubeClient:
         body: object | None = None,
         content_type: str = "",
         timeout: aiohttp.ClientTimeout | None = None,
-    ) -> aiohttp.ClientResponse | HttpAnswer:
-        """Send a request; return the answer if it is a good one: that of a watch with its body not yet read.
-
-        Args:
-            timeout: of a watch.
-        """
-        data = msgspec.json.encode(body) if body is not None else b""
-        target = f"{path}{'&' if '?' in path else '?'}{urlencode(params)}" if params else path
+    ) -> aiohttp.ClientResponse:
+        """Send a request; return the response if it is a good one, its body not yet read."""
+        data = msgspec.json.encode(body) if body is not None else None
         access = await self._get_access(None)
         for last_attempt in (False, True):
-            headers = {"Accept": "application/json", "User-Agent": self._user_agent} | await access.headers()
-            if data:
+            headers = {"Accept": "application/json"} | await access.headers()
+            if data is not None:
                 headers["Content-Type"] = content_type
+            options: dict[str, Any] = {
+                "params": params,
+                "data": data,
+                "headers": headers,
+                "timeout": timeout or self._timeout,
+                "ssl": access.tls if access.tls is not None else True,
+                "server_hostname": access.server_hostname or None,
+                "proxy": access.proxy or None,
+                "allow_redirects": False,
+            }
             try:
-                answer: aiohttp.ClientResponse | HttpAnswer
-                if timeout is not None or access.proxy:
-                    answer = await self._send_by_aiohttp(
-                        method, target, access, headers=headers, data=data, timeout=timeout
-                    )
-                else:
-                    answer = await self._connected(access).request(
-                        method, access.base_url + target, headers=headers, body=data, again=method in _SENT_AGAIN
-                    )
-            except (HttpFailure, aiohttp.ClientError, TimeoutError, OSError) as error:
+                response = await self._open_session().request(method, access.base_url + path, **options)
+                if response.ok and response.status < 300:
+                    return response
+                answer = await response.read()
+                response.release()
+            except (aiohttp.ClientError, TimeoutError, OSError) as error:
                 raise _unavailable(method, path, error) from error
-            if 200 <= answer.status < 300:
-                return answer
-            assert isinstance(answer, HttpAnswer)
-            if answer.status != _UNAUTHORIZED or last_attempt:
-                raise error_of(method, path, answer.status, answer.header("Retry-After"), answer.body)
+            if response.status != _UNAUTHORIZED or last_attempt:
+                raise error_of(method, path, response.status, response.headers.get("Retry-After", ""), answer)
             access = await self._get_access(access)
         raise AssertionError("unreachable")
-
-    async def _send_by_aiohttp(
-        self,
-        method: str,
-        target: str,
-        access: Access,
-        *,
-        headers: dict[str, str],
-        data: bytes,
-        timeout: aiohttp.ClientTimeout | None,
-    ) -> aiohttp.ClientResponse | HttpAnswer:
-        """Send what is watched, and what goes through a proxy; only the body of a good answer is not yet read."""
-        response = await self._open_session().request(
-            method,
-            access.base_url + target,
-            data=data or None,
-            headers=headers,
-            timeout=timeout or aiohttp.ClientTimeout(total=self._timeout_s, sock_connect=_CONNECT_S),
-            ssl=access.tls if access.tls is not None else True,
-            server_hostname=access.server_hostname or None,
-            proxy=access.proxy or None,
-            allow_redirects=False,
-        )
-        if 200 <= response.status < 300:
-            return response
-        answer = HttpAnswer(response.status, response.raw_headers, await response.read())
-        response.release()
-        return answer
 
     async def _get_access(self, refused: Access | None) -> Access:
         """Return access, read anew if it is still the one that was refused."""
@@ -241,28 +199,13 @@ class KubeClient:
             # It worked before: an exec plugin that fails now may work again.
             raise ClusterUnavailable(f"cannot renew the credentials: {error}", code=_UNAUTHORIZED) from error
 
-    def _connected(self, access: Access) -> HttpClient:
-        """Return the connections for an access: renewed certificates are shown on new ones."""
-        if self._http is None or self._http[0] is not access:
-            http = HttpClient(
-                verify=access.tls,
-                server_hostname=access.server_hostname,
-                timeout_s=self._timeout_s,
-                connections=self._connections,
-                most_answer=_MOST_ANSWER,
-            )
-            before, self._http = self._http, (access, http)
-            if before is not None:
-                before[1].close()
-        return self._http[1]
-
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:
             self._session = aiohttp.ClientSession(
                 connector=aiohttp.TCPConnector(limit=self._connections, socket_factory=_lively_socket),
                 read_bufsize=_READ_AHEAD,
                 # Compressing costs both sides more than a cluster's network does.
-                headers={"Accept-Encoding": "identity"},
+                headers={"User-Agent": self._user_agent, "Accept-Encoding": "identity"},
             )
         return self._session
 
@@ -300,15 +243,16 @@ class WatchLines:
 
 
 def _unavailable(method: str, path: str, error: BaseException) -> ClusterUnavailable:
-    if isinstance(error, HttpFailure):
-        return ClusterUnavailable(f"{method} {path}: {error}")
     return ClusterUnavailable(f"{method} {path}: {type(error).__name__}: {error}".rstrip(": "))
 
 
 def _lively_socket(info: Any) -> socket.socket:
     family, kind, protocol, *_ = info
     made = socket.socket(family=family, type=kind, proto=protocol)
-    make_lively(made)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
 
 

@@ -9,9 +9,9 @@ from typing import Protocol, Self
 import msgspec
 
 from kaicore.errors import ClusterUnavailable, ConfigurationError
-from kaicore.http_client import HttpClient, HttpFailure
 from kaicore.kube.api.failures import error_of
 from kaicore.kube.api.service_account import ServiceAccount
+from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
 
 MERGE_PATCH = "application/merge-patch+json"
 
@@ -59,7 +59,7 @@ class PodApiServer:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        self._http.close()
+        await self._http.close()
 
     async def get(self, path: str) -> bytes:
         """See `ApiServer.get`."""
@@ -91,7 +91,7 @@ class PodApiServer:
             if 200 <= answer.status < 300:
                 return answer.body
             if answer.status != _UNAUTHORIZED or last:
-                raise error_of(method, path, answer.status, answer.header("Retry-After"), answer.body)
+                raise error_of(method, path, answer.status, answer.headers.get("retry-after", ""), answer.body)
             await self._renew()
         raise AssertionError("unreachable")
 
@@ -101,5 +101,5 @@ class PodApiServer:
             self._account = ServiceAccount()
         except ConfigurationError:
             return
-        self._http.close()
+        await self._http.close()
         self._http = HttpClient(verify=self._account.tls, timeout_s=_TIMEOUT_S)

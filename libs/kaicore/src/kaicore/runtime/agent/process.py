@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol, TypeVar
 
-import httptools
+import h11
 import msgspec
 
 from kaicore.errors import ConfigurationError, KaiError
@@ -104,23 +104,6 @@ _MOST, _IDLE_S, _REQUEST = 32, 30.0, 16 * 1024
 _TEXT = "text/plain; charset=utf-8"
 
 
-class _Asked:
-    """The paths of requests that are whole; httptools calls the methods."""
-
-    def __init__(self) -> None:
-        self.whole: list[str] = []
-        self._path = b""
-
-    def on_message_begin(self) -> None:
-        self._path = b""
-
-    def on_url(self, part: bytes) -> None:
-        self._path += part
-
-    def on_message_complete(self) -> None:
-        self.whole.append(self._path.decode("ascii", "replace").partition("?")[0])
-
-
 class HealthServer:
     """Answers probes and scrapes; one more than `_MOST` connections is closed at once."""
 
@@ -158,38 +141,41 @@ class HealthServer:
         self._connections += 1
         try:
             if self._connections <= _MOST:
-                with suppress(TimeoutError, OSError, httptools.HttpParserError):
+                with suppress(TimeoutError, OSError, h11.RemoteProtocolError):
                     await self._converse(reader, writer)
         finally:
             self._connections -= 1
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        asked = _Asked()
-        parser = httptools.HttpRequestParser(asked)
-        unanswered = 0
-        while unanswered <= _REQUEST:
-            async with asyncio.timeout(_IDLE_S):
-                data = await reader.read(_REQUEST)
-            if not data:
-                return
-            unanswered += len(data)
-            parser.feed_data(data)
-            for path in asked.whole:
-                writer.write(self._answer(parser.get_method(), path))
-                unanswered = 0
-            asked.whole.clear()
-            await writer.drain()
-            if not unanswered and not parser.should_keep_alive():
+        connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_REQUEST)
+        request: h11.Request | None = None
+        while True:
+            event = connection.next_event()
+            if event is h11.NEED_DATA:
+                async with asyncio.timeout(_IDLE_S):
+                    connection.receive_data(await reader.read(_REQUEST))
+            elif isinstance(event, h11.Request):
+                request = event
+            elif isinstance(event, h11.EndOfMessage) and request is not None:
+                for part in self._answer(request):
+                    writer.write(connection.send(part) or b"")
+                await writer.drain()
+                if connection.our_state is h11.MUST_CLOSE:
+                    return
+                connection.start_next_cycle()
+            elif isinstance(event, h11.ConnectionClosed):
                 return
 
-    def _answer(self, method: bytes, path: str) -> bytes:
+    def _answer(self, request: h11.Request) -> tuple[h11.Response, h11.Data, h11.EndOfMessage]:
+        path = request.target.decode("ascii", "replace").partition("?")[0]
         status, body, kind = self._page(path)
-        if status == 200 and method not in (b"GET", b"HEAD"):
+        if status == 200 and request.method not in (b"GET", b"HEAD"):
             status, body, kind = 405, '{"error": "only GET"}\n', "application/json"
         content = body.encode()
-        head = f"HTTP/1.1 {status} \r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n\r\n"
-        return head.encode() + (b"" if method == b"HEAD" else content)
+        headers = [("Content-Type", kind), ("Content-Length", str(len(content)))]
+        shown = b"" if request.method == b"HEAD" else content
+        return h11.Response(status_code=status, headers=headers), h11.Data(data=shown), h11.EndOfMessage()
 
     def _page(self, path: str) -> tuple[int, str, str]:
         match path:
