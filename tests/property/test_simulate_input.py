@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from kai_apiserver.kinds.metadata import validate_metadata
 from kai_apiserver.kinds.small_kinds import NO_RULES, RULES
@@ -173,6 +173,7 @@ def refusals(wire: dict[str, Any]) -> set[str]:
 
 
 @settings(max_examples=examples(200), deadline=None)
+@example(field=(0, ("status", "allocatable", "cpu")), junk=10**30, kubelets=True)
 @given(field=st.sampled_from(FIELDS), junk=st.sampled_from(JUNK), kubelets=st.booleans())
 def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: Any, kubelets: bool) -> None:
     simulated(replaced(field, junk), kubelets=kubelets)

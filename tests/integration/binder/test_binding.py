@@ -381,4 +381,7 @@ async def test_decision_that_is_lost_in_memory_is_found_and_carried_out(scene: S
     assert isinstance(difference, DifferenceFound)
     assert (difference.check, difference.parts[0].split("/")[1]) == ("binder", "tasks")
     await scene.decide((b, "n2"))
-    assert set(await scene.outcomes(2)) == {"a", "b"}
+    async with asyncio.timeout(PATIENCE_S):
+        # Each decision about b has an outcome of its own.
+        while set(await scene.outcomes(2)) != {"a", "b"}:
+            await scene.log.wait_beyond(scene.cluster, (await scene.log.head(scene.cluster)).position, timeout_s=0.1)

@@ -2,11 +2,11 @@
 
 import asyncio
 from contextlib import suppress
-from typing import Any
 
 import pytest
 from kai_projector.main import ProjectorMetrics, follow
 from kaicore.analysis.ask.projections.building import Builder
+from kaicore.analysis.replay.self_check import SelfCheck
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
@@ -106,24 +106,25 @@ async def test_read_models_that_a_wrong_state_made_are_made_anew(log: _CountingL
     context, tried, leads = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event(), asyncio.Event()
     metrics = ProjectorMetrics(registry=CollectorRegistry())
     leads.set()
-    spoilt: list[Builder] = []
-    resume = Builder.resume
+    trust = SelfCheck.trust
 
-    async def spoiling(*given: Any) -> Builder:
-        builder = await resume(*given)
-        spoilt.append(builder)
-        return builder
+    def spoiling(self: SelfCheck[ClusterState], state: ClusterState) -> None:
+        """Spoil the first state as soon as the check has it as it should be."""
+        trust(self, state)
+        if not spoilt:
+            spoilt.append(state)
+            state.priority_classes.clear()
+            state.pods.clear()
 
+    spoilt: list[ClusterState] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Builder, "resume", spoiling)
+        patch.setattr(SelfCheck, "trust", spoiling)
         following = asyncio.create_task(
             follow(context, log, views, _CLUSTER, leads=leads, tried=tried, metrics=metrics, check_s=0.001)
         )
         try:
             async with asyncio.timeout(30):
                 await tried.wait()
-                spoilt[0].state.priority_classes.clear()
-                spoilt[0].state.pods.clear()
                 while (await views.generations(_CLUSTER))[-1].number == 1:
                     await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN : _SEEN + 1]])
                     await asyncio.sleep(0.01)

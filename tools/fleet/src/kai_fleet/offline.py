@@ -66,10 +66,12 @@ class _Zone:
 def kubelet_of(node: Json, topology: Json | None) -> PublishedKubelet:
     """Make a kubelet out of a Node and its NodeResourceTopology, both already known to be well-formed."""
     name, status = node["metadata"]["name"], node.get("status") or {}
-    capacity = _amounts(status.get("capacity"), f"Node {name}")
-    allocatable = _amounts(status.get("allocatable"), f"Node {name}")
-    zones = _zones(topology or {}, name)
     guesses: list[str] = []
+    capacity, allocatable = (
+        _amounts(status.get(field) or {}, f"Node {name}", f"status.{field}", guesses)
+        for field in ("capacity", "allocatable")
+    )
+    zones = _zones(topology or {}, name)
     if len(zones) > MOST_ZONES:
         guesses.append(f"Node {name}: {len(zones)} zones are more than are modelled; its kubelet aligns nothing")
         zones = []
@@ -107,11 +109,15 @@ def kubelet_of(node: Json, topology: Json | None) -> PublishedKubelet:
     return PublishedKubelet(Kubelet(machine, config), tuple(zone.name for zone in zones), guesses)
 
 
-def _amounts(quantities: Json | None, subject: str) -> dict[str, int]:
-    return {
-        resource: parse_amount(resource, quantity, subject=subject, field="status")
-        for resource, quantity in (quantities or {}).items()
-    }
+def _amounts(quantities: Json, subject: str, field: str, guesses: list[str]) -> dict[str, int]:
+    """Return amounts of resources without those that no kubelet could have."""
+    amounts: dict[str, int] = {}
+    for resource, quantity in quantities.items():
+        try:
+            amounts[resource] = parse_amount(resource, quantity, subject=subject, field=f"{field}[{resource}]")
+        except InvalidObject as error:
+            guesses.append(f"{error}; its kubelet has none of it")
+    return amounts
 
 
 def _zones(topology: Json, name: str) -> list[_Zone]:
