@@ -284,6 +284,8 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
         promises = await promises_of(log, CLUSTER, upto=head)
         outcome.wrong += [f"promised twice: {over}" for over in promises.twice]
         outcome.events = await log.read(CLUSTER, limit=10_000_000)
+    found = [decode_payload(event) for event in outcome.events if event.type == "DifferenceFound"]
+    outcome.wrong += [f"difference: {payload}" for payload in found]
     state = ClusterState(CLUSTER)
     stride = max(_INDEXES_CHECKED_EVERY, len(outcome.events) // 100)
     for start in range(0, len(outcome.events), stride):
