@@ -43,6 +43,20 @@ class SliceLayer(msgspec.Struct, frozen=True, omit_defaults=True):
     spares: int = 0
 
 
+class SpreadRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A domain takes no more of like work while it holds more than a part of it.
+
+    Attributes:
+        level: of the domains.
+        most_milli: the part, in thousandths of what the domain above holds, that a domain may hold already.
+        preferred: whether such a domain comes last, instead of not at all.
+    """
+
+    level: str
+    most_milli: int
+    preferred: bool = False
+
+
 class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pod set's place in a network topology, with the pods of its child sets included.
 
@@ -63,6 +77,9 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
         preferred_also: further levels at which they should; likewise.
         together: whether the pods of all groups that start at once with this one (`Group.together`) are meant.
         problem: what is wrong with what the object says, for people; then no pod of the group starts.
+        spread: limits to the like work of a domain; each level is the required one or wider.
+        spread_with: like work is the same set of groups of the namespace with pods of these labels; empty for groups of
+            the same object.
     """
 
     topology: str = ""
@@ -78,6 +95,8 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
     preferred_also: tuple[str, ...] = ()
     together: bool = False
     problem: str = ""
+    spread: tuple[SpreadRule, ...] = ()
+    spread_with: tuple[Requirement, ...] = ()
 
 
 class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):

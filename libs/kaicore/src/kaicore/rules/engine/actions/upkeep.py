@@ -13,7 +13,6 @@ from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.model.group import PodSet
 
 
 class Replace(CycleAction):
@@ -126,12 +125,11 @@ class Replace(CycleAction):
         """Yield the other pods of broken sub-groups that have to share a domain, the narrowest first."""
         topology = self.session.topologies.of(workload)
         assert topology is not None, "a group with a constraint"
-        sets = {one.name: one for one in workload.group.sets}
-        around = [list(_around(sets, workload.leaf(member))) for member in lost]
+        around = [workload.sets_around(member) for member in lost]
         for depth in range(max(map(len, around))):
             broken = {names[depth] for names in around if depth < len(names)} & topology.constraints.keys()
             if broken:
-                yield [one for one in stay if not broken.isdisjoint(_around(sets, workload.leaf(one)))]
+                yield [one for one in stay if not broken.isdisjoint(workload.sets_around(one))]
 
 
 def _pods_end_on(node: FailedNode, workload: Workload) -> bool:
@@ -140,14 +138,6 @@ def _pods_end_on(node: FailedNode, workload: Workload) -> bool:
         member.node == node.name and member.pod.deletion_at is not None for member in workload.leaving.values()
     )
     return terminating or not workload.satisfied(workload.counts)
-
-
-def _around(sets: dict[str, PodSet], leaf: str) -> Iterator[str]:
-    """Yield a leaf and the sets around it, without the root."""
-    name = leaf
-    while name and name in sets:
-        yield name
-        name = sets[name].parent
 
 
 def _order_key(workload: Workload) -> tuple[int, int, str, str, str]:
