@@ -165,6 +165,8 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
         provisioning_class: the ProvisioningClass by which it asks for nodes that it needs and that are not there; empty
             where it chooses none, `none` where it wants none.
         admitted: whether its pods have what Kueue writes on them when it admits them.
+        most_failed_nodes: with pods on more failed nodes at once it ends as a whole; with fewer it waits for others. 0
+            where it does not say.
     """
 
     key: str
@@ -185,6 +187,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     provisioning_class: str = ""
     admitted: bool = False
     preemption_policy: str = ""
+    most_failed_nodes: int = 0
 
 
 class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -267,6 +270,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         active_deadline_s: seconds after which its pods are ended, by its deadline or its maximum execution time; 0 for
             never.
         suspended: of an owner of pods: whether it says that they are not to be made yet.
+        most_failed_nodes: see `Group`.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
 
@@ -295,6 +299,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     suspended: bool = False
     parent: str = ""
     preemption_policy: str = ""
+    most_failed_nodes: int = 0
 
     @property
     def key(self) -> str:
