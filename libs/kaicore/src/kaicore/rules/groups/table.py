@@ -99,6 +99,7 @@ def make_group(
         ends_whole=source.ends_whole,
         provisioning_class=source.provisioning_class or (_provisioning_class(oldest) if oldest is not None else ""),
         admitted=oldest is not None and labels.is_admitted(oldest),
+        most_failed_nodes=source.most_failed_nodes,
     )
 
 

@@ -287,6 +287,13 @@ class Workload:
         names = self._leaf_names
         return member.pod_set if member.pod_set in names else next(iter(names))
 
+    def sets_around(self, member: Member) -> list[str]:
+        """Return the names of a pod's leaf and of the sets around it, the root's last."""
+        names = [self.leaf(member)]
+        while names[-1] != self.group.sets[0].name:
+            names.append(self._sets[names[-1]].parent)
+        return names
+
     def rank_source(self, leaf: str) -> RankSource | None:
         """Return where the pods of a leaf tell their rank; None for nowhere."""
         return self._sets[leaf].rank
