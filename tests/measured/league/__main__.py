@@ -9,6 +9,7 @@ from statistics import mean, stdev
 from typing import Any
 
 import msgspec
+import numpy as np
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
 from tests.measured.league import bound, month, ours, over_time, plot
@@ -33,7 +34,13 @@ Run = Callable[[Nodes, Sequence[Task], int], Iterator[tuple[int, int]]]
 
 
 def _alone(policy: Callable[[int], Policy]) -> Run:
-    return lambda all_nodes, arriving, seed: allocated(all_nodes, arriving, policy(seed))
+    """Return a run of a policy; nodes are in a random order, since ties fall to the first."""
+
+    def run(all_nodes: Nodes, arriving: Sequence[Task], seed: int) -> Iterator[tuple[int, int]]:
+        order = np.random.default_rng(seed).permutation(len(all_nodes.cpu))
+        return allocated(all_nodes.at(order), arriving, policy(seed))
+
+    return run
 
 
 def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[str, Run]:

@@ -57,7 +57,11 @@ class Nodes:
 
     def every(self, step: int) -> "Nodes":
         """Return one node in so many."""
-        return Nodes(self.cpu[::step], self.memory[::step], self.gpus[::step], self.model[::step])
+        return self.at(np.arange(0, len(self.cpu), step))
+
+    def at(self, rows: npt.NDArray[np.int64]) -> "Nodes":
+        """Return the nodes of some rows, in that order."""
+        return Nodes(self.cpu[rows], self.memory[rows], self.gpus[rows], self.model[rows])
 
 
 def _rows(name: str) -> list[dict[str, str]]:
