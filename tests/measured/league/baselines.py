@@ -158,10 +158,14 @@ class Fgd:
             if seen >= _TYPICAL * len(listed):
                 break
         self._weights: Floats = np.array([often for _, often in typical]) / seen
-        self._cpu, self._milli, self._gpus = (
+        self._cpu, milli, self._gpus = (
             np.array([shape[column] for shape, _ in typical], np.int64) for column in range(3)
         )
+        #: How much of a GPU typical tasks ask for, each once, and which of these a task does.
+        self._millis, self._of_milli = np.unique(milli, return_inverse=True)
         self._models = [shape[3] for shape, _ in typical]
+        #: By GPU model, the typical tasks that may have it.
+        self._allowed: dict[str, npt.NDArray[np.bool_]] = {}
         #: By task: of each node the stamp at which it was scored, its score, and the device to take.
         self._known: dict[Task, tuple[Ints, Ints, Ints]] = {}
 
@@ -182,40 +186,30 @@ class Fgd:
 
     def _growth(self, cluster: Cluster, task: Task, rows: Ints) -> Floats:
         """Return how much less can be used after the task, by row, and by device if it shares one."""
-        cpu, gpu = cluster.cpu[rows], cluster.gpu[rows]
-        allowed = self._allowed(cluster.nodes.model[rows])
-        before = self._fragmented(cpu, gpu, allowed)
+        cpu, gpu, models = cluster.cpu[rows], cluster.gpu[rows], cluster.nodes.model[rows]
+        before = self._fragmented(cpu, gpu, models)
         if task.shares:
             growth = np.full(gpu.shape, np.inf)
-            for device in range(gpu.shape[1]):
-                fits = gpu[:, device] >= task.gpu_milli
-                if fits.any():
-                    after = gpu[fits].copy()
-                    after[:, device] -= task.gpu_milli
-                    left = self._fragmented(cpu[fits] - task.cpu, after, allowed[fits])
-                    growth[fits, device] = left - before[fits]
+            row, device = np.nonzero(gpu >= task.gpu_milli)
+            after = gpu[row]
+            after[np.arange(len(row)), device] -= task.gpu_milli
+            growth[row, device] = self._fragmented(cpu[row] - task.cpu, after, models[row]) - before[row]
             return growth
         after = gpu.copy()
         if task.gpus:
             order = np.argsort(np.where(gpu >= task.gpu_milli, gpu, np.iinfo(np.int64).max), axis=1, kind="stable")
             chosen = order[:, : task.gpus]
             np.put_along_axis(after, chosen, np.take_along_axis(after, chosen, 1) - task.gpu_milli, 1)
-        return (self._fragmented(cpu - task.cpu, after, allowed) - before)[:, None]
+        return (self._fragmented(cpu - task.cpu, after, models) - before)[:, None]
 
-    def _allowed(self, models: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:
-        return np.stack(
-            [np.isin(models, wanted) if wanted else np.ones(len(models), bool) for wanted in self._models], 1
-        )
-
-    def _fragmented(self, cpu: Ints, gpu: Ints, allowed: npt.NDArray[np.bool_]) -> Floats:
+    def _fragmented(self, cpu: Ints, gpu: Ints, models: npt.NDArray[np.str_]) -> Floats:
         """Return by node the GPU, in thousandths, that a typical task cannot use, in the mean over these."""
-        left = gpu.sum(axis=1)[:, None]
-        total = np.zeros(len(cpu))
-        fits = (cpu[:, None] >= self._cpu) & allowed & (self._gpus > 0)
-        for milli in np.unique(self._milli).tolist():
-            of_this = self._milli == milli
-            usable = gpu >= max(milli, 1)
-            able = fits[:, of_this] & (usable.sum(axis=1)[:, None] >= self._gpus[of_this])
-            small = np.where(usable, 0, gpu).sum(axis=1)[:, None]
-            total += np.where(able, small, left) @ self._weights[of_this]
-        return total
+        for model in {*models.tolist()} - self._allowed.keys():
+            self._allowed[model] = np.array([not wanted or model in wanted for wanted in self._models])
+        allowed = np.stack([self._allowed[model] for model in models.tolist()])
+        usable = gpu[:, :, None] >= np.maximum(self._millis, 1)
+        able = (cpu[:, None] >= self._cpu) & allowed & (self._gpus > 0)
+        able &= usable.sum(axis=1)[:, self._of_milli] >= self._gpus
+        small = np.where(usable, 0, gpu[:, :, None]).sum(axis=1)[:, self._of_milli]
+        of_each: Floats = np.where(able, small, gpu.sum(axis=1)[:, None]) @ self._weights
+        return of_each

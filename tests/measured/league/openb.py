@@ -57,10 +57,13 @@ class Nodes:
 
     def every(self, step: int) -> "Nodes":
         """Return one node in so many."""
-        return self.at(np.arange(0, len(self.cpu), step))
+        return self._at(np.arange(0, len(self.cpu), step))
 
-    def at(self, rows: npt.NDArray[np.int64]) -> "Nodes":
-        """Return the nodes of some rows, in that order."""
+    def shuffled(self, seed: int) -> "Nodes":
+        """Return the nodes in a random order, as FGD's authors have them: ties fall to the first."""
+        return self._at(np.random.default_rng(seed).permutation(len(self.cpu)))
+
+    def _at(self, rows: npt.NDArray[np.int64]) -> "Nodes":
         return Nodes(self.cpu[rows], self.memory[rows], self.gpus[rows], self.model[rows])
 
 
