@@ -86,6 +86,8 @@ class ForkServer:
         if not _has_pidfds():
             return None
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Neither's collector is to copy pages that both have.
+        gc.freeze()
         pid = os.fork()
         if pid == 0:
             try:
