@@ -34,7 +34,7 @@ from typing import IO, Any, NoReturn, Self
 import msgspec
 
 from kaicore import GC_THRESHOLDS
-from kaicore.readable import readable
+from kaicore.interpreter import readable
 
 #: Bytes of a request at most, and how many descriptors come with it.
 _MOST_BYTES, _MOST_DESCRIPTORS = 1 << 18, 64

@@ -42,9 +42,9 @@ from kaicore.kube.normalize.queue import (
     normalize_kai_queue,
     normalize_local_queue,
     normalize_provisioning_request,
+    normalize_reservation,
     normalize_resource_flavor,
 )
-from kaicore.kube.normalize.reservation import normalize_reservation
 from kaicore.kube.normalize.storage import (
     normalize_budget,
     normalize_claim,

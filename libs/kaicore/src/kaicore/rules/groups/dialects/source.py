@@ -24,8 +24,8 @@ from kaicore.rules.groups.labels import (
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY
 from kaicore.rules.model.pod import controller
-from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 from kaicore.rules.model.quantity import parse_duration
+from kaicore.rules.model.queue import PROVISIONING_CLASS_ANNOTATION
 from kaicore.rules.objects.wire import KubernetesObject, Wire, int32, seconds, subject_of
 
 
