@@ -34,7 +34,7 @@ from kaicore.rules.engine.victims.room import (
 from kaicore.rules.engine.victims.search import most_by_amounts
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.gang_planner import Steps
-from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.events.reasons import making_room
@@ -86,14 +86,12 @@ class EvictionAction(CycleAction, VictimRules):
             return
         session = self.session
         alike = AlikeGroups(session)
-        pending_groups = [
-            pending_group
-            for pending_group in session.pending_groups.values()
-            if not (pending_group.nominated or pending_group.deferred) and any(pending_group.waiting.values())
-        ]
-        if self._is_in_vain(pending_groups, alike):
+        apart, in_lines = session.pending_groups.apart(
+            lambda one: not (one.nominated or one.deferred) and any(one.waiting.values())
+        )
+        if self._is_in_vain(apart, in_lines, alike):
             return
-        self.serve(GroupOrder(session, pending_groups, alike), alike)
+        self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
 
     def serve(self, order: GroupOrder, alike: AlikeGroups | None) -> None:
         """Make room for groups in their order.
@@ -117,7 +115,9 @@ class EvictionAction(CycleAction, VictimRules):
                 # Evictions move the victims' queues forward.
                 order.renew()
 
-    def _is_in_vain(self, pending_groups: Sequence[PendingGroup], alike: AlikeGroups) -> bool:
+    def _is_in_vain(
+        self, pending_groups: Sequence[PendingGroup], in_lines: Sequence[AlikeLine], alike: AlikeGroups
+    ) -> bool:
         """Tell whether no group would get room or a reason, found out once for all that are alike.
 
         So it is where none has any victims, and no node will have as much free as a pod of any asks for.
@@ -125,7 +125,7 @@ class EvictionAction(CycleAction, VictimRules):
         session = self.session
         if self.moves or session.reservations or session.observer is not None:
             return False
-        kinds: dict[int, PendingGroup] = {}
+        kinds = {line.kind: session.pending_groups[line.entries[0][1]] for line in in_lines}
         for pending_group in pending_groups:
             kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
             if not kind:
