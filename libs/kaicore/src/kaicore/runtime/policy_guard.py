@@ -82,6 +82,8 @@ class TimeAndMemory:
         self._in_use, self._look_at_memory_s = 0, 0.0
         #: The call that is to be interrupted; None while no policy runs.
         self._watched: _Watched | None = None
+        #: Whether an exception was put into the thread that runs it.
+        self._put_in = False
         self._watch: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -151,9 +153,17 @@ class TimeAndMemory:
     def _stop(self) -> None:
         with self._lock:
             watched, self._watched = self._watched, None
-            if watched is not None:
-                # One that was put in just now must not end what comes afterwards.
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(watched.thread), None)
+            put_in, self._put_in = self._put_in, False
+            if watched is None or not put_in:
+                # To take back nothing would have Python 3.11 look for exceptions at each call ever after.
+                return
+            # One that was put in just now must not end what comes afterwards.
+            try:
+                _put_in(watched.thread)
+                while True:
+                    pass
+            except _TimeIsUp:
+                return
 
     def _keep_watch(self) -> None:
         """Interrupt a policy that has used its time, again and again until it ends."""
@@ -162,8 +172,13 @@ class TimeAndMemory:
             with self._lock:
                 watched = self._watched
                 if watched is not None and self._has_overrun(watched):
-                    thread = ctypes.c_ulong(watched.thread)
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(thread, ctypes.py_object(_TimeIsUp))
+                    self._put_in = True
+                    _put_in(watched.thread)
 
     def _has_overrun(self, watched: _Watched) -> bool:
         return time.clock_gettime(watched.clock) >= watched.until_cpu_s or self._monotonic() >= watched.until_s
+
+
+def _put_in(thread: int) -> None:
+    """Have a thread raise `_TimeIsUp` at its next step, in place of one that it did not come to yet."""
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_TimeIsUp))
