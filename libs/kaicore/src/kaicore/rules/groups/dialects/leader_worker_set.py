@@ -310,12 +310,13 @@ def _keep_slices_apart(pod_spec: Object, policy: Fields, name: str, number: str)
     own_set, own_slice = (
         {"key": f"{_SET}/{of}", "values": [value]} for of, value in (("name", name), ("slice", number))
     )
-    here, elsewhere = {"operator": "In"}, {"operator": "NotIn"}
+    here: Object = {"operator": "In"}
+    elsewhere: Object = {"operator": "NotIn"}
     affinity = mapping_in(pod_spec, "affinity")
     require(affinity, "podAffinity", [own_set | here, own_slice | here], topology_key=level)
     require(affinity, "podAntiAffinity", [own_set | here, own_slice | elsewhere], topology_key=level)
     if kind == "ExclusiveTopology":
-        others = [{"key": f"{_SET}/name", "operator": "Exists"}, own_set | elsewhere]
+        others: list[Object] = [{"key": f"{_SET}/name", "operator": "Exists"}, own_set | elsewhere]
         require(affinity, "podAntiAffinity", others, topology_key=level)
 
 
