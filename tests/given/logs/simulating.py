@@ -35,6 +35,17 @@ def document_of(
     return outcome.document()
 
 
+def running(world: World, document: dict[str, Any]) -> list[str]:
+    """The pods of a world that were bound, as manifests in which they run on their nodes."""
+    node_by_name = {one["name"]: one["node"] for one in document["pods"] if one["phase"] == "Bound"}
+    return [
+        json.dumps({**one.object, "spec": {**one.object["spec"], "nodeName": node}, "status": {"phase": "Running"}})
+        + "\n"
+        for one in world.pods
+        if (node := node_by_name.get(one.wire.metadata.name))
+    ]
+
+
 def brief(document: dict[str, Any]) -> dict[str, str]:
     """Pods by name, each as `node zone+zone`, or as its phase and the codes of its reasons, remedies left out."""
     words_by_pod = {}

@@ -194,13 +194,18 @@ spec:
 ---
 apiVersion: leaderworkerset.x-k8s.io/v1
 kind: LeaderWorkerSet
-metadata: {name: g}
+metadata: {name: g, annotations: {kueue.x-k8s.io/tas-unhealthy-nodes-eviction-threshold: "2"}}
 spec:
   startupPolicy: LeaderReady
   leaderWorkerTemplate:
     size: 3
     leaderTemplate: &near
-      metadata: {annotations: {kueue.x-k8s.io/podset-required-topology: r, kueue.x-k8s.io/podset-group-name: g}}
+      metadata:
+        annotations:
+          kueue.x-k8s.io/podset-required-topology: r
+          kueue.x-k8s.io/podset-group-name: g
+          kueue.x-k8s.io/podset-topology-spreading:
+            '{"rules": [{"topologyKey": "r", "maxShareAllowingPlacement": ".5"}]}'
     workerTemplate: *near
 """
 

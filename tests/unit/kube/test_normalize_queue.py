@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from kaicore.errors import InvalidObject
+from kaicore.errors import InvalidObject, Lost
 from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.table import queue_kind, subject_of_fact
@@ -18,13 +18,13 @@ from tests.given.work.losses import refuse
 GI = 2**30
 
 
-def read(text: str) -> Any:
+def read(text: str, lost: Lost = refuse) -> Any:
     """Normalize the only object of a manifest."""
     document = load_yaml(text)
     kind = queue_kind(document["apiVersion"], document["kind"])
     assert kind is not None
     version = document["apiVersion"].rpartition("/")[2]
-    return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), refuse)
+    return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), lost)
 
 
 def test_queue_of_kai_is_normalized() -> None:
@@ -103,6 +103,44 @@ def test_a_cluster_queue_has_the_sums_over_its_flavors() -> None:
     lower = read(CLUSTER_QUEUE.replace("Any", "LowerPriority"))
     assert (lower.may_preempt, lower.may_reclaim, lower.reclaims_lower) == (False, True, True)
     assert read(CLUSTER_QUEUE.replace("v1beta1", "v1beta2").replace("cohort:", "cohortName:")) == queue
+
+
+def test_a_cluster_queue_says_for_whom_it_borrows_and_where_its_rules_are() -> None:
+    borrowing = "{policy: LowerPriority, maxPriorityThreshold: 3}"
+    text = CLUSTER_QUEUE.replace("{reclaimWithinCohort: Any}", f"{{borrowWithinCohort: {borrowing}}}")
+    annotated = "labels: {tier: low}, annotations: {kueue.x-k8s.io/preemption-config-name: r}"
+    queue = read(text.replace("{name: team-a}", f"{{name: team-a, {annotated}}}"))
+    assert (queue.borrows_from_lower, queue.most_priority_lent) == (True, 3)
+    assert (queue.rules_in, queue.labels) == ("PreemptionConfig/r", {"tier": "low"})
+    assert not read(CLUSTER_QUEUE.replace("Any", "Any, borrowWithinCohort: {policy: Never}")).borrows_from_lower
+
+
+def test_a_rule_of_preemption_that_makes_no_sense_is_lost_alone() -> None:
+    lost: list[InvalidObject] = []
+    config = read(
+        """
+        apiVersion: kueue.x-k8s.io/v1alpha1
+        kind: PreemptionConfig
+        metadata: {name: r}
+        spec:
+          rules:
+          - {name: a, activationPolicy: {trigger: Sometimes}}
+          - {name: b, candidateSelectors: [{scope: Everywhere}]}
+          - {name: c, preemptorSelector: {matchExpressions: [{key: k, operator: invalid}]}}
+          - {name: d, activationPolicy: {trigger: Always}, candidateSelectors: [{scope: AnyClusterQueue}]}
+          - {name: e, candidateSelectors: [{scope: AnyClusterQueue, priority: {mode: Boosted, comparison: LessThan}}]}
+        """,
+        lost.append,
+    )
+    assert [error.field for error in lost] == [
+        "spec.rules[0].activationPolicy.trigger",
+        "spec.rules[1].candidateSelectors[0].scope",
+        "spec.rules[2].preemptorSelector.matchExpressions[0].operator",
+    ]
+    assert [(rule.name, rule.unsupported) for rule in config.rules] == [
+        ("d", ""),
+        ("e", "candidateSelectors[0].priority.mode Boosted"),
+    ]
 
 
 def test_of_a_flavor_without_quota_and_anything_to_borrow_nothing_is_used() -> None:

@@ -90,6 +90,21 @@ def test_groups_that_charge_one_account_have_one_owner() -> None:
     assert by_queue["open"] == set(NAMES)
 
 
+@pytest.mark.parametrize("spread", [True, False])
+def test_groups_that_are_spread_among_like_work_have_one_owner_in_a_namespace(spread: bool) -> None:
+    cluster = Workloads()
+    said = {"kueue.x-k8s.io/podset-required-topology": "rack"}
+    if spread:
+        rules = '{"rules": [{"topologyKey": "rack", "maxShareAllowingPlacement": "0.5"}]}'
+        said["kueue.x-k8s.io/podset-topology-spreading"] = rules
+    for number in range(20):
+        cluster.add_pod(pod(f"p{number}", cpu=1, annotations=said))
+    Replicas(cluster).list(NAMES)
+    share = Share(cluster.state, "default/a")
+    owners = {share.owner(key) for key in cluster.state.workload_index.workloads}
+    assert len(owners) == (1 if spread else len(NAMES))
+
+
 def _shared_by_two() -> tuple[Replicas, dict[str, str], dict[str, int]]:
     """Ten nodes for a pod each; replicas a and b; who has which node first, and how many nodes each."""
     cluster = Workloads()

@@ -14,7 +14,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 
 from tests.given.cluster.fabric import label_topology, nodes
-from tests.given.logs.simulating import GPU, brief, document_of, world_of
+from tests.given.logs.simulating import GPU, brief, document_of, running, world_of
 
 CPU_NODE = (
     "apiVersion: v1\nkind: Node\nmetadata: {{name: n{}}}\nstatus: {{allocatable: {{cpu: 1, memory: 1Gi, pods: 9}}}}\n"
@@ -86,17 +86,12 @@ def test_gangs_start_as_in_groves_cases(tmp_path: Path, case: tuple[str, int, in
         clique("c", 3, least[1], resource="cpu"),
     ]
     workload = clique_set(cliques, [scaling_group("x", parts, least[2], "b, c")], replicas=replicas)
-    found: dict[str, str] = {}
-    running: list[str] = []
+    there: list[str] = []
     for count in map(int, steps.split()):
-        world = world_of("---\n".join([*map(CPU_NODE.format, range(count)), *running, workload]), tmp_path)
-        found = {name: node for name, node in brief(document_of(world)).items() if not node.startswith("Pending")}
-        running = [
-            json.dumps(one.object | {"spec": one.object["spec"] | {"nodeName": found[name]}}) + "\n"
-            for one in world.pods
-            if (name := one.wire.metadata.name) in found
-        ]
-    parts_started = Counter(re.sub(r"^w-(\d-(?:a|x-\d)).*", r"\1", name) for name in found)
+        world = world_of("---\n".join([*map(CPU_NODE.format, range(count)), *there, workload]), tmp_path)
+        there = running(world, document_of(world))
+    names = [json.loads(one)["metadata"]["name"] for one in there]
+    parts_started = Counter(re.sub(r"^w-(\d-(?:a|x-\d)).*", r"\1", name) for name in names)
     assert ", ".join(f"{part} {number}" for part, number in sorted(parts_started.items())) == expected
 
 

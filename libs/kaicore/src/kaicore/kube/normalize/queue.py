@@ -55,7 +55,7 @@ _ADMITTING = (None, "", "None")
 _ACTIVE = "Active"
 _LOWER_PRIORITY = "LowerPriority"
 #: Source: Kueue 0.20, `apis/kueue/v1alpha1/preemptionconfig_types.go`.
-_RULES_ANNOTATION = "kueue.x-k8s.io/preemption-config-name"
+_RULES_NAMED_BY = "kueue.x-k8s.io/preemption-config-name"
 
 
 def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -> Queue:
@@ -107,7 +107,7 @@ def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Los
     namespaces, problem = _namespaces(spec.namespace_selector)
     preemption = spec.preemption
     borrowing = preemption.borrow_within_cohort if preemption is not None else None
-    rules = (metadata.annotations or {}).get(_RULES_ANNOTATION, "")
+    rules = (metadata.annotations or {}).get(_RULES_NAMED_BY, "")
     return Queue(
         name=f"{CLUSTER_QUEUE_PREFIX}{metadata.name}",
         node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),

@@ -220,8 +220,9 @@ def _spreading(given: Mapping[str, str]) -> tuple[tuple[SpreadRule, ...], tuple[
         return (), ()
     if REQUIRED not in given:
         raise _Impossible(SPREADING, "needs podset-required-topology")
-    said = _json(given[SPREADING])
-    listed = said.get("rules") if isinstance(said, dict) else None
+    read = _json(given[SPREADING])
+    said: dict[str, Any] = read if isinstance(read, dict) else {}
+    listed = said.get("rules")
     if not isinstance(listed, list) or not 1 <= len(listed) <= _MOST_RULES:
         raise _Impossible(SPREADING, f"has no list of 1 to {_MOST_RULES} rules")
     rules: list[SpreadRule] = []
@@ -247,10 +248,10 @@ def _share_milli(given: object, place: int) -> int:
 
 
 def _selectors(given: object) -> tuple[Requirement, ...]:
-    selectors = given if isinstance(given, list) else [None]
     found = []
-    for one in selectors:
-        key, values = (one.get("key"), one.get("values")) if isinstance(one, dict) else (None, None)
+    for said in given if isinstance(given, list) else [None]:
+        one: dict[str, Any] = said if isinstance(said, dict) else {}
+        key, values = one.get("key"), one.get("values")
         listed = (
             values if isinstance(values, list) and values and all(isinstance(value, str) for value in values) else ()
         )

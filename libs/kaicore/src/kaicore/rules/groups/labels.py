@@ -124,7 +124,7 @@ def least_limit_s(*limits: int) -> int:
 
 #: Kueue ends a job with pods on more failed nodes at once, and replaces nodes one by one up to so many. Source: Kueue
 #: 0.20 (alpha, TASReplaceMultipleFailedNodes), PR 12344.
-FAILED_NODES_ANNOTATION = "kueue.x-k8s.io/tas-unhealthy-nodes-eviction-threshold"
+FAILED_NODES_THRESHOLD = "kueue.x-k8s.io/tas-unhealthy-nodes-eviction-threshold"
 
 #: The rank of a pod that has none.
 NO_RANK = -1

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from kaicore.rules.groups import labels
 from kaicore.rules.groups.composite import Below, parts, place_in_tree, tree_sets
+from kaicore.rules.groups.dialects.table import GATES
 from kaicore.rules.groups.kai_topology import kai_topology, pod_topology
 from kaicore.rules.groups.koordinator import (
     gang_group,
@@ -91,7 +92,7 @@ def make_group(
         priority=priority,
         preemptible=_preemptible(source.preemptible, oldest, priority=priority, kai=kai),
         created_at=source.created_at if alone or oldest is None else oldest.created_at,
-        together=_together(source.together, member.group),
+        together=_together(source.together, member.group) or _after(source, oldest, member.group),
         match_policy=source.match_policy,
         staleness_grace_us=source.staleness_grace_us,
         preemption_delay_us=source.preemption_delay_us or 0,
@@ -169,6 +170,16 @@ def _together(names: tuple[str, ...], key: str) -> tuple[str, ...]:
     """Return the keys of gangs that start at once, the group's own among them; none if it is the only one."""
     keys = {source_key(labels.SIGS_POD_GROUP, *name.split("/", 1)) for name in names} | {key}
     return tuple(sorted(keys)) if len(keys) > 1 else ()
+
+
+def _after(source: GroupSource, oldest: Pod | None, key: str) -> tuple[str, ...]:
+    """Return the keys of a group and of the one that its pods wait for, by a gate of their controller; none without.
+
+    It does not go on without that one, which goes on without it.
+    """
+    gate = next((gate for kind, gate in GATES if kind == source.kind), None)
+    name = oldest.labels.get(gate.after, "") if oldest is not None and gate is not None else ""
+    return tuple(sorted((key, source_key(source.kind, source.namespace, name)))) if name else ()
 
 
 def _sets(template: GroupTemplate, pod_sets: Iterable[str]) -> tuple[PodSet, ...]:

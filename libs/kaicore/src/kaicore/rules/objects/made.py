@@ -129,10 +129,15 @@ def keep_alone(pod: Object, *, label: str, topology_key: str) -> None:
         expressions: list[Object] = [{"key": label, "operator": operator, "values": [value]}]
         if operator == "NotIn":
             expressions.insert(0, {"key": label, "operator": "Exists"})
-        term = {"labelSelector": {"matchExpressions": expressions}, "topologyKey": topology_key}
-        field = "requiredDuringSchedulingIgnoredDuringExecution"
-        terms = mapping_in(affinity, kind)
-        terms[field] = [*(terms.get(field) or ()), term]
+        require(affinity, kind, expressions, topology_key=topology_key)
+
+
+def require(affinity: Object, kind: str, expressions: list[Object], *, topology_key: str) -> None:
+    """Add a required term to an affinity's `podAffinity` or `podAntiAffinity`."""
+    term = {"labelSelector": {"matchExpressions": expressions}, "topologyKey": topology_key}
+    field = "requiredDuringSchedulingIgnoredDuringExecution"
+    terms = mapping_in(affinity, kind)
+    terms[field] = [*(terms.get(field) or ()), term]
 
 
 def mapping_in(parent: Object, name: str) -> Object:

@@ -97,7 +97,7 @@ class EvictionAction(CycleAction, VictimRules):
         """Make room for groups in their order.
 
         Args:
-            alike: is told of groups for which there is none; None where none is alike another.
+            alike: notes groups for which there is none; None where none is alike another.
         """
         growing: set[str] = set()
         while (pending_group := order.next()) is not None:

@@ -49,7 +49,7 @@ def named_by(*labels: str, default: str = "") -> NameSet:
     return name
 
 
-class Gate(NamedTuple):
+class ControllerGate(NamedTuple):
     """A scheduling gate that a controller keeps on pods until another object has its minimum.
 
     Attributes:
@@ -94,7 +94,7 @@ class WorkloadKind:
     instance_label: str = ""
     template_label: str = ""
     pod_set: NameSet | None = None
-    gate: Gate | None = None
+    gate: ControllerGate | None = None
     short_names: tuple[str, ...] = ()
 
     @property

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, Gate, WorkloadKind, named_by
+from kaicore.rules.groups.dialects.dialect import ControllerGate, Dialect, WorkloadKind, named_by
 from kaicore.rules.groups.dialects.source import count, group_source, source_subject
 from kaicore.rules.groups.kai_topology import TOPOLOGY_ANNOTATION
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
@@ -303,7 +303,7 @@ DIALECT = Dialect(
             normalize_pod_gang,
             name_label=POD_GANG_LABEL,
             pod_set=named_by(POD_CLIQUE_LABEL),
-            gate=Gate(f"{_GROVE}/podgang-pending-creation", _BASE_GANG),
+            gate=ControllerGate(f"{_GROVE}/podgang-pending-creation", _BASE_GANG),
         ),
         WorkloadKind(POD_CLIQUE_SET, "podcliquesets", ("v1alpha1",), made=pod_clique_set_parts, short_names=("pcs",)),
         WorkloadKind(POD_CLIQUE, "podcliques", ("v1alpha1",), made=pod_clique_pods, short_names=("pclq",)),

@@ -5,6 +5,8 @@ Sources: KAI-Scheduler 0.17, its guide to segments; LeaderWorkerSet 0.7 (`pkg/co
 their leader.
 """
 
+from copy import deepcopy
+
 import msgspec
 from msgspec.structs import replace
 
@@ -17,7 +19,7 @@ from kaicore.rules.groups.labels import own_rank
 from kaicore.rules.groups.pod_templates import PodSetTemplate, with_templates
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.objects.made import Made, keep_alone, made_object, pod_from
+from kaicore.rules.objects.made import Made, keep_alone, made_object, mapping_in, pod_from, require
 from kaicore.rules.objects.mappings import Fields, Object, annotation_of, name_of, namespace_of, sha1_key, spec_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire, subject_of
 
@@ -260,9 +262,68 @@ def _mark_subgroup(
     labels[f"{_PREFIX}/subgroup-key"] = sha1_key(f"{leader}/{number}")
 
 
+_SET = "disaggregatedset.x-k8s.io"
+
+
+def disaggregated_set_parts(owner: Object) -> list[Made]:
+    """Return the LeaderWorkerSets of all roles of a DisaggregatedSet, slice by slice.
+
+    Source: LeaderWorkerSet (kubernetes-sigs/lws, August 2026), `pkg/controllers/disaggregatedset/lws_manager.go`.
+    """
+    spec, name = spec_of(owner), name_of(owner)
+    policy = spec.inside("placementPolicy")
+    revision = template_hash(Fields("", {"roles": spec.value.get("roles")}))
+    parts = []
+    for number in range(spec.pods("slices", 1)):
+        for role in spec.items("roles"):
+            role_name = role.text("name")
+            labels = {
+                "app": f"{name}-{number}-{role_name}",
+                f"{_SET}/name": name,
+                f"{_SET}/role": role_name,
+                f"{_SET}/slice": str(number),
+                f"{_SET}/revision": revision,
+            }
+            part = made_object(
+                owner,
+                api_version="leaderworkerset.x-k8s.io/v1",
+                kind="LeaderWorkerSet",
+                name=f"{name}-{number}-{revision}-{role_name}",
+                metadata=role.inside("metadata"),
+            )
+            part["metadata"]["labels"].update(labels)
+            part["spec"] = deepcopy(role.inside("spec", required=True).value)
+            templates = mapping_in(part["spec"], "leaderWorkerTemplate")
+            for of in ("leaderTemplate", "workerTemplate"):
+                if templates.get(of):
+                    mapping_in(mapping_in(templates[of], "metadata"), "labels").update(labels)
+                    _keep_slices_apart(mapping_in(templates[of], "spec"), policy, name, str(number))
+            parts.append(Made(part, role.where("spec")))
+    return parts
+
+
+def _keep_slices_apart(pod_spec: Object, policy: Fields, name: str, number: str) -> None:
+    """Give a pod the required affinities of its set's placement: with its slice, away from others."""
+    kind, level = policy.text("type"), policy.text("topology")
+    if kind not in ("ExclusiveSlice", "ExclusiveTopology") or not level:
+        return
+    own_set, own_slice = (
+        {"key": f"{_SET}/{of}", "values": [value]} for of, value in (("name", name), ("slice", number))
+    )
+    here: Object = {"operator": "In"}
+    elsewhere: Object = {"operator": "NotIn"}
+    affinity = mapping_in(pod_spec, "affinity")
+    require(affinity, "podAffinity", [own_set | here, own_slice | here], topology_key=level)
+    require(affinity, "podAntiAffinity", [own_set | here, own_slice | elsewhere], topology_key=level)
+    if kind == "ExclusiveTopology":
+        others: list[Object] = [{"key": f"{_SET}/name", "operator": "Exists"}, own_set | elsewhere]
+        require(affinity, "podAntiAffinity", others, topology_key=level)
+
+
 DIALECT = Dialect(
     "LeaderWorkerSet",
     (
+        WorkloadKind(f"DisaggregatedSet.{_SET}", "disaggregatedsets", ("v1",), made=disaggregated_set_parts),
         WorkloadKind(
             LEADER_WORKER_SET,
             "leaderworkersets",

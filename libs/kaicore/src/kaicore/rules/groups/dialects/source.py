@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from kaicore.errors import InvalidObject, Lost
 from kaicore.rules.groups.kai_topology import around_segments, kai_topology, misplaced_segments, names_segments
 from kaicore.rules.groups.labels import (
-    FAILED_NODES_ANNOTATION,
+    FAILED_NODES_THRESHOLD,
     KAI_QUEUE_LABEL,
     POD_GROUPS,
     PREEMPTIBILITY_LABEL,
@@ -119,10 +119,10 @@ def group_source(
 
 
 def _most_failed_nodes(annotations: Mapping[str, str], *, subject: str, lost: Lost) -> int:
-    text = annotations.get(FAILED_NODES_ANNOTATION)
+    text = annotations.get(FAILED_NODES_THRESHOLD)
     if text is None or text in _FAILED_NODES:
         return int(text or 0)
-    lost(InvalidObject(subject, f"metadata.annotations[{FAILED_NODES_ANNOTATION}]", text, "is no number of 1 to 8"))
+    lost(InvalidObject(subject, f"metadata.annotations[{FAILED_NODES_THRESHOLD}]", text, "is no number of 1 to 8"))
     return 0
 
 
