@@ -7,7 +7,7 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.given.shared_data import require_shared
-from tests.measured.league import ours
+from tests.measured.league import defaults, ours
 from tests.measured.league.baselines import Fgd, allocated, best_fit, packing
 from tests.measured.league.bound import Bound, Held
 from tests.measured.league.jobs import HOUR_S, setting
@@ -92,6 +92,15 @@ def test_published_curve_is_the_mean_that_its_authors_print() -> None:
     require_shared("data/traces/fgd")
     lists = "default", "multigpu50", "gpushare100", "gpuspec33"
     assert [round(published(name)[130], 2) for name in lists] == [95.39, 97.18, 86.90, 94.55]
+
+
+# Claims are where GPUs of kubelets are (above), and each alternative for gangs takes a quarter of a second.
+@pytest.mark.parametrize(("kind", "per_mille"), [("whole GPUs", 972), ("shares", 949), ("gangs", 832)])
+def test_no_alternative_to_a_default_holds_more_gpus(kind: str, per_mille: int) -> None:
+    require_shared("data/traces")
+    default, *others = (defaults.figure(kind, given, part=40, seed=42) for given in defaults.ALTERNATIVES[kind][:5])
+    assert default >= max(others)
+    assert int(default * 10) == per_mille
 
 
 def test_fgd_holds_what_its_authors_publish() -> None:

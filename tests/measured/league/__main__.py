@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 
-from tests.measured.league import bound, month, ours, over_time, plot
+from tests.measured.league import bound, defaults, month, ours, over_time, plot
 from tests.measured.league.baselines import (
     Fgd,
     Policy,
@@ -147,7 +147,7 @@ def _league(name: str, given: argparse.Namespace) -> None:
 
 def main() -> None:
     """Print a row for each policy: GPUs allocated at each mark, mean and spread over seeds, and seconds of a run."""
-    parts = {"over-time": over_time.main, "month": month.main, "bound": bound.main}
+    parts = {"over-time": over_time.main, "month": month.main, "bound": bound.main, "defaults": defaults.main}
     if own := parts.get("".join(sys.argv[1:2])):
         own(sys.argv[2:])
         return

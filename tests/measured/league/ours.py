@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
+from kaicore.rules.events import payloads
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Container, ContainerKind, Owner, Pod, QosClass
 from kaicore.rules.model.selector import Requirement
@@ -141,7 +142,12 @@ class _Trace:
         assert self._moves is not None, "nothing is evicted where nothing is moved"
         one, demand = self._running.pop(uid)
         self.holding -= demand
+        unused = self.cluster.state.shared_gpus.left_by((uid,))
         self.cluster.delete_pod(one)
+        for group in unused:
+            # As the binder does after the last pod: only then is the GPU a whole one again.
+            node, name = group.opened.node, group.opened.group
+            self.cluster.record(f"node/{node}", payloads.GpuClosed(node, name, "Unused"))
         again = msgspec.structs.replace(
             one, uid=f"{uid}+", name=f"{one.name}+", created_at=self.cluster.now // _SECOND_US, checkpoint_at=0
         )
