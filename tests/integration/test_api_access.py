@@ -23,9 +23,9 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.rules.events import payloads
-from kaicore.runtime.access.access_file import AccessFile, key_hash, new_key, read_access_file
+from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
-from kaicore.runtime.access.scopes import View
+from kaicore.runtime.access.scopes import View, key_hash, new_key
 from kaicore.runtime.access.sessions import COOKIE, Sessions, SharedEndedTokens
 from kaicore.runtime.service import Health
 from kaicore.yaml_text import load_yaml

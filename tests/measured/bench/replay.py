@@ -24,8 +24,9 @@ from kaicore.analysis.replay.replay import halves, replay_log
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.migrate import upgrade
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
-from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.cluster_state import ClusterState
@@ -33,6 +34,7 @@ from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.given.cluster.factory import GPU, amounts, pod
 from tests.given.logs.exported import import_to, write_file
+from tests.given.logs.new_events import as_new
 from tests.given.recorded import read_log, recorded_logs
 from tests.given.servers.servers import scratch_directory
 from tests.given.work.workloads import OWNER, Workloads
@@ -45,6 +47,8 @@ SIZES = ((100, 400, 90), (1000, 300, 90), (1000, 40, 100))
 _DAY_CYCLES = 20_000
 #: Pods that come in one cycle, for each 1000 nodes: a hundred events with all that becomes of them.
 _ARRIVALS = 9
+#: Clusters that come to a log, each with the same events, and how many events at a time.
+_MORE_CLUSTERS, _AT_ONCE = 8, 20
 
 
 class BusyCluster(Workloads):
@@ -201,16 +205,22 @@ def sizes() -> Iterator[Figure]:
             plain = sum(len(file.lines(bundle)) for bundle in range(len(file.footer.bundles)))
         yield figure("log: exported, unpacked, per pod lifetime", [plain / pods], "bytes")
         with scratch_directory() as scratch:
-            size = asyncio.run(_in_postgres(scratch, path))
-        yield figure("log: in Postgres with all indexes, per pod lifetime", [size / pods], "bytes")
+            size = asyncio.run(_in_postgres(scratch, path, events))
+        yield figure("log: in Postgres with all indexes, per pod lifetime, as a log grows", [size / pods], "bytes")
 
 
-async def _in_postgres(directory: Path, path: Path) -> int:
+async def _in_postgres(directory: Path, path: Path, events: list[Event]) -> float:
+    """Return what the log takes more for one cluster more: empty tables have pages, too."""
     async with EmbeddedPostgres(directory) as server:
         await asyncio.to_thread(upgrade, server.url)
-        before = _size(server.url)
         await import_to(server.url, path)
-        return _size(server.url) - before
+        before = _size(server.url)
+        async with await PostgresLog.open(server.url) as log:
+            for number in range(_MORE_CLUSTERS):
+                for start in range(0, len(events), _AT_ONCE):
+                    units = [Unit((as_new(event),)) for event in events[start : start + _AT_ONCE]]
+                    await log.append(f"more-{number}", units)
+        return (_size(server.url) - before) / _MORE_CLUSTERS
 
 
 def _size(url: str) -> int:

@@ -54,7 +54,7 @@ from kai_cli.demonstration.report import (
 from kai_cli.running.hints import how_to_ask, kai
 from kai_cli.running.load import Loader
 from kai_cli.running.registered_clusters import RegisteredClusters
-from kai_cli.running.stack import IMPORTED, ClusterSpec, Stack
+from kai_cli.running.stack import DEMO_PROFILE, IMPORTED, ClusterSpec, Stack
 from kai_cli.running.up import interruption, print_line
 from kai_cli.sources.manifests import Manifest, read_manifests
 from kai_cli.sources.paths import ONCE, DataDirectory, RunningCluster, data_directory
@@ -277,7 +277,7 @@ def example_manifests() -> Path:
 
 
 _SIGHTED, _BLIND = "demo", "demo-blind"
-_PROFILE = "demo24"
+_PROFILE = DEMO_PROFILE
 #: The second cluster, and the hub of both, come when the first one runs.
 _SECOND = ClusterSpec(name="demo-2", profile="mini", exporter=False)
 

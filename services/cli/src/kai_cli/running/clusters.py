@@ -4,7 +4,6 @@ Kubeconfigs by service, so that each service reaches the API server with its own
 """
 
 import asyncio
-import re
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -34,11 +33,9 @@ from kaicore.spelling import did_you_mean
 from kai_cli.output import OutputFlag, print_data, table
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.log_access import open_log
-from kai_cli.sources.paths import data_directory
+from kai_cli.sources.paths import check_cluster_name, data_directory
 from kai_cli.sources.source import AnswerSource, HubFlags, HubSource, LogSource
 
-#: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 #: Seconds that an API server has to answer when its cluster is added.
 _ANSWER_S = 5.0
 #: Names that are shown of several.
@@ -158,18 +155,6 @@ async def _add(source: LogSource, registered: ClusterRegistered) -> int:
     )
     print(f"cluster {name}: {'registered' if new else 'is registered already'}; {how}")
     return 0
-
-
-def check_cluster_name(name: str) -> None:
-    """Check a cluster's name.
-
-    Raises:
-        ConfigurationError: it is no DNS label.
-    """
-    if not _LABEL.fullmatch(name):
-        raise ConfigurationError(
-            f"--cluster {name!r}: a cluster's name is a DNS label: a-z, 0-9 and - inside, 63 characters at most"
-        )
 
 
 async def register(hub: HubLog, registered: ClusterRegistered) -> bool:

@@ -5,17 +5,13 @@ import os
 from pathlib import Path
 from urllib.parse import urlsplit
 
-import psycopg
-from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
-from kaicore.ledger.log.postgres.connections import check_ports, without_login
 from kaicore.runtime.embedded.nats import greeting
-from kaicore.runtime.policies import read_shard_settings
 
-from kai_cli.running.clusters import check_cluster_name
 from kai_cli.running.fleet import check_tool
-from kai_cli.running.stack import ClusterSpec
+from kai_cli.running.stack import DEMO_PROFILE, ClusterSpec, sharing_settings
+from kai_cli.sources.paths import check_cluster_name
 
 #: How long a server may take to say who it is.
 _ANSWER_S = 5.0
@@ -29,10 +25,14 @@ def check_cluster(spec: ClusterSpec) -> None:
         ConfigurationError: naming the flag, its value and what is wrong.
     """
     check_cluster_name(spec.name)
-    read_shard_settings(spec.scheduler_config)
+    sharing_settings(spec.scheduler_config)
     if spec.profile is not None:
         check_tool("kai_fleet", purpose="simulates kubelets")
-        find_kubelets(spec.profile)
+        if spec.profile != DEMO_PROFILE:
+            # The engine, which this process needs for nothing else.
+            from kaicore.analysis.trial.simulation.kubelets import find_kubelets  # noqa: PLC0415
+
+            find_kubelets(spec.profile)
     if spec.kubeconfigs is None:
         check_tool("kai_apiserver", purpose="without --kubeconfig simulates an API server")
     else:
@@ -69,6 +69,10 @@ def check_database(url: str) -> None:
     Raises:
         ConfigurationError: none does, or the URL is none of Postgres.
     """
+    # Half a second, for who has a database.
+    import psycopg  # noqa: PLC0415
+    from kaicore.ledger.log.postgres.connections import check_ports, without_login  # noqa: PLC0415
+
     try:
         check_ports(url)
     except ConfigurationError as error:

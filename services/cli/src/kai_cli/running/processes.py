@@ -19,7 +19,6 @@ import aiohttp
 from kaicore.errors import KaiError
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.fork_server import ForkServer
-from kaicore.runtime.service.shared_process import SharedService, shared_environment
 from kaicore.runtime.supervision import Child, FileOfEach, Pauses, ProcessOutput, RotatedFile, Supervisor
 
 #: Seconds between two looks at a process that is not ready yet.
@@ -84,6 +83,9 @@ class ProcessSpec:
 
 def sharing(name: str, specs: Sequence[ProcessSpec]) -> ProcessSpec:
     """Return one process for services of ours, of which each would have one."""
+    # What services need and their supervisor does not: 25 MB.
+    from kaicore.runtime.service.shared_process import SharedService, shared_environment  # noqa: PLC0415
+
     services = [SharedService(spec.command[-1], spec.given) for spec in specs]
     return ProcessSpec(
         name=name,

@@ -8,19 +8,15 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kaicore.errors import ApiStatus, ConfigurationError, KaiError
-from kaicore.kube.api.access import configured_access
-from kaicore.kube.api.client import KubeClient
-from kaicore.ledger.log.migrate import upgrade
 from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
 from kaicore.runtime.fork_server import ForkServer
-from kaicore.runtime.policies import read_shard_settings
 from kaicore.runtime.supervision import Child, last_lines_of
 
-from kai_cli.running.clusters import Kubeconfigs
 from kai_cli.running.hints import kubectl
 from kai_cli.running.ports import Ports
 from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess, sharing
@@ -28,9 +24,17 @@ from kai_cli.sources.api_requests import ApiUnreachable, login_address
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.upkeep.keys import ApiAccess
 
+# This process forks the others and then supervises them: it imports little, and what few need only for these.
+if TYPE_CHECKING:
+    from kaicore.rules.engine.config import EngineConfig
+
+    from kai_cli.running.clusters import Kubeconfigs
+
 #: Seconds that a process has to become ready before the start is given up.
 _READY_S = 120.0
 _CONFLICT = 409
+#: The simulated fleet by default.
+DEMO_PROFILE = "demo24"
 #: What the processes of a stack run, those first that the others wait for.
 PROGRAMS = tuple(
     f"kai_{name}.main"
@@ -63,7 +67,7 @@ class ClusterSpec:
     """
 
     name: str
-    kubeconfigs: Kubeconfigs | None = None
+    kubeconfigs: "Kubeconfigs | None" = None
     profile: str | None = None
     scheduler_config: Path | None = None
     exporter: bool = True
@@ -71,9 +75,23 @@ class ClusterSpec:
     schedulers: int = 1
 
 
+def sharing_settings(scheduler_config: Path | None) -> "EngineConfig | None":
+    """Return a shard's settings where it shares GPUs; None where it does not, as without a file.
+
+    Raises:
+        ConfigurationError: naming the file, the field and what is wrong.
+    """
+    if scheduler_config is None:
+        return None
+    from kaicore.runtime.policies import read_shard_settings  # noqa: PLC0415
+
+    settings = read_shard_settings(scheduler_config)
+    return settings if settings.gpu_sharing else None
+
+
 def _sharing(scheduler_config: Path | None) -> dict[str, str]:
     """Return the binder's settings for shares of GPUs, which the scheduler's own say."""
-    if not read_shard_settings(scheduler_config).gpu_sharing:
+    if sharing_settings(scheduler_config) is None:
         return {}
     # Simulated kubelets pull no images.
     return {"KAI_GPU_SHARING": "true", "KAI_GPU_RESERVATION_IMAGE": "kai-ledger"}
@@ -89,9 +107,12 @@ async def make_reservation_namespace(kubeconfig: str, scheduler_config: Path | N
         ApiStatus: the API server refuses it.
         ClusterUnavailable: the API server does not answer.
     """
-    settings = read_shard_settings(scheduler_config)
-    if not settings.gpu_sharing:
+    settings = sharing_settings(scheduler_config)
+    if settings is None:
         return
+    from kaicore.kube.api.access import configured_access  # noqa: PLC0415
+    from kaicore.kube.api.client import KubeClient  # noqa: PLC0415
+
     async with KubeClient(configured_access(kubeconfig)) as client:
         try:
             await client.post("/api/v1/namespaces", {"metadata": {"name": settings.gpu_reservation_namespace}})
@@ -252,6 +273,8 @@ class Stack:
             KaiError: that failed.
         """
         if self._migrating is None:
+            from kaicore.ledger.log.migrate import upgrade  # noqa: PLC0415
+
             await asyncio.to_thread(upgrade, url)
             return
         await self._migrating.imported()

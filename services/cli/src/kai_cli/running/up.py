@@ -7,19 +7,24 @@ import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.fork_server import forking
 
-from kai_cli.running.clusters import Kubeconfigs
 from kai_cli.running.hints import how_to_ask
 from kai_cli.running.preflight import check_cluster, check_database, check_nats
-from kai_cli.running.registered_clusters import RegisteredClusters
-from kai_cli.running.stack import IMPORTED, MIGRATING, ClusterSpec, Stack
+from kai_cli.running.stack import DEMO_PROFILE, IMPORTED, MIGRATING, ClusterSpec, Stack
 from kai_cli.sources.paths import data_directory
+
+if TYPE_CHECKING:
+    from kai_cli.running.clusters import Kubeconfigs
+    from kai_cli.running.registered_clusters import RegisteredClusters
+
+#: Seconds between two looks for a hub.
+_HUB_LOOK_S = 2.0
 
 
 def print_line(line: str) -> None:
@@ -34,7 +39,7 @@ def up(  # long: one parameter a line, and one line for each
     cluster: str = "kai",
     clusters: Annotated[int, Parameter(validator=Number(gte=1, lte=16))] = 1,
     kubeconfig: list[str] | None = None,
-    profile: str | None = "demo24",
+    profile: str | None = DEMO_PROFILE,
     scheduler_config: Path | None = None,
     shadow: str = "",
     database_url: str | None = None,
@@ -67,7 +72,7 @@ def up(  # long: one parameter a line, and one line for each
     directory = data_directory(data_dir)
     spec = ClusterSpec(
         name=cluster,
-        kubeconfigs=Kubeconfigs.read(kubeconfig, binds=not shadow) if kubeconfig else None,
+        kubeconfigs=_kubeconfigs(kubeconfig, binds=not shadow) if kubeconfig else None,
         profile=profile if not kubeconfig else None,
         scheduler_config=scheduler_config,
         shadow=shadow,
@@ -110,8 +115,7 @@ def up(  # long: one parameter a line, and one line for each
 
 async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
     interrupted = interruption()
-    keeping = RegisteredClusters(stack, specs, report=print_line)
-    starting = asyncio.create_task(_start(stack, specs, keeping))
+    starting = asyncio.create_task(_start(stack, specs))
     waiting = asyncio.create_task(interrupted.wait())
     try:
         await asyncio.wait({starting, waiting}, return_when=asyncio.FIRST_COMPLETED)
@@ -126,15 +130,16 @@ async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
     return 0
 
 
-async def _start(stack: Stack, specs: list[ClusterSpec], keeping: RegisteredClusters) -> None:
+async def _start(stack: Stack, specs: list[ClusterSpec]) -> None:
     """Start everything, and keep the clusters as the hub's log says until cancelled."""
     if len(specs) > 1:
+        keeping = _keeping(stack, specs)
         await stack.start()
         await keeping.register_own_first()
         await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
     else:
         await stack.start_with(specs[0])
-    following = asyncio.create_task(keeping.run())
+    following = asyncio.create_task(_follow_hub(stack, specs) if len(specs) == 1 else keeping.run())
     try:
         if len(specs) > 1:
             await keeping.hub_started.wait()
@@ -146,6 +151,36 @@ async def _start(stack: Stack, specs: list[ClusterSpec], keeping: RegisteredClus
         following.cancel()
         with suppress(asyncio.CancelledError):
             await following
+
+
+async def _follow_hub(stack: Stack, specs: list[ClusterSpec]) -> None:
+    """Wait until there is a hub, which most stacks never have, and follow its log then."""
+    # The driver is here, since the embedded server was asked whether it is ready.
+    import psycopg  # noqa: PLC0415
+
+    begun = False
+    while not begun:
+        await asyncio.sleep(_HUB_LOOK_S)
+        with suppress(psycopg.Error):
+            async with await psycopg.AsyncConnection.connect(stack.database_url, autocommit=True) as connection:
+                while not begun:
+                    rows = await connection.execute("SELECT FROM log_head WHERE cluster = 'hub' AND position > 0")
+                    begun = rows.rowcount > 0
+                    await asyncio.sleep(0 if begun else _HUB_LOOK_S)
+    await _keeping(stack, specs).run()
+
+
+def _keeping(stack: Stack, specs: list[ClusterSpec]) -> "RegisteredClusters":
+    # With the log, the engine and what folds: 60 MB.
+    from kai_cli.running.registered_clusters import RegisteredClusters  # noqa: PLC0415
+
+    return RegisteredClusters(stack, specs, report=print_line)
+
+
+def _kubeconfigs(given: list[str], *, binds: bool) -> "Kubeconfigs":
+    from kai_cli.running.clusters import Kubeconfigs  # noqa: PLC0415
+
+    return Kubeconfigs.read(given, binds=binds)
 
 
 def interruption() -> asyncio.Event:

@@ -7,6 +7,7 @@ directory is free once its servers and services have ended, too.
 """
 
 import os
+import re
 import shutil
 import time
 from dataclasses import dataclass
@@ -22,6 +23,8 @@ from kaicore.runtime.file_lock import FileLock
 PATIENCE_S = 30.0
 #: Seconds between two tries: the end of another process sets no event.
 LOOK_S = 0.05
+#: A cluster's name is part of bus subjects, of paths and of Kubernetes names: RFC 1123.
+_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 
 
 def try_lock(root: Path) -> FileLock | None:
@@ -262,3 +265,15 @@ def data_directory(path: Path | None) -> DataDirectory:
     """
     chosen = path or (Path(named) if (named := os.environ.get("KAI_DATA_DIR")) else Path(".kai"))
     return DataDirectory(usable_directory(chosen))
+
+
+def check_cluster_name(name: str) -> None:
+    """Check a cluster's name.
+
+    Raises:
+        ConfigurationError: it is no DNS label.
+    """
+    if not _LABEL.fullmatch(name):
+        raise ConfigurationError(
+            f"--cluster {name!r}: a cluster's name is a DNS label: a-z, 0-9 and - inside, 63 characters at most"
+        )

@@ -11,7 +11,7 @@ import yaml
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.access.access_file import key_hash, new_key
+from kaicore.runtime.access.scopes import key_hash, new_key
 from kaicore.yaml_text import load_yaml, place_of_fault
 
 

@@ -7,9 +7,7 @@ An issuer gives rights by a token's claims. The check of tokens is apart (`kaico
 process without issuers need not import its libraries.
 """
 
-import hashlib
 import os
-import secrets
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -20,7 +18,7 @@ import yaml
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
-from kaicore.runtime.access.scopes import AccessScope, Caller, parse_scope
+from kaicore.runtime.access.scopes import HASH_PREFIX, AccessScope, Caller, key_hash, parse_scope
 from kaicore.runtime.service.logs import get_logger
 from kaicore.yaml_text import load_yaml, place_of_fault
 
@@ -105,23 +103,6 @@ def claim_values(claims: Mapping[str, Any], name: str) -> list[str]:
     if isinstance(value, str):
         return value.split()
     return [one for one in value if isinstance(one, str)] if isinstance(value, list) else []
-
-
-#: Begins every key, so that people and scanners of secrets see what it is.
-KEY_PREFIX = "kai_"
-
-#: Begins every hash of a key.
-HASH_PREFIX = "sha256:"
-
-
-def new_key() -> str:
-    """Return a new key."""
-    return KEY_PREFIX + secrets.token_urlsafe(32)
-
-
-def key_hash(key: str) -> str:
-    """Return a key's hash as an access file has it: `sha256:` and 64 hexadecimal digits."""
-    return HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
 _logger = get_logger()

@@ -16,15 +16,13 @@ from starlette.requests import Request
 
 from kaicore.errors import KaiError
 from kaicore.runtime.access.access_file import (
-    KEY_PREFIX,
     AccessFile,
     AccessRules,
     NoScope,
     TokenRefused,
-    key_hash,
     wall_clock,
 )
-from kaicore.runtime.access.scopes import Caller
+from kaicore.runtime.access.scopes import KEY_PREFIX, Caller, key_hash
 from kaicore.runtime.access.sessions import COOKIE, NOBODY, CallerIdentity, Sessions
 from kaicore.runtime.rate_limit import RateLimits
 

@@ -1,6 +1,11 @@
-"""Scopes: the clusters, and the namespaces of them, that a caller may see, and for which clusters it records inputs."""
+"""Scopes: the clusters, and the namespaces of them, that a caller may see, and for which clusters it records inputs.
 
+And the keys that have scopes: 256 random bits each.
+"""
+
+import hashlib
 import re
+import secrets
 from collections.abc import Iterable
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -12,6 +17,23 @@ ANY = "*"
 #: Begins scopes for recording.
 _RECORDS = "inputs:"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
+
+
+#: Begins every key, so that people and scanners of secrets see what it is.
+KEY_PREFIX = "kai_"
+
+#: Begins every hash of a key.
+HASH_PREFIX = "sha256:"
+
+
+def new_key() -> str:
+    """Return a new key."""
+    return KEY_PREFIX + secrets.token_urlsafe(32)
+
+
+def key_hash(key: str) -> str:
+    """Return a key's hash as an access file has it: `sha256:` and 64 hexadecimal digits."""
+    return HASH_PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
-from psycopg import AsyncPipeline
+from psycopg import AsyncClientCursor
 from psycopg.errors import LockNotAvailable
 
 from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
@@ -33,12 +33,16 @@ CHANNEL = "kai_log"
 #: Calls are merged up to so many events; one call may have more.
 _BATCH_EVENTS = 2000
 
-_HEAD = "SELECT * FROM kai_lock_head(%s)"
-_KNOWN = "SELECT id, position, fingerprint FROM event_id WHERE cluster = %s AND id = ANY(%s)"
-_VERSIONS = "SELECT stream, version FROM stream WHERE cluster = %s AND stream = ANY(%s)"
-_CLOCK = "SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint"
+#: Both are sent as one message each. A pipeline of prepared statements takes 1.6 times the CPU here, and as much there.
+_TAIL = """
+BEGIN;
+SELECT * FROM kai_lock_head(%(cluster)s);
+SELECT id, position, fingerprint FROM event_id WHERE cluster = %(cluster)s AND id = ANY(%(ids)s::uuid[]);
+SELECT stream, version FROM stream WHERE cluster = %(cluster)s AND stream = ANY(%(streams)s::text[]);
+SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+"""
+_APPEND = "SELECT kai_append(%(cluster)s, %(rows)s::json, %(position)s, %(hash)s, %(recorded_at)s); COMMIT"
 _END_STALLED = "SELECT kai_end_stalled(%s)"
-_APPEND = "SELECT kai_append(%(cluster)s, %(rows)s::json, %(position)s, %(hash)s, %(recorded_at)s)"
 
 Answer = list[UnitOutcome] | KaiError
 
@@ -129,65 +133,55 @@ class Appender:
         try:
             return await self._transaction(connection, calls)
         except LockNotAvailable:
+            await connection.rollback()
             await connection.execute(_END_STALLED, [self._cluster])
             raise
 
     async def _transaction(self, connection: Connection, calls: list[Call]) -> list[Answer]:
-        """Append all that can be; two round trips, the second one only when there is something new."""
+        """Append all that can be; two round trips, the second one only when there is something new.
+
+        What fails leaves a transaction that is under way, which ends as the connection is given back.
+        """
         answers: list[Answer] = []
         events: list[Event] = []
         await self._shapes.learn(connection)
         drafts = [one for call in calls for unit in call.units for one in unit.drafts]
         cut = {one.new.id: self._shapes.row(one.new, one.body) for one in drafts}
-        async with connection.pipeline() as pipeline, connection.transaction():
-            tail, now = await self._tail(connection, pipeline, calls)
-            for call in calls:
-                try:
-                    outcomes, new = tail.take(call, now=now)
-                except (StaleExpectation, IdempotencyConflict) as error:
-                    answers.append(error)
-                else:
-                    answers.append(outcomes)
-                    events += new
-            if events:
-                await self._insert(connection, tail.head, encode_rows(events, cut))
-        if events:
-            self._recorded(tail.head)
+        cursor = AsyncClientCursor(connection)
+        tail, now = await self._tail(cursor, calls)
+        for call in calls:
+            try:
+                outcomes, new = tail.take(call, now=now)
+            except (StaleExpectation, IdempotencyConflict) as error:
+                answers.append(error)
+            else:
+                answers.append(outcomes)
+                events += new
+        if not events:
+            await connection.commit()
+            return answers
+        head = tail.head
+        rows = encode_rows(events, cut)
+        place = {"position": head.position, "hash": head.hash, "recorded_at": head.recorded_at}
+        await cursor.execute(_APPEND, {"cluster": self._cluster, "rows": rows, **place})
+        self._recorded(head)
         return answers
 
-    async def _tail(self, connection: Connection, pipeline: AsyncPipeline, calls: list[Call]) -> tuple[Tail, int]:
+    async def _tail(self, cursor: AsyncClientCursor[Any], calls: list[Call]) -> tuple[Tail, int]:
         """Lock the head; return it with what is known of the calls' ids and streams, and the time."""
         ids = [event_id for call in calls for event_id in call.ids()]
         streams = list(set().union(*(call.streams() for call in calls)))
-        head = await connection.execute(_HEAD, [self._cluster])
-        cursor = await connection.execute(_KNOWN, [self._cluster, ids], binary=True)
-        versions = await connection.execute(_VERSIONS, [self._cluster, streams])
-        clock = await connection.execute(_CLOCK)
-        # Merely flushed, the session would count as busy, not as idle in a transaction, and never time out.
-        await pipeline.sync()
-        ((position, hash_, recorded_at),) = await head.fetchall()
-        tail = Tail(
-            self._cluster,
-            Head(position, hash_, recorded_at),
-            dict(await versions.fetchall()),
-            {event_id: Known(position, mark) for event_id, position, mark in await cursor.fetchall()},
-        )
-        if self._clock is not None:
-            return tail, self._clock()
-        (now,) = await clock.fetchone() or (0,)
-        return tail, now
+        await cursor.execute(_TAIL, {"cluster": self._cluster, "ids": ids, "streams": streams})
+        ((position, hash_, recorded_at),) = await _next(cursor)
+        known = {event_id: Known(at, mark) for event_id, at, mark in await _next(cursor)}
+        tail = Tail(self._cluster, Head(position, hash_, recorded_at), dict(await _next(cursor)), known)
+        ((now,),) = await _next(cursor)
+        return tail, int(now) if self._clock is None else self._clock()
 
-    async def _insert(self, connection: Connection, head: Head, rows: str) -> None:
-        await connection.execute(
-            _APPEND,
-            {
-                "cluster": self._cluster,
-                "rows": rows,
-                "position": head.position,
-                "hash": head.hash,
-                "recorded_at": head.recorded_at,
-            },
-        )
+
+async def _next(cursor: AsyncClientCursor[Any]) -> list[Any]:
+    cursor.nextset()
+    return await cursor.fetchall()
 
 
 def _give(waiting: _Waiting, answer: Answer) -> None:
