@@ -310,8 +310,9 @@ class PromiseStart(CycleAction):
         Nothing else that is promised needs a cycle at its time: room becomes free by events, which cause one.
         """
         session = self.session
-        groups, lines = session.pending_groups.made, session.pending_groups.lines.values()
-        if not any(isinstance(reason, WouldDelay) for one in (*groups, *lines) for reason in one.reasons):
+        pending = session.pending_groups
+        reasons = (one.reasons for among in (pending.made, pending.lines.values()) for one in among)
+        if not any(isinstance(reason, WouldDelay) for left in reasons for reason in left):
             return
         for promise in session.promise.each if isinstance(session.promise, Promises) else ():
             if promise.unlimited:

@@ -139,10 +139,17 @@ class RoomForWork:
         """
         rows = np.flatnonzero(columns.present & columns.ready & ~columns.unschedulable)
         there = self.of_rows(columns, rows, claimable=DeviceCounts(columns).free[rows])
-        usable = self._usable(there, self.patterns[rows])
+        # Most nodes are like others, and this is the dearest step that is about all of them.
+        figures = np.column_stack([*there[:2], there.parts, self.patterns[rows]])
+        _, first, alike = np.unique(
+            np.ascontiguousarray(figures).view(np.dtype((np.void, figures.itemsize * figures.shape[1]))).reshape(-1),
+            return_index=True,
+            return_counts=True,
+        )
+        usable = self._usable(NodeRoom(*(part[first] for part in there)), self.patterns[rows[first]])
         weights = np.array(weighed, np.int64).astype(object)
         weights = (weights * _WEIGHTS // max(int(weights.sum()), 1)).astype(np.int64)
-        self._prices: Ints = weights * (_ALL // _WEIGHTS) // np.maximum(usable.sum(axis=0), _DEVICE)
+        self._prices: Ints = weights * (_ALL // _WEIGHTS) // np.maximum(alike @ usable, _DEVICE)
         #: By pattern, the price of a device for all classes together that a row is for.
         self._price: Ints = self._patterns @ self._prices
         idle = int((self._amounts(there) @ self._is_device).sum())
