@@ -42,6 +42,8 @@ class Ranking:
         self._blocks: Ints = np.full((count, _BLOCK), NEVER)
         self._highest: Ints = np.full(count, NEVER)
         self.by_row: Ints = self._blocks.reshape(-1)[:rows]
+        #: The same memory, of which single elements are read and written several times faster.
+        self._of_row, self._of_block = memoryview(self.by_row), memoryview(self._highest)
         #: By block, whether its highest score is perhaps lower than `_highest` says.
         self._lower: list[bool] = [False] * count
         #: The row of the highest score as it was found last, and its score; -1 where it is to be looked for.
@@ -72,18 +74,18 @@ class Ranking:
             elif score >= self._first_score:
                 self._first, self._first_score = row, score
         block = row // _BLOCK
-        highest = self._highest[block]
+        highest = self._of_block[block]
         if score >= highest:
-            self._highest[block], self._lower[block] = score, False
-        elif self.by_row[row] == highest:
+            self._of_block[block], self._lower[block] = score, False
+        elif self._of_row[row] == highest:
             self._lower[block] = True
-        self.by_row[row] = score
+        self._of_row[row] = score
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
         self._first = -1
         self.by_row[: len(scores)] = scores
-        self._highest = np.maximum.reduce(self._blocks, axis=1)
+        np.maximum.reduce(self._blocks, axis=1, out=self._highest)
         self._lower = [False] * len(self._highest)
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
@@ -261,14 +263,14 @@ class LevelRanking(Ranking):
         levels: by row, not negative; higher is better. They may change before all scores are set again.
         """
         super().__init__(rows)
-        self._levels = levels
+        self._levels, self._level_of = levels, memoryview(levels)
         #: The wanted rows of one level, above which none is wanted; None where the level is to be looked for.
         self._top: Ranking | None = None
         self._level = 0
 
     def relevel(self, levels: Ints) -> None:
         """Take over other levels."""
-        self._levels, self._top = levels, None
+        self._levels, self._level_of, self._top = levels, memoryview(levels), None
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
@@ -285,10 +287,10 @@ class LevelRanking(Ranking):
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        self.by_row[row] = score
+        self._of_row[row] = score
         if self._top is None:
             return
-        level = int(self._levels[row])
+        level = self._level_of[row]
         if level == self._level:
             self._top.set(row, score)
         elif level > self._level and score != NEVER:

@@ -75,6 +75,8 @@ class _KnownAnswers:
     """
 
     def __init__(self) -> None:
+        #: The answer that looked at no fact.
+        self.always: _Answers | None = None
         #: By the names of facts that were looked at, and then by their values.
         self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
         self._by_content: dict[tuple[bytes, ...], _Answers] = {}
@@ -92,6 +94,8 @@ class _KnownAnswers:
             *(one.scores.tobytes() for one in answers.scores),
         )
         answers = self._by_content.setdefault(content, answers)
+        if not names:
+            self.always = answers
         self._answers.setdefault(names, {})[_values(work, names)] = answers
         return answers
 
@@ -148,7 +152,12 @@ class _Say:
 
     def _sum(self, band: PolicyBand, rows: Ints | slice) -> Ints:
         """Return the scores of rows in a band, as parts of their whole score."""
-        total: Ints = np.sum([one.scores[rows] for one in self.scores if one.band is band], axis=0, dtype=np.int64)
+        first, *others = [one.scores[rows] for one in self.scores if one.band is band]
+        if not others:
+            return first + OFFSETS[band]
+        total: Ints = first + others[0]
+        for one in others[1:]:
+            total += one
         least, most = score_range(band)
         return np.clip(total, least, most) + OFFSETS[band]
 
@@ -188,6 +197,8 @@ class NodePolicies:
             about: the work as a policy sees it that declares no labels and annotations.
         """
         known, setting = self._known[one.setting.name], one.setting
+        if known.always is not None:
+            return known.always
         if setting.pod_labels or setting.pod_annotations:
             about = _work_of(pod_class, setting)
         answers = known.of(about)
