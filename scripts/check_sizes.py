@@ -1,26 +1,45 @@
-"""Limits of sizes: a module has 800 lines, a function 60, unless its first line gives a reason.
+"""Limits of sizes: a module has 800 lines, a function 60, unless its first line gives a reason; a folder 12 entries.
 
 The reason is a comment: `def collect(self) -> None:  # long: one line for each metric`. Modules that
-protobuf generates are left out. Standard library only.
+protobuf generates are left out. Entries are counted where our packages are, without `__init__.py`. Standard library
+only.
 """
 
 import ast
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 MODULE_LINES = 800
 FUNCTION_LINES = 60
+FOLDER_ENTRIES = 12
+OUR_PACKAGES = ("libs/", "services/", "tools/", "scripts/")
 REASON = "# long: "
 
 
 def main() -> int:
     listed = subprocess.run(["git", "ls-files", "*.py"], capture_output=True, text=True, check=True).stdout.split()
     problems = [problem for name in listed if "_pb2" not in name for problem in problems_of(Path(name))]
+    problems += crowded(listed)
     for problem in problems:
         sys.stderr.write(f"{problem}\n")
     return 1 if problems else 0
+
+
+def crowded(listed: Iterable[str]) -> Iterator[str]:
+    """Say which folders with modules have too many entries to be looked through: git's files, and folders of them."""
+    entries: defaultdict[Path, set[str]] = defaultdict(set)
+    modules = {Path(name).parent for name in listed if name.startswith(OUR_PACKAGES)}
+    of_all = subprocess.run(["git", "ls-files", *OUR_PACKAGES], capture_output=True, text=True, check=True).stdout
+    for path in map(Path, of_all.splitlines()):
+        for entry in (path, *path.parents[:-1]):
+            entries[entry.parent].add(entry.name)
+    for folder in sorted(modules):
+        count = len(entries[folder] - {"__init__.py"})
+        if count > FOLDER_ENTRIES:
+            yield f"{folder}: {count} entries, more than {FOLDER_ENTRIES}: join what belongs together, or add a folder"
 
 
 def problems_of(path: Path) -> Iterator[str]:

@@ -13,6 +13,7 @@ from tests.chaos.strikes import (
     black_hole,
     cut,
     delete_caches,
+    drain,
     end_sessions,
     fill,
     freeze,
@@ -21,6 +22,7 @@ from tests.chaos.strikes import (
     lag,
     lose_topologies,
     pull_cable,
+    reserve,
     restart_kubelet,
     set_clock,
     wipe_nats,
@@ -36,12 +38,13 @@ VICTIMS = (*PROCESSES, *READERS)
 NODES = tuple(f"{name}-{number}" for name in ("single", "restricted") for number in range(3))
 
 #: What no fault may break, in the words of the record.
-KEPT, ONCE, REPLAYED, GOES_ON, SUSPECT = (
+KEPT, ONCE, REPLAYED, GOES_ON, SUSPECT, PLANNED = (
     "what was acknowledged is in the log, once, without gaps",
     "no zone, no queue limit is promised twice; no pod is bound twice",
     "every recorded cycle replays",
     "everything that can run runs in the end",
     "a suspect node gets no such work before its probe",
+    "no other work starts into a reserved time, and a drained node is empty by its time",
 )
 
 
@@ -259,7 +262,30 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "black-hole", "a node fails each pod that comes to it", f"{SUSPECT}; {GOES_ON}", 0.5, black_hole, NODES, (5, 20)
     ),
+    Kind(
+        "reservation",
+        "a node is reserved, for a queue or for nobody; its window begins and ends",
+        f"{PLANNED}; {GOES_ON}",
+        1,
+        reserve,
+        NODES,
+        (4, 12),
+        (1, 2),
+    ),
+    Kind(
+        "drain",
+        "a node is drained; the drain is stopped half way, or undone after its time",
+        f"{PLANNED}; {GOES_ON}",
+        1,
+        drain,
+        NODES,
+        (8, 20),
+        (1, 3),
+    ),
 )
+
+#: Kinds of which the nodes are mended at last, and must run pods then.
+MENDED = ("black-hole", "reservation", "drain")
 
 
 def schedule(seed: int, seconds: float, kinds: tuple[Kind, ...], *, scale: float = 1.0) -> list[Step]:

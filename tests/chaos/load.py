@@ -6,6 +6,7 @@ Pods and gangs share GPUs as well; reservation pods are deleted now and then.
 import asyncio
 import json
 import random
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -13,6 +14,7 @@ from kai_apiserver.rest.patching import apply_json_patch
 from kaicore.errors import ClusterError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.gpu_shares import sharing_patch
+from kaicore.rules.groups.labels import KUEUE_LIMIT_LABEL
 from kaicore.rules.objects.gpu_sharing import RESERVATION_NAMESPACE
 
 from tests.chaos.world import World
@@ -91,7 +93,11 @@ class Load:
         return amounts | ({"gpu": str(chance.choice([1, 1, 2, 4]))} if chance.random() < 0.5 else {})
 
     def _pod(self, name: str) -> list[dict[str, Any]]:
-        return [pod_manifest(name, seconds=self._chance.uniform(0.5, 4), **self._amounts())]
+        pod = pod_manifest(name, seconds=self._chance.uniform(0.5, 4), **self._amounts())
+        if self._chance.random() < 0.3:
+            # A limit that only schedulers heed.
+            pod["metadata"]["labels"] = {KUEUE_LIMIT_LABEL: "5"}
+        return [pod]
 
     def _share(self) -> dict[str, str]:
         share = {"gpu-fraction": self._chance.choice(["0.1", "0.3", "0.5", "0.7"])}
@@ -109,7 +115,7 @@ class Load:
 
     def _of_queue(self, name: str) -> list[dict[str, Any]]:
         (pod,) = self._pod(name)
-        pod["metadata"]["labels"] = {"kai.scheduler/queue": QUEUE}
+        pod["metadata"].setdefault("labels", {})["kai.scheduler/queue"] = QUEUE
         return [pod]
 
     def _with_sidecar(self, name: str) -> list[dict[str, Any]]:
@@ -142,6 +148,16 @@ class Load:
         there = {pod["metadata"]["name"] for pod in json.loads(await client.get(PATHS["Pod"]))["items"]}
         for name in sorted(whole.keys() - there):
             await client.post(PATHS["Pod"], whole[name])
+
+    async def cordon(self, client: KubeClient, nodes: Sequence[str], *, cordoned: bool) -> None:
+        """Cordon nodes, or uncordon them and make a pod for each, which runs nowhere else."""
+        for node in nodes:
+            await client.patch(f"/api/v1/nodes/{node}", {"spec": {"unschedulable": cordoned or None}})
+            if not cordoned:
+                pod = pod_manifest(f"proof-{node}", seconds=0.2, cpu="1", memory="1Gi")
+                pod["spec"]["nodeSelector"] = {"kubernetes.io/hostname": node}
+                await client.post(PATHS["Pod"], pod)
+                self.created.add(pod["metadata"]["name"])
 
     async def _go(self) -> None:
         """Delete a pod of its own that is no gang's: the rest of a gang would wait for it for good."""

@@ -17,16 +17,19 @@ import psycopg
 from kaicore.analysis.replay.replay import promises_of, replay_log
 from kaicore.errors import BusUnavailable, ClusterError
 from kaicore.ledger.bus import NatsBus
+from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.payloads import NodeObserved
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.indexes.node_trials import kind_of, trials_key
 from kaicore.rules.state.indexes.past_runs import work_of
 
 from tests.chaos.checker import NoChecker, Verdict, verdict_of
-from tests.chaos.faults import Kind
+from tests.chaos.faults import MENDED, Kind
 from tests.chaos.load import Load, unfinished
 from tests.chaos.readers import Readers, read_models_differ
 from tests.chaos.recording import Recorder
@@ -144,6 +147,8 @@ async def run(  # long: a run from its start to its verdict, in order
             for step in steps:
                 group.create_task(strike(step))
         tell("no more faults; the work comes to its end")
+        if struck := sorted({step.target for step in steps if step.kind in MENDED}):
+            await _mended(world, load, struck)
         outcome.wrong += await _ended(world, load)
         for client in clients:
             assert client.stdin is not None
@@ -195,6 +200,25 @@ async def _appender(world: World, directory: Path, number: int) -> Spawned:
 def _kill(process: Spawned) -> None:
     if process.returncode is None:
         process.kill()
+
+
+async def _mended(world: World, load: Load, nodes: Sequence[str]) -> None:
+    """Cordon and uncordon nodes that were struck, as one does who has mended them; each must run a pod of its own."""
+    async with asyncio.timeout(PATIENCE_S), world.client() as client, await PostgresLog.open(world.postgres.url) as log:
+        while True:
+            with suppress(ClusterError):
+                await client.delete("/simulator/faults")
+                break
+            await asyncio.sleep(0.5)
+        before = (await log.head(CLUSTER)).position
+        await load.cordon(client, nodes, cordoned=True)
+        while True:
+            seen = await log.read(CLUSTER, after=before, limit=100_000, where=Filter(types=("NodeObserved",)))
+            facts = [payload.node for event in seen if isinstance(payload := decode_payload(event), NodeObserved)]
+            if {fact.name for fact in facts if fact.unschedulable} >= set(nodes):
+                break
+            await asyncio.sleep(0.2)
+        await load.cordon(client, nodes, cordoned=False)
 
 
 async def _ended(world: World, load: Load) -> list[str]:
@@ -260,6 +284,8 @@ async def _judge_from_within(world: World, clusters: Sequence[str], outcome: Out
         promises = await promises_of(log, CLUSTER, upto=head)
         outcome.wrong += [f"promised twice: {over}" for over in promises.twice]
         outcome.events = await log.read(CLUSTER, limit=10_000_000)
+    found = [decode_payload(event) for event in outcome.events if event.type == "DifferenceFound"]
+    outcome.wrong += [f"difference: {payload}" for payload in found]
     state = ClusterState(CLUSTER)
     stride = max(_INDEXES_CHECKED_EVERY, len(outcome.events) // 100)
     for start in range(0, len(outcome.events), stride):

@@ -11,11 +11,14 @@ import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
-from kaicore.errors import ClusterError
+from kaicore.errors import ApiStatus, ClusterError
+from kaicore.kube.api.client import KubeClient
 
+from tests.chaos.load import QUEUE
 from tests.chaos.world import World
 
 LEADERS = ("relay-a", "watcher-a", "scheduler-a", "binder-a", "projector-a")
@@ -234,3 +237,57 @@ async def lag(world: World, step: Step) -> int:
     chance = random.Random(step.at)
     lag = {"statusSeconds": chance.uniform(0, 2), "syncSeconds": chance.uniform(0, 0.5)}
     return int(await world.control_fleet(step.target, "lag", lag))
+
+
+# --- plans --------------------------------------------------------------------------------------------------------
+
+_RESERVATIONS = "/apis/kai.scheduler/v1alpha1/reservations"
+#: Seconds from a reservation to its window.
+_AHEAD_S = 3.0
+
+
+async def reserve(world: World, step: Step) -> int:
+    """A node is reserved, for a queue if `number` is 2; its window begins and ends, and the object goes."""
+    whom = {"for": {"queue": QUEUE}} if step.number > 1 else {}
+    return await _planned(world, step, _AHEAD_S, _AHEAD_S + step.seconds, stays_s=_AHEAD_S + step.seconds, **whom)
+
+
+async def drain(world: World, step: Step) -> int:
+    """A node is drained by half of the time; the drain is stopped before that if `number` is 1, else undone at last."""
+    stays_s = step.seconds / (4 if step.number == 1 else 1)
+    return await _planned(world, step, 0.0, 3600.0, stays_s=stays_s, drainBy=_time(step.seconds / 2))
+
+
+async def _planned(world: World, step: Step, start_s: float, end_s: float, *, stays_s: float, **spec: Any) -> int:
+    name = f"{step.kind}-{round(step.at * 100)}"
+    manifest = {
+        "apiVersion": "kai.scheduler/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": name},
+        "spec": {"nodes": [step.target], "start": _time(start_s), "end": _time(end_s), **spec},
+    }
+    if not await _insists(world, 409, lambda client: client.post(_RESERVATIONS, manifest)):
+        return 0
+    await asyncio.sleep(stays_s)
+    await _insists(world, 404, lambda client: client.delete(f"{_RESERVATIONS}/{name}"))
+    return 1
+
+
+async def _insists(world: World, done: int, ask: Callable[[KubeClient], Awaitable[Any]]) -> bool:
+    """Ask until it is done, while the API server fails; `done` is the status that says that it was done before."""
+    for _ in range(60):
+        try:
+            async with asyncio.timeout(10), world.client() as client:
+                await ask(client)
+                return True
+        except ApiStatus as error:
+            if error.code == done:
+                return True
+        except (ClusterError, TimeoutError):
+            pass
+        await asyncio.sleep(0.5)
+    return False
+
+
+def _time(ahead_s: float) -> str:
+    return (datetime.now(UTC) + timedelta(seconds=ahead_s)).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -14,8 +14,8 @@ from typing import Any
 
 import msgspec
 import pytest
-from kai_cli.hub import clusters as cluster_commands
-from kai_cli.hub import dispatches as dispatch_commands
+from kai_cli.running import clusters as cluster_commands
+from kai_cli.running import dispatches as dispatch_commands
 from kai_cli.sources.paths import RunningCluster
 from kai_cli.sources.source import HubSource
 from kaicore.kube.api.access import configured_access

@@ -205,6 +205,8 @@ class World:
         _, servers, _ = _SERVICES[name]
         kind = name.partition("-")[0]
         environment = {"KAI_CLUSTER": CLUSTER, "KAI_CLUSTERS": CLUSTER}
+        if self.options.readers and kind in ("watcher", "scheduler", "binder", "projector"):
+            environment["KAI_CHECK_S"] = "20"
         if "postgres" in servers:
             url = self.postgres.url_of(_ROLES.get(kind, f"kai_{kind}"))
             environment["KAI_DATABASE_URL"] = await self._to(name, "postgres", url)

@@ -94,6 +94,16 @@ def test_published_curve_is_the_mean_that_its_authors_print() -> None:
     assert [round(published(name)[130], 2) for name in lists] == [95.39, 97.18, 86.90, 94.55]
 
 
+def test_fgd_holds_what_its_authors_publish() -> None:
+    require_shared("data/traces/fgd")
+    listed = tasks("multigpu50")
+    every = nodes()
+    total = int(every.gpus.sum())
+    arriving = arrivals(listed, total=total, percent=130, seed=42)
+    held = [holding for _, holding in allocated(every.shuffled(42), arriving, Fgd(listed))][-1]
+    assert abs(held * 100 / (total * MILLI) - published("multigpu50")[130]) <= 0.3
+
+
 @pytest.mark.parametrize("policy", ["ours-aging", "ours-las"])
 def test_engine_with_an_examples_policy_starts_every_gang_and_allocates_about_as_much(policy: str) -> None:
     found, without = (_over_time("gangs", name, hours=6) for name in (policy, "ours"))

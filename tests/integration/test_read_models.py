@@ -72,7 +72,7 @@ async def kept(store: ViewStore, cluster: str) -> dict[str, PodHistory]:
 
 
 async def test_rows_are_those_of_the_events_however_often_building_is_broken_off(
-    postgres_log: EventLog, store: ViewStore, shown: str, monkeypatch: pytest.MonkeyPatch
+    postgres_log: EventLog, store: ViewStore, shown: str, superuser_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(building, "_BATCH", 3)
     while await (await Builder.resume(postgres_log, store, shown)).step():
@@ -81,6 +81,13 @@ async def test_rows_are_those_of_the_events_however_often_building_is_broken_off
     live = await store.live(shown)
     assert live is not None
     assert live.position == (await postgres_log.head(shown)).position
+    builder = await Builder.resume(postgres_log, store, shown)
+    assert await builder.stored_differs(0, live.position) is None
+    with psycopg.connect(superuser_url, autocommit=True) as connection:
+        connection.execute("UPDATE views.pod_history SET node = 'n9' WHERE name = 'b'")
+    found = await builder.stored_differs(0, live.position)
+    assert found is not None
+    assert [part.rpartition("-")[2] for part in found.parts] == ["b"]
 
 
 async def test_charts_get_the_end_of_each_step_and_how_it_stood_before(

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 import yaml
-from kai_cli.hub import clusters as cluster_commands
-from kai_cli.hub import dispatches as dispatch_commands
+from kai_cli.running import clusters as cluster_commands
+from kai_cli.running import dispatches as dispatch_commands
 from kai_cli.sources.source import HubSource
 from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions
 from kaicore.analysis.ask.hub_rows import HubInquiry

@@ -9,7 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
-from kai_cli.hub import dispatches as dispatch_commands
+from kai_cli.running import dispatches as dispatch_commands
 from kai_cli.upkeep.keys import new
 from kai_hub.main import make_app
 from kaicore.analysis.trial.dispatching.submitting import HubLog

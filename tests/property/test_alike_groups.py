@@ -97,6 +97,7 @@ def test_cycles_of_crowded_clusters_decide_as_if_each_group_was_tried(seed: int)
         backfill=random.choice((Backfill.OFF, Backfill.EASY)),
         consolidate_bare_pods=random.random() < 0.5,
         consolidate_win_us=random.choice((0, 3_600 * SECOND_US)),
+        promise_alone_after_us=random.choice((0, 60 * SECOND_US)),
     )
     for _ in range(4):
         for _ in range(random.randint(1, 12)):

@@ -1,6 +1,6 @@
 """Read models in memory, with each call as one transaction, and as a projector reaches them over the network."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Collection, Coroutine
 from typing import Any, TypeVar
 
 from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
@@ -42,6 +42,11 @@ class MemoryViews:
         """See `ViewStore.there`."""
         _, tables = self._made.get(cluster, {}).get(generation, (None, Tables()))
         return [row for row in tables.pods.values() if not row.gone_at]
+
+    async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
+        """See `ViewStore.pods`."""
+        _, tables = self._made.get(cluster, {}).get(generation, (None, Tables()))
+        return [tables.pods[uid] for uid in uids if uid in tables.pods]
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
@@ -103,6 +108,10 @@ class NetworkViews:
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
         """See `ViewStore.there`."""
         return await self._ask("there", lambda: self._views.there(cluster, generation))
+
+    async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
+        """See `ViewStore.pods`."""
+        return await self._ask("pods", lambda: self._views.pods(cluster, generation, uids))
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int

@@ -45,6 +45,8 @@ func check(recording *Recording) *Report {
 		checkAppends(report, cluster, events, recording.Appends[cluster])
 		checkPromises(report, cluster, events)
 		checkQueues(report, cluster, events)
+		checkPlans(report, cluster, events)
+		checkBlackHoles(report, cluster, events)
 		gpus := checkShares(report, cluster, events)
 		if recording.Cluster == cluster {
 			checkObjects(report, events, recording.Journal)

@@ -17,6 +17,7 @@ type podBody struct {
 	Overhead  amounts           `json:"overhead"`
 	PodLevel  amounts           `json:"pod_resources"`
 	Deletion  *int64            `json:"deletion_at"`
+	Deadline  int64             `json:"active_deadline_s"`
 	Parts     []struct {
 		Kind     string  `json:"kind"`
 		Requests amounts `json:"requests"`
@@ -102,6 +103,13 @@ type body struct {
 	Name      string          `json:"name"`
 	Code      int             `json:"code"`
 	Gone      bool            `json:"gone"`
+	Cycle     string          `json:"cycle"`
+	Shard     string          `json:"shard"`
+	Input     int64           `json:"input_position"`
+	Now       int64           `json:"now"`
+	Kind      string          `json:"kind"`
+	Works     []string        `json:"works"`
+	Reserved  *reservedBody   `json:"reservation"`
 	Group     string          `json:"group"`
 	Gpus      []partBody      `json:"gpus"`
 	Pod       *podBody        `json:"pod"`
@@ -145,4 +153,18 @@ func decode(report *Report, e *Event) *body {
 		report.wrong("body", "cluster %s: position %d: %s", e.Cluster, e.Position, err)
 	}
 	return &b
+}
+
+// reservedBody is a reservation of nodes; times are microseconds since the epoch.
+type reservedBody struct {
+	Name       string            `json:"name"`
+	Queue      string            `json:"queue"`
+	Namespace  string            `json:"namespace"`
+	Nodes      []string          `json:"nodes"`
+	Labels     map[string]string `json:"node_labels"`
+	Recurrence string            `json:"recurrence"`
+	Start      int64             `json:"start"`
+	End        int64             `json:"end"`
+	Notice     *int64            `json:"notice_us"`
+	DrainBy    int64             `json:"drain_by"`
 }

@@ -22,7 +22,7 @@
     resources: [jaxjobs, mpijobs, paddlejobs, pytorchjobs, tfjobs, xgboostjobs]
     verbs: [list, watch]
   - apiGroups: [kueue.x-k8s.io]
-    resources: [clusterqueues, cohorts, localqueues, resourceflavors, topologies, workloads]
+    resources: [clusterqueues, cohorts, localqueues, preemptionconfigs, resourceflavors, topologies, workloads]
     verbs: [list, watch]
   - apiGroups: [leaderworkerset.x-k8s.io]
     resources: [leaderworkersets]

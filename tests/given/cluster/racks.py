@@ -46,6 +46,7 @@ class Racks(Workloads):
         rank: RankSource | None = None,
         together: Sequence[str] = (),
         priority: int = 0,
+        most_failed_nodes: int = 0,
         **spec: Any,
     ) -> list[Pod]:
         """A group of `count` pods that asks for `topology`, or of `sets`; `subgroup` adds their pods."""
@@ -58,6 +59,7 @@ class Racks(Workloads):
             resource_version="1",
             templates=(GroupTemplate(sets=tuple(sets) or (root,)),),
             together=tuple(f"default/{one}" for one in together),
+            most_failed_nodes=most_failed_nodes,
         )
         self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
         return self.pods_of(name, range(count), priority=priority, **spec)

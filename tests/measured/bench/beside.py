@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 import yaml
-from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.running.clusters import Kubeconfigs
 from kai_cli.running.load import Loader
 from kai_cli.running.stack import ClusterSpec, Stack
 from kai_cli.sources.paths import DataDirectory

@@ -6,7 +6,7 @@ and the same nodes, which are given to it. The last figure is of a live policy.
 """
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -169,7 +169,7 @@ def deciding_as(made: Workloads, decided: Proposal) -> tuple[float, Proposal]:
         feasible.best(created_at=member.pod.created_at, besides=besides)
         return placer._put(member, rows[member.pod.uid], feasible, pod_class)
 
-    def in_order(*given: Any) -> dict[str, PendingGroup]:
+    def in_order(*given: Any, **_: Any) -> Mapping[str, PendingGroup]:
         groups = pending_groups(*given)
         for key, one in groups.items():
             one.rank = ranks.get(key, len(rows))

@@ -4,7 +4,8 @@ The API server is Kubernetes' own, or the simulated one (`--simulated`); the kub
 the guides are followed there (`tests/e2e/test_adopting.py`), and where the scheduler that a guide is about runs itself
 (`tests/e2e/test_guide_of_kai.py`), and Kueue itself admits what we place
 (`tests/e2e/test_under_kueue.py`, `tests/e2e/test_checks_of_kueue.py`), and Helm itself installs, upgrades, rolls back
-and uninstalls the chart (`tests/e2e/test_helm.py`), and what the gate tries end to end on the simulated API server is
+and uninstalls the chart (`tests/e2e/test_helm.py`), and nodes are reserved, drained and found to be black holes
+(`tests/e2e/test_set_aside.py`), and what the gate tries end to end on the simulated API server is
 tried on the real one.
 """
 
@@ -24,7 +25,7 @@ from tests.measured.beside.control_plane import control_plane
 from tests.measured.beside.kueue import kueue
 from tests.measured.beside.programs import KAI, KOORDINATOR, VOLCANO, program, sources
 
-_GUIDES, _KUEUE, _HELM, _END_TO_END = "guides", "kueue", "helm", "end-to-end"
+_GUIDES, _KUEUE, _HELM, _PLANS, _END_TO_END = "guides", "kueue", "helm", "plans", "end-to-end"
 #: Tests of the gate, which runs them on the simulated API server.
 OF_THE_GATE = tuple(
     f"tests/e2e/test_{name}.py"
@@ -40,7 +41,7 @@ _GUIDE_OF = {"guide-kai": KAI, "guide-volcano": VOLCANO, "guide-koordinator": KO
 #: What the simulated API server cannot do for them.
 _REAL = {
     _KUEUE: "its definitions need an API server that converts by webhooks",
-    _END_TO_END: "that is what `make test` does",
+    **dict.fromkeys((_PLANS, _END_TO_END), "that is what `make test` does"),
     _HELM: "its Jobs, Deployments and DaemonSets need Kubernetes' own controllers",
     **dict.fromkeys(_GUIDE_OF, "the other scheduler's own controllers need Kubernetes' own API server"),
 }
@@ -48,7 +49,7 @@ _REAL = {
 
 def main() -> int:
     """Run what is asked for; 1 if something is wrong."""
-    names = [*(arm.value for arm in ARMS), _GUIDES, *_GUIDE_OF, _KUEUE, _HELM, _END_TO_END]
+    names = [*(arm.value for arm in ARMS), _GUIDES, *_GUIDE_OF, _KUEUE, _HELM, _PLANS, _END_TO_END]
     parser = argparse.ArgumentParser(prog="make beside", description=__doc__)
     parser.add_argument("--simulated", action="store_true", help="on the simulated API server")
     parser.add_argument("--only", nargs="*", choices=names, default=names, help="by default all")
@@ -93,6 +94,8 @@ def _is_wrong(name: str, asked: argparse.Namespace, root: Path) -> bool:
             if "KAI_TEST_HELM" not in os.environ:
                 os.environ["KAI_TEST_HELM"] = str(program("helm"))
             return _fails("KAI_TEST_LONG", "tests/e2e/test_helm.py")
+        if name == _PLANS:
+            return _fails("KAI_TEST_LONG", "tests/e2e/test_set_aside.py")
         if name == _END_TO_END:
             return _fails("KAI_TEST_LONG", *OF_THE_GATE)
         if name == _KUEUE:

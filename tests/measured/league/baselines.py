@@ -7,6 +7,7 @@ GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import count
 
 import numpy as np
 import numpy.typing as npt
@@ -26,10 +27,14 @@ class Cluster:
         cpu: free millicores by node.
         memory: free MiB by node.
         gpu: free thousandths by node and device; shape (nodes, devices).
+        stamps: a number by node that no other content of the node ever has, in any copy.
     """
+
+    _changes = count(1)
 
     def __init__(self, nodes: Nodes) -> None:
         self.nodes = nodes
+        self.stamps = np.full(len(nodes.cpu), next(self._changes))
         self.cpu, self.memory = nodes.cpu.copy(), nodes.memory.copy()
         self.gpu: Ints = np.where(np.arange(nodes.gpus.max()) < nodes.gpus[:, None], MILLI, 0)
         self.held = 0
@@ -47,6 +52,7 @@ class Cluster:
         """Put a task on a node: on a device, or on those with the least room that fit; return its devices."""
         self.cpu[node] -= task.cpu
         self.memory[node] -= task.memory
+        self.stamps[node] = next(self._changes)
         if not task.gpus:
             return []
         free = self.gpu[node]
@@ -59,6 +65,7 @@ class Cluster:
         """Take a task off a node and its devices."""
         self.cpu[node] += task.cpu
         self.memory[node] += task.memory
+        self.stamps[node] = next(self._changes)
         self.gpu[node, devices] += task.gpu_milli
         self.held -= task.demand
 
@@ -66,6 +73,7 @@ class Cluster:
         """Return a cluster with the same tasks."""
         other = Cluster(self.nodes)
         other.cpu, other.memory, other.gpu, other.held = self.cpu.copy(), self.memory.copy(), self.gpu.copy(), self.held
+        other.stamps = self.stamps.copy()
         return other
 
 
@@ -142,61 +150,66 @@ class Fgd:
         """Args:
         listed: the tasks from which the typical ones are taken.
         """
-        counts = Counter((task.cpu, task.gpus, task.gpu_milli, task.models) for task in listed)
+        counts = Counter((task.cpu, task.gpu_milli, task.gpus, task.models) for task in listed)
         typical, seen = [], 0
-        for shape, count in counts.most_common():
-            typical.append((shape, count))
-            seen += count
+        for often, shape in sorted(((often, shape) for shape, often in counts.items()), reverse=True):
+            typical.append((shape, often))
+            seen += often
             if seen >= _TYPICAL * len(listed):
                 break
-        self._weights: Floats = np.array([count for _, count in typical]) / seen
-        self._cpu, self._gpus, self._milli = (
+        self._weights: Floats = np.array([often for _, often in typical]) / seen
+        self._cpu, milli, self._gpus = (
             np.array([shape[column] for shape, _ in typical], np.int64) for column in range(3)
         )
+        #: How much of a GPU typical tasks ask for, each once, and which of these a task does.
+        self._millis, self._of_milli = np.unique(milli, return_inverse=True)
         self._models = [shape[3] for shape, _ in typical]
+        #: By GPU model, the typical tasks that may have it.
+        self._allowed: dict[str, npt.NDArray[np.bool_]] = {}
+        #: By task: of each node the stamp at which it was scored, its score, and the device to take.
+        self._known: dict[Task, tuple[Ints, Ints, Ints]] = {}
 
     def __call__(self, cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
-        """Choose a node, and for a part of a GPU a device."""
-        cpu, gpu = cluster.cpu[able], cluster.gpu[able]
-        allowed = self._allowed(cluster.nodes.model[able])
-        before = self._fragmented(cpu, gpu, allowed)
-        if task.gpus == 1 and task.gpu_milli < MILLI:
+        """Choose a node, and for a part of a GPU a device: the first of the best score, as in the simulator."""
+        if task not in self._known:
+            self._known[task] = tuple(np.zeros(len(cluster.cpu), np.int64) for _ in range(3))
+        stamps, scores, devices = self._known[task]
+        stale = able[stamps[able] != cluster.stamps[able]]
+        if len(stale):
+            stamps[stale] = cluster.stamps[stale]
+            growth = self._growth(cluster, task, stale)
+            # Scores are whole numbers up to 100.
+            by_device = (100 / (1 + np.exp(growth / MILLI))).astype(np.int64)
+            scores[stale], devices[stale] = by_device.max(axis=1), by_device.argmax(axis=1)
+        node = int(able[scores[able].argmax()])
+        return node, int(devices[node]) if task.shares else None
+
+    def _growth(self, cluster: Cluster, task: Task, rows: Ints) -> Floats:
+        """Return how much less can be used after the task, by row, and by device if it shares one."""
+        cpu, gpu, models = cluster.cpu[rows], cluster.gpu[rows], cluster.nodes.model[rows]
+        before = self._fragmented(cpu, gpu, models)
+        if task.shares:
             growth = np.full(gpu.shape, np.inf)
-            for device in range(gpu.shape[1]):
-                fits = gpu[:, device] >= task.gpu_milli
-                if fits.any():
-                    after = gpu[fits].copy()
-                    after[:, device] -= task.gpu_milli
-                    left = self._fragmented(cpu[fits] - task.cpu, after, allowed[fits])
-                    growth[fits, device] = left - before[fits]
-            node = self._one_of(growth.min(axis=1))
-            return int(able[node]), int(growth[node].argmin())
+            row, device = np.nonzero(gpu >= task.gpu_milli)
+            after = gpu[row]
+            after[np.arange(len(row)), device] -= task.gpu_milli
+            growth[row, device] = self._fragmented(cpu[row] - task.cpu, after, models[row]) - before[row]
+            return growth
         after = gpu.copy()
         if task.gpus:
             order = np.argsort(np.where(gpu >= task.gpu_milli, gpu, np.iinfo(np.int64).max), axis=1, kind="stable")
-            taken = order[:, : task.gpus]
-            np.put_along_axis(after, taken, np.take_along_axis(after, taken, 1) - task.gpu_milli, 1)
-        growth = self._fragmented(cpu - task.cpu, after, allowed) - before
-        return int(able[self._one_of(growth)]), None
+            chosen = order[:, : task.gpus]
+            np.put_along_axis(after, chosen, np.take_along_axis(after, chosen, 1) - task.gpu_milli, 1)
+        return (self._fragmented(cpu - task.cpu, after, models) - before)[:, None]
 
-    def _one_of(self, growth: Floats) -> int:
-        """Return the first node of the best score; scores are whole numbers up to 100, as in the simulator."""
-        return int((100 / (1 + np.exp(growth / MILLI))).astype(np.int64).argmax())
-
-    def _allowed(self, models: npt.NDArray[np.str_]) -> npt.NDArray[np.bool_]:
-        return np.stack(
-            [np.isin(models, wanted) if wanted else np.ones(len(models), bool) for wanted in self._models], 1
-        )
-
-    def _fragmented(self, cpu: Ints, gpu: Ints, allowed: npt.NDArray[np.bool_]) -> Floats:
+    def _fragmented(self, cpu: Ints, gpu: Ints, models: npt.NDArray[np.str_]) -> Floats:
         """Return by node the GPU, in thousandths, that a typical task cannot use, in the mean over these."""
-        left = gpu.sum(axis=1)[:, None]
-        total = np.zeros(len(cpu))
-        fits = (cpu[:, None] >= self._cpu) & allowed & (self._gpus > 0)
-        for milli in np.unique(self._milli).tolist():
-            of_this = self._milli == milli
-            usable = gpu >= max(milli, 1)
-            able = fits[:, of_this] & (usable.sum(axis=1)[:, None] >= self._gpus[of_this])
-            small = np.where(usable, 0, gpu).sum(axis=1)[:, None]
-            total += np.where(able, small, left) @ self._weights[of_this]
-        return total
+        for model in {*models.tolist()} - self._allowed.keys():
+            self._allowed[model] = np.array([not wanted or model in wanted for wanted in self._models])
+        allowed = np.stack([self._allowed[model] for model in models.tolist()])
+        usable = gpu[:, :, None] >= np.maximum(self._millis, 1)
+        able = (cpu[:, None] >= self._cpu) & allowed & (self._gpus > 0)
+        able &= usable.sum(axis=1)[:, self._of_milli] >= self._gpus
+        small = np.where(usable, 0, gpu[:, :, None]).sum(axis=1)[:, self._of_milli]
+        of_each: Floats = np.where(able, small, gpu.sum(axis=1)[:, None]) @ self._weights
+        return of_each

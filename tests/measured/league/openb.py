@@ -57,7 +57,14 @@ class Nodes:
 
     def every(self, step: int) -> "Nodes":
         """Return one node in so many."""
-        return Nodes(self.cpu[::step], self.memory[::step], self.gpus[::step], self.model[::step])
+        return self._at(np.arange(0, len(self.cpu), step))
+
+    def shuffled(self, seed: int) -> "Nodes":
+        """Return the nodes in a random order, as FGD's authors have them: ties fall to the first."""
+        return self._at(np.random.default_rng(seed).permutation(len(self.cpu)))
+
+    def _at(self, rows: npt.NDArray[np.int64]) -> "Nodes":
+        return Nodes(self.cpu[rows], self.memory[rows], self.gpus[rows], self.model[rows])
 
 
 def _rows(name: str) -> list[dict[str, str]]:

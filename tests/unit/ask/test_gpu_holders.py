@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from kai_cli.asking import questions as who
 from kaicore.analysis.ask.answers import HolderStanding as Standing
-from kaicore.analysis.ask.gpu_holders import UNSEEN, gpu_holders
+from kaicore.analysis.ask.standings import UNSEEN, gpu_holders
 from kaicore.analysis.trial.history.alternative import other_rule
 from kaicore.errors import UnknownSubject
 from kaicore.rules.events import payloads

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from icalendar import Calendar
-from kaicore.analysis.ask.drains import DrainPlan, planned_drain
-from kaicore.analysis.ask.reservations import (
+from kaicore.analysis.ask.counterfactuals.drains import DrainPlan, planned_drain
+from kaicore.analysis.ask.counterfactuals.reservations import (
     ReservationPlan,
     ReservationQuestion,
     planned_reservation,

@@ -60,7 +60,7 @@ def test_a_value_that_cannot_be_is_refused_with_its_flag(arguments: tuple[str, .
 
 
 @pytest.mark.parametrize(
-    "module", ["main", "asking.questions", "asking.status", "running.service_logs", "running.fleet"]
+    "module", ["main", "asking.questions", "asking.status", "asking.service_logs", "running.fleet"]
 )
 def test_what_asks_or_hands_over_imports_nothing_heavy(module: str) -> None:
     code = f"import sys, kai_cli.{module}; print(*(set({HEAVY!r}) & set(sys.modules)))"

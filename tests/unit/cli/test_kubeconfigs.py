@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.running.clusters import Kubeconfigs
 from kaicore.errors import ConfigurationError
 
 

@@ -12,8 +12,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+from kai_cli.asking.service_logs import logs
 from kai_cli.asking.status import status
-from kai_cli.running.service_logs import logs
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kai_cli.sources.source import AnswerSource
 from kaicore.errors import ConfigurationError

@@ -144,6 +144,23 @@ def test_a_group_with_both_nodes_gone_runs_on_until_others_come() -> None:
     ]
 
 
+#: Kueue 0.20, tas_test.go and tas_job_replacement_test.go: the threshold, failed nodes, free ones, and what is evicted.
+THRESHOLDS = [(1, 2, 4, "TooManyFailedNodes"), (2, 2, 0, ""), (2, 2, 4, "NodeFailed"), (2, 3, 4, "TooManyFailedNodes")]
+
+
+@pytest.mark.parametrize(("most", "failed", "free", "reason"), THRESHOLDS)
+def test_a_group_bears_as_many_failed_nodes_at_once_as_it_says(most: int, failed: int, free: int, reason: str) -> None:
+    cluster = Cluster(8, per_rack=8, per_block=8)
+    pods = cluster.running("g", 4, asks("block"), most_failed_nodes=most)
+    for number in range(4 + free, 8):
+        cluster.becomes(f"n{number}", unschedulable=True)
+    for one in pods[:failed]:
+        cluster.vanishes(cluster.state.pods[one.uid].node)
+    gone = cluster.evicted(cluster.cycle(PLACING))
+    whole = {f"g-{number}" for number in range(4 if reason == "TooManyFailedNodes" else failed)}
+    assert gone == (dict.fromkeys(whole, reason) if reason else {})
+
+
 def test_a_deleted_node_has_failed_at_once() -> None:
     cluster = Cluster()
     cluster.vanishes(cluster.state.pods[cluster.running("g", 3, asks("block"))[2].uid].node)

@@ -1,12 +1,16 @@
 """Cases of Kueue's own tests of preemption, restated: one node as large as all quotas together.
 
-Source: Kueue, pkg/scheduler/preemption/preemption_test.go, August 2026 (for 0.20). Those of several flavors and of
-`borrowWithinCohort`, which is not known here, are left out.
+Source: Kueue, pkg/scheduler/preemption, August and September 2026 (for 0.20): preemption_test.go, without the cases of
+several flavors; preemption_configurable_test.go and config/evaluator_test.go, those of a PreemptionConfig.
 """
 
-from typing import NamedTuple
+import json
+from typing import Any, NamedTuple
 
+import msgspec
 import pytest
+from kaicore.kube.normalize.queue import normalize_preemption_config
+from kaicore.kube.wire.custom_resources import PreemptionConfigObject
 from kaicore.rules.events import payloads
 from kaicore.rules.model.queue import Queue, QueueShare
 
@@ -16,12 +20,15 @@ from tests.given.work.workloads import Workloads
 
 
 def cluster_queue(
-    name: str, quota: int, cohort: str = "", *, borrows: int | None = None, lends: int | None = None, **policies: bool
+    name: str, quota: int, cohort: str = "", *, borrows: int | None = None, lends: int | None = None, **policies: Any
 ) -> Queue:
     """A ClusterQueue with what it borrows and lends at most; None for as much as there is."""
     share = QueueShare(quota=quota, borrowing=borrows, lendable=lends)
     return queue(f"ClusterQueue/{name}", cohort and f"Cohort/{cohort}", share=share, **policies)
 
+
+#: Work may borrow what priorities up to 0 hold.
+LENT: dict[str, Any] = {"borrows_from_lower": True, "most_priority_lent": 0, "reclaims_lower": True}
 
 #: As in Kueue: `c1` may have lower priorities evicted, also in its cohort, `c2` only what others owe its cohort.
 QUEUES = {
@@ -40,6 +47,13 @@ QUEUES = {
         cluster_queue("a", 2, "three"),
         cluster_queue("b", 2, "three", may_preempt=False, may_reclaim=False),
         cluster_queue("c", 2, "three", may_preempt=False, may_reclaim=False),
+    ],
+    "shared": [
+        cluster_queue("as", 1, "shared", borrows=12, may_preempt=False, **LENT),
+        cluster_queue("bs", 1, "shared", borrows=12, borrows_from_lower=True, most_priority_lent=0),
+        cluster_queue("ab", 1, "shared", borrows=12, may_preempt=False, **LENT),
+        cluster_queue("bb", 0, "shared", borrows=13, may_preempt=False, **LENT),
+        cluster_queue("shared", 10, "shared", may_preempt=False, may_reclaim=False),
     ],
 }
 
@@ -110,6 +124,10 @@ CASES = [
         "a1 b5",
         ours="b1 b5",
     ),
+    Case("lower priority of others for what it borrows", "shared", "low ab 10 -1, low2 bb 1 -1", "as 10 0", "low"),
+    Case("not above the threshold, where it still borrows", "shared", "mid bs 10 1", "as 10 2", ours="mid"),
+    Case("above the threshold, where it borrows nothing", "shared", "mid bs 13 1", "as 1 2", "mid"),
+    Case("not of its own queue", "shared", "own as 13 1", "as 1 2"),
 ]
 
 
@@ -130,6 +148,166 @@ def test_who_goes_for_a_workload_is_as_in_kueue_or_the_case_says_otherwise(case:
     assert case.goes != case.ours
 
 
-def _add(cluster: Workloads, name: str, of_queue: str, size: int, **fields: object) -> None:
+def selector(scope: str, **asked: Any) -> dict[str, Any]:
+    return {"scope": scope, **asked}
+
+
+def rule(trigger: str, *selectors: dict[str, Any], **asked: Any) -> dict[str, Any]:
+    return {
+        "name": "r",
+        "activationPolicy": {"trigger": trigger},
+        "candidateSelectors": list(selectors),
+        **asked,
+    }
+
+
+OWN, COHORT = "WithinClusterQueue", "WithinParentCohort"
+TIER = {"numericLabels": [{"key": "tier", "comparison": "LessThan"}]}
+LOWER = {"priority": {"mode": "Base", "comparison": "LessThan"}}
+ALL = rule("Always", selector(OWN))
+MORE = rule("InsufficientQuota", selector(OWN))
+PLACE = rule("QuotaFeasibleAndInsufficientTopology", selector(OWN))
+STAY = {"may_preempt": False, "may_reclaim": False}
+
+
+class RuleCase(NamedTuple):
+    """Rules, queues by quota, what runs, each as its name, queue, size, priority and tier, and what comes; who goes.
+
+    Attributes:
+        node: how many GPUs there are; by default as many as all quotas together.
+    """
+
+    about: str
+    rules: list[dict[str, Any]]
+    running: str
+    comes: str
+    goes: str
+    queues: str = "a 2 all"
+    policies: dict[str, Any] = STAY
+    node: int = 0
+
+
+TWO = "a1 a 1 0 -, a2 a 1 0 -"
+RULES = [
+    RuleCase("no rule", [], TWO, "a 1 0 -", ""),
+    RuleCase("a rule that selects nothing", [rule("Always")], TWO, "a 1 0 -", ""),
+    RuleCase("one", [ALL], TWO, "a 1 0 -", "a1"),
+    RuleCase("several", [ALL], TWO, "a 2 0 -", "a1 a2"),
+    RuleCase(
+        "none, for the work is not the rule's",
+        [rule("Always", selector(OWN), preemptorSelector={"matchLabels": {"tier": "9"}})],
+        TWO,
+        "a 1 0 5",
+        "",
+    ),
+    RuleCase("too few", [rule("Always", selector(OWN, **TIER))], "a1 a 1 0 9, a2 a 1 0 1", "a 2 0 5", ""),
+    RuleCase(
+        "lower priorities alone",
+        [rule("Always", selector(OWN, **LOWER))],
+        "a1 a 1 20 -, a2 a 1 120 -",
+        "a 1 100 -",
+        "a1",
+    ),
+    RuleCase(
+        "the queue's own victims first",
+        [rule("Always", selector(OWN, **TIER))],
+        "a1 a 1 10 -, a2 a 1 20 1, a3 a 1 200 2",
+        "a 2 100 5",
+        "a1 a2",
+        queues="a 3 all",
+        policies={},
+    ),
+    RuleCase(
+        "and with the rule's where those are too few",
+        [rule("Always", selector(OWN, **TIER))],
+        "a1 a 1 10 -, a2 a 1 20 1, a3 a 1 200 2",
+        "a 3 100 5",
+        "a1 a2 a3",
+        queues="a 3 all",
+        policies={},
+    ),
+    RuleCase(
+        "of another queue within its quota",
+        [rule("Always", selector(COHORT))],
+        "a1 a 1 5 -, b1 b 1 0 -",
+        "a 1 0 -",
+        "b1",
+        queues="a 1 all, b 1 all",
+    ),
+    RuleCase(
+        "what is given back is not taken",
+        [rule("Always", selector(COHORT, **TIER))],
+        "s1 a 1 50 -, c1 b 2 10 1",
+        "a 2 100 5",
+        "c1",
+        queues="a 1 all, b 2 all",
+    ),
+    RuleCase(
+        "another cohort is no help",
+        [rule("Always", selector("AnyClusterQueue"))],
+        "a1 a 1 0 -, b1 b 1 0 -",
+        "a 1 0 -",
+        "a1",
+        queues="a 1 one, b 1 two",
+    ),
+    RuleCase(
+        "more for quota",
+        [rule("Always", selector(OWN, **TIER)), MORE],
+        "a1 a 1 100 1, a2 a 1 10 -",
+        "a 2 0 5",
+        "a1 a2",
+    ),
+    RuleCase(
+        "no more for quota, where it suffices",
+        [rule("Always", selector(OWN, **TIER)), MORE],
+        "a1 a 1 100 1, a2 a 1 10 -",
+        "a 1 0 5",
+        "a1",
+    ),
+    RuleCase("for a place, where quota suffices", [PLACE], TWO, "a 1 0 -", "a1", queues="a 4 all", node=2),
+    RuleCase("not for a place, where quota lacks", [PLACE], TWO, "a 1 0 -", "", queues="a 2 all", node=2),
+    RuleCase(
+        "not of a queue that a label protects",
+        [rule("Always", selector(COHORT, clusterQueueSelector={"matchLabels": {"named": "a"}}))],
+        "b1 b 1 0 -, a1 a 1 5 -",
+        "a 1 0 -",
+        "a1",
+        queues="a 1 all, b 1 all",
+    ),
+    RuleCase(
+        "nor by names of classes", [rule("Always", selector(OWN, priority={"matchNames": ["x"]}))], TWO, "a 1 0 -", ""
+    ),
+]
+
+
+@pytest.mark.parametrize("case", RULES, ids=lambda case: case.about)
+def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> None:
+    queues = [one.split() for one in case.queues.split(", ")]
+    cluster = Workloads()
+    cluster.add_node("n0", cpu=64, gpu=case.node or sum(int(quota) for _, quota, _ in queues))
+    wire = {"metadata": {"name": "rules", "uid": "u"}, "spec": {"rules": case.rules}}
+    decoded = msgspec.json.decode(json.dumps(wire), type=PreemptionConfigObject)
+    configs = [normalize_preemption_config(decoded)]
+    named = [
+        cluster_queue(
+            name, int(quota), cohort, rules_in="PreemptionConfig/rules", labels={"named": name}, **case.policies
+        )
+        for name, quota, cohort in queues
+    ]
+    for one in (*configs, *named):
+        cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
+    for text in case.running.split(", "):
+        name, of_queue, size, priority, tier = text.split()
+        _add(cluster, name, of_queue, int(size), tier, priority=int(priority), node_name="n0", phase="Running")
+    of_queue, size, priority, tier = case.comes.split()
+    _add(cluster, "new", of_queue, int(size), tier, priority=int(priority), created_at=9)
+    result = cluster.cycle()
+    assert " ".join(sorted(cluster.evicted(result))) == case.goes
+    said = {reason.code for one in result.pending for alone in one.alone for reason in alone.reasons}
+    assert ("PreemptionRuleUnsupported" in said) == ("names of classes" in case.about)
+
+
+def _add(cluster: Workloads, name: str, of_queue: str, size: int, tier: str = "-", **fields: object) -> None:
     labels = {"kai.scheduler/queue": f"ClusterQueue/{of_queue}", "kai.scheduler/preemptibility": "preemptible"}
+    labels |= {} if tier == "-" else {"tier": tier}
     cluster.add_pod(pod(name, cpu=1, gpu=size, labels=labels, **fields))

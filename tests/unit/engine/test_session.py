@@ -3,7 +3,7 @@
 import gc
 
 from kaicore.rules.deciding.cycle_input import cycle_input
-from kaicore.rules.engine.cycle import run_cycle
+from kaicore.rules.engine.actions.cycle import run_cycle
 from kaicore.rules.engine.placement.statement import Statement
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.events.reasons import group, making_room

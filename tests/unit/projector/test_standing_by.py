@@ -1,11 +1,13 @@
 """A projector that stands by is ready once it is where the read models are, so that it can take over at once."""
 
 import asyncio
+from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
 from kai_projector.main import ProjectorMetrics, follow
 from kaicore.analysis.ask.projections.building import Builder
+from kaicore.analysis.replay import self_check
 from kaicore.analysis.replay.self_check import SelfCheck
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
@@ -16,6 +18,7 @@ from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.events.payloads import DifferenceFound
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health, ServiceContext, get_logger
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from tests.given.logs.new_events import as_new
@@ -102,36 +105,59 @@ async def test_a_log_that_cannot_be_folded_does_not_keep_who_stands_by_from_bein
     await _until_tried(log, views)
 
 
-async def test_read_models_that_a_wrong_state_made_are_made_anew(log: _CountingLog, views: MemoryViews) -> None:
+def _spoil_pods(state: ClusterState, _: MemoryViews) -> None:
+    state.pods.clear()
+
+
+def _spoil_row(_: ClusterState, views: MemoryViews) -> None:
+    made = views.live(_CLUSTER)
+    assert made is not None
+    pods = made[1].pods
+    pods |= {uid: replace(row, node="elsewhere") for uid, row in pods.items()}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "check_s"),
+    # Often enough for the whole check, and for the samples in between alone.
+    [(_spoil_pods, 0.001), (_spoil_pods, 600), (_spoil_row, 600)],
+)
+async def test_read_models_that_a_wrong_state_made_and_wrong_rows_are_made_anew(
+    log: _CountingLog,
+    views: MemoryViews,
+    spoil: Callable[[ClusterState, MemoryViews], None],
+    check_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     context, tried, leads = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event(), asyncio.Event()
     metrics = ProjectorMetrics(registry=CollectorRegistry())
     leads.set()
-    trust = SelfCheck.trust
+    trust, spoilt = SelfCheck.trust, []
 
     def spoiling(self: SelfCheck[ClusterState], state: ClusterState) -> None:
         """Spoil the first state as soon as the check has it as it should be."""
         trust(self, state)
         if not spoilt:
             spoilt.append(state)
-            state.priority_classes.clear()
-            state.pods.clear()
+            spoil(state, views)
 
-    spoilt: list[ClusterState] = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SelfCheck, "trust", spoiling)
-        following = asyncio.create_task(
-            follow(context, log, views, _CLUSTER, leads=leads, tried=tried, metrics=metrics, check_s=0.001)
-        )
-        try:
-            async with asyncio.timeout(30):
-                await tried.wait()
-                while (await views.generations(_CLUSTER))[-1].number == 1:
-                    await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN : _SEEN + 1]])
-                    await asyncio.sleep(0.01)
-        finally:
-            following.cancel()
-            with suppress(asyncio.CancelledError):
-                await following
+    monkeypatch.setattr(SelfCheck, "trust", spoiling)
+    monkeypatch.setattr(self_check, "_SAMPLES", 1_000_000)
+    following = asyncio.create_task(
+        follow(context, log, views, _CLUSTER, leads=leads, tried=tried, metrics=metrics, check_s=check_s)
+    )
+    try:
+        async with asyncio.timeout(30):
+            await tried.wait()
+            while (await views.generations(_CLUSTER))[-1].number == 1:
+                await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN : _SEEN + 1]])
+                await asyncio.sleep(0.01)
+    finally:
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
     (found,) = map(decode_payload, await log.read(_CLUSTER, where=Filter(types=("DifferenceFound",))))
     assert isinstance(found, DifferenceFound)
-    assert (found.check, found.parts[0].split("/")[1]) == ("projector", "pods")
+    assert found.check == "projector"
+    assert found.parts[0].startswith("/rows/" if spoil is _spoil_row else "/pods")
+    (made,) = [made for made in map(views.made, [_CLUSTER], [2]) if made is not None]
+    assert {row.node for row in made[1].pods.values()} <= {"", "n0"}

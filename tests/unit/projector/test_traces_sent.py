@@ -12,9 +12,9 @@ from kai_projector import traces
 from kai_projector.main import ProjectorMetrics
 from kai_projector.traces import MOST_AGE_US, OtlpSender, encoded, ended_spans, read_headers, traces_url
 from kaicore.errors import ConfigurationError
+from kaicore.interpreter import version
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service.logs import get_logger
-from kaicore.version import version
 from prometheus_client import CollectorRegistry
 
 from tests.given.cluster.factory import amounts, pod

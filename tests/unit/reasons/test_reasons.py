@@ -24,7 +24,7 @@ LATER = (
     *("starts_at", "moved", "expected", "first_starts_at", "looked_at"),
     *("pods_left", "per_day"),
     *("policy", "until_us"),
-    "reservation",
+    *("reservation", "crowded", "rule", "what"),
 )
 
 

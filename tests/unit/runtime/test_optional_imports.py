@@ -19,7 +19,7 @@ def test_services_start_without_libraries_that_they_do_not_use_there() -> None:
 def test_package_that_was_hidden_can_be_imported_afterwards_and_one_that_was_there_stays() -> None:
     code = """
 import colorsys, sys
-from kaicore.optional_imports import without
+from kaicore.interpreter import without
 with without("colorsys", "fractions"):
     import colorsys
     try:

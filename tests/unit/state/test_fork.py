@@ -2,8 +2,8 @@
 
 import pytest
 from kaicore.rules.deciding.cycle_input import cycle_input
+from kaicore.rules.engine.actions.cycle import run_cycle
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kaicore.rules.deciding.cycle_input import idle, next_retry
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.deciding.why import notes, story_of
+from kaicore.rules.engine.actions.cycle import CycleResult
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.cycle import CycleResult
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Owner, Pod

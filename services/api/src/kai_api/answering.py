@@ -35,9 +35,9 @@ from kaicore.errors import (
     UnknownMoment,
     UnknownSubject,
 )
+from kaicore.interpreter import version
 from kaicore.runtime.access.scopes import View, current_view
 from kaicore.runtime.service.http_errors import error_response
-from kaicore.version import version
 
 #: Stands for what may not be named.
 HIDDEN = "(in another namespace)"

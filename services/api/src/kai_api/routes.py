@@ -26,8 +26,8 @@ from kaicore.analysis.ask.answers import (
     inapplicable_filters,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.ask.drains import DrainPlan
-from kaicore.analysis.ask.gpu_holders import Change
+from kaicore.analysis.ask.counterfactuals.drains import DrainPlan
+from kaicore.analysis.ask.counterfactuals.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRow, input_rows, record_input
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
 from kaicore.analysis.ask.projections.questions import (
@@ -38,8 +38,7 @@ from kaicore.analysis.ask.projections.questions import (
     ReadModels,
 )
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.ask.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
-from kaicore.analysis.ask.standings import PriorityAnswer
+from kaicore.analysis.ask.standings import Change, PriorityAnswer
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of

@@ -22,6 +22,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Literal, TypeVar
 
+from kaicore.analysis.replay.samples import SampleDifference, differing, pod_events, some
 from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck
 from kaicore.errors import ApiStatus, ClusterUnavailable, IdempotencyConflict, InvalidObject, KaiError, UnfoldableEvent
 from kaicore.kube.api.client import STRATEGIC_MERGE_PATCH, KubeClient
@@ -59,6 +60,7 @@ from kai_binder.projection.open_work import (
     is_binding,
     is_eviction,
     is_provisioning,
+    open_decisions,
 )
 from kai_binder.work_share import Work, WorkShare
 from kai_binder.writes.attempt import Ask, Attempt, Outcome, binding_document, binding_path, outcome_unit, pod_path
@@ -114,7 +116,9 @@ class BinderOptions(BaseModel):
         100.0, gt=0, description="such annotations, conditions, statuses and events per second at most"
     )
     snapshot_events: int = Field(50_000, ge=1, description="events between two snapshots of what is left to do")
-    check_s: float = Field(3600.0, ge=0, description="how often memory and log are compared; 0: never")
+    check_s: float = Field(
+        3600.0, ge=0, description="how often memory and log are compared, samples 60 times as often; 0: never"
+    )
     hub_lease_s: float = Field(
         30.0, gt=0, description="how long the lease lasts on which the binder acts for the hub; renewed thrice as often"
     )
@@ -311,7 +315,7 @@ class Binder:
         self._projection = BinderProjection()
         read = partial(BinderProjection.restored, empty_groups=self._options.empty_groups)
         self._check = SelfCheck(
-            Memory(BinderProjection.snapshot, read, self._fold_on, decided_part),
+            Memory(BinderProjection.snapshot, read, self._fold_on, decided_part, self._differs_by_sample, self._begin),
             Reporting("binder", log, cluster, "binder", clock, context.log),
             every_s=self._options.check_s,
             monotonic=time.monotonic,
@@ -455,6 +459,17 @@ class Binder:
             for event in page:
                 projection.fold(event)
         projection.position = head
+
+    async def _differs_by_sample(self, projection: BinderProjection) -> SampleDifference | None:
+        """Compare some of the open decisions about pods with the events of these."""
+        upto = projection.position
+        mine = projection.open_of_pods()
+        mine = {uid: mine[uid] for uid in some(mine, upto)}
+        events = await pod_events(self._log, self._cluster, mine, upto=upto)
+        return differing(events, mine.__getitem__, open_decisions, upto)
+
+    async def _begin(self) -> BinderProjection:
+        return BinderProjection(empty_groups=self._options.empty_groups)
 
     async def _check_memory(self) -> None:
         """Go on with the decisions that the log has, if a check found others in memory."""

@@ -7,10 +7,10 @@ import time
 from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.bus.leases import LeaseStore, Members, NatsLeaseStore
 from kaicore.ledger.feed import FeedMetrics
 from kaicore.runtime.service import Service, ServiceContext
-from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.log_access import open_log
 
 from kai_binder.binder import API, LOG, Binder, BinderSettings
@@ -27,7 +27,7 @@ async def serve(context: ServiceContext, settings: BinderSettings) -> None:
     access = configured_access(settings.kubeconfig, context=settings.kube_context)
     connections = settings.concurrency + _SPARE_CONNECTIONS
     async with (
-        open_bus(context, settings.nats_url) as bus,
+        NatsBus.of_service(context.name, settings.nats_url) as bus,
         open_log(context, settings.database_url) as log,
         KubeClient(access, connections=connections, user_agent=FIELD_MANAGER) as client,
     ):

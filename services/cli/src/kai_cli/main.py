@@ -11,7 +11,7 @@ from typing import Literal
 
 from cyclopts import App, Group, Parameter
 from kaicore.errors import ConfigurationError, KaiError, UnfoldableEvent
-from kaicore.version import version
+from kaicore.interpreter import version
 
 _NO_COLOUR = "--no-color"
 
@@ -45,29 +45,29 @@ _COMMANDS = {
     "fleet = running.fleet:fleet": (
         "Run simulated kubelets that join the API server of a kubeconfig; it takes the flags of `kai-fleet`."
     ),
-    "cluster add = hub.clusters:cluster_add": (
+    "cluster add = running.clusters:cluster_add": (
         "Register a cluster with the hub: `kai up` starts its processes, or an agent in the cluster dials out."
     ),
-    "cluster remove = hub.clusters:cluster_remove": (
+    "cluster remove = running.clusters:cluster_remove": (
         "Take a cluster from the hub: its processes end, its log stays. Refused while anything runs there."
     ),
-    "cluster drain = hub.clusters:cluster_drain": (
+    "cluster drain = running.clusters:cluster_drain": (
         "Give a cluster nothing more; what waits there goes elsewhere, what runs there runs to its end."
     ),
-    "cluster resume = hub.clusters:cluster_resume": "Give a cluster that was drained dispatches again.",
-    "cluster list = hub.clusters:cluster_list": (
+    "cluster resume = running.clusters:cluster_resume": "Give a cluster that was drained dispatches again.",
+    "cluster list = running.clusters:cluster_list": (
         "List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's."
     ),
-    "cluster use = hub.clusters:cluster_use": (
+    "cluster use = running.clusters:cluster_use": (
         "Choose the current cluster, of which commands about one cluster are where none is named; or say which it is."
     ),
-    "cluster bound = hub.clusters:cluster_bound": (
+    "cluster bound = running.clusters:cluster_bound": (
         "Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more."
     ),
-    "submit = hub.dispatches:submit": (
+    "submit = running.dispatches:submit": (
         "Give objects to the hub, which makes them in one of its clusters: all of them in the same."
     ),
-    "withdraw = hub.dispatches:withdraw": (
+    "withdraw = running.dispatches:withdraw": (
         "Take a dispatch back, wherever it is: its objects are deleted, what runs of it ends."
     ),
     "agent = running.agent:agent": (
@@ -102,7 +102,7 @@ _COMMANDS = {
     "dashboard = asking.status:dashboard": (
         "Print an address at which a browser is logged in to the API: once, within a day."
     ),
-    "logs = running.service_logs:logs": "Print what a service said.",
+    "logs = asking.service_logs:logs": "Print what a service said.",
     "report show = history.report:show": (
         "Say who held how many GPU-hours, by right or borrowed, and what of them was idle or lost."
     ),
@@ -163,8 +163,8 @@ _COMMANDS = {
     "policy list = policies.listing:list_policies": (
         "List the bands of the score table with what fills each, and the policies of a shard with their arguments."
     ),
-    "policy input = policies.inputs:policy_input": ("Record a fact from outside for policies, or list them."),
-    "policy check = policies.check:check": (
+    "policy input = policies.history:policy_input": ("Record a fact from outside for policies, or list them."),
+    "policy check = policies.trying:check": (
         "Try a policy on generated clusters: right and equal answers, in any order of nodes, in time; exit 1 if not."
     ),
     "policy history = policies.history:history": (

@@ -1,6 +1,6 @@
 """The exporter of a node's placements."""
 
-from kaicore.optional_imports import without
+from kaicore.interpreter import without
 
 # msgspec takes typing_extensions where it finds it, 0.3 MB on every node (decision 0500), and `typing` where it does
 # not, which has the same since Python 3.11.

@@ -17,6 +17,7 @@ from kaicore.analysis.ask.hub_rows import dispatch_row
 from kaicore.analysis.trial.dispatching.submitting import HubLog, named_dispatch, submit_dispatch, withdraw_dispatch
 from kaicore.analysis.trial.simulation.manifest_text import Reading, read_text
 from kaicore.errors import ConfigurationError, Conflict, InvalidObject, KaiError, LogUnavailable, UnknownSubject
+from kaicore.ledger.bus import NatsBus
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.payloads import DispatchSubmitted
 from kaicore.rules.hub.hub_state import DispatchEntry
@@ -24,16 +25,15 @@ from kaicore.rules.objects.dispatched import Manifest
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused
 from kaicore.runtime.access.scopes import ANY, Caller
+from kaicore.runtime.policies import book_of
 from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
-from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Asgi, Later, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import FeedSettings, ProxySettings, TlsSettings
-from kaicore.runtime.shard_settings import book_of
 from pydantic import Field
 
 from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions
@@ -189,7 +189,10 @@ async def serve(context: ServiceContext, settings: HubSettings) -> None:
 async def _decide(
     context: ServiceContext, settings: HubSettings, access: HttpAccess | None, app: Later, policies: PolicyBook
 ) -> None:
-    async with open_bus(context, settings.nats_url) as bus, open_log(context, settings.database_url) as log:
+    async with (
+        NatsBus.of_service(context.name, settings.nats_url) as bus,
+        open_log(context, settings.database_url) as log,
+    ):
         if log is None:
             return
         if access is None:

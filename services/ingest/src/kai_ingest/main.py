@@ -21,7 +21,6 @@ from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.access.node_tokens import EVERY_NODE, read_secret
 from kaicore.runtime.service import Health, Service, ServiceContext
-from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.health import Asgi, Later, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response
 from kaicore.runtime.service.http_limits import HttpLimits
@@ -272,7 +271,7 @@ async def _take_reports(
             logger=context.log,
         )
         app.give(create_app(routes, context.health, registry=context.registry))
-        async with open_bus(context, settings.nats_url) as bus:
+        async with NatsBus.of_service(context.name, settings.nats_url) as bus:
             try:
                 await _follow(context, settings, ingest, log, bus)
             finally:

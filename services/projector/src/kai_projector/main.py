@@ -11,11 +11,13 @@ from uuid import uuid4
 from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
 from kaicore.analysis.hours.kept import keep_hours
+from kaicore.analysis.replay.samples import SampleDifference
 from kaicore.analysis.replay.self_check import Reporting, SelfCheck, states
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
@@ -59,7 +61,9 @@ class ProjectorSettings(LeaseSettings):
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
-    check_s: float = Field(3600.0, ge=0, description="how often memory and log are compared; 0: never")
+    check_s: float = Field(
+        3600.0, ge=0, description="how often memory and log are compared, samples 60 times as often; 0: never"
+    )
     notifications: Path | None = Field(
         None, description="file of rules and targets of notifications (docs/how-to/monitor.md); none without it"
     )
@@ -276,8 +280,16 @@ async def follow(
     """
     logger = context.log.bind(cluster=cluster)
     reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
-    check = SelfCheck(states(log, cluster), reporting, every_s=check_s, monotonic=time.monotonic)
     builder: Builder | None = None
+
+    async def sampled(state: ClusterState) -> SampleDifference | None:
+        return None if builder is None else await builder.differs_by_sample(state)
+
+    async def stored(after: int, upto: int) -> SampleDifference | None:
+        return None if builder is None else await builder.stored_differs(after, upto)
+
+    memory = states(log, cluster)._replace(sampled=sampled, stored=stored)
+    check = SelfCheck(memory, reporting, every_s=check_s, monotonic=time.monotonic)
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)

@@ -23,7 +23,6 @@ from typing import Any
 import aiohttp
 import msgspec
 import yaml
-from kaicore.analysis.ask.notices import Notice, NoticeKind, notices
 from kaicore.analysis.replay.log_states import fold_through, pages_of, restored
 from kaicore.errors import ConfigurationError, EventsRetired, LogError
 from kaicore.ledger.feed import Retry
@@ -35,6 +34,8 @@ from kaicore.runtime.service.logs import Logger
 from kaicore.yaml_text import load_yaml, place_of_fault
 from prometheus_client import Counter, Gauge
 from pydantic import BaseModel, ConfigDict, Field, HttpUrl, ValidationError, model_validator
+
+from kai_projector.notices import Notice, NoticeKind, notices
 
 #: Seconds that a receiver may take; until it is asked again, doubled each time up to the second; between two looks.
 _ANSWER_S, _RETRY_S, _RETRY_MAX_S, _LOOK_S = 10.0, 1.0, 300.0, 30.0

@@ -20,13 +20,12 @@ from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.replicas import promoted_shadow
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.policies import read_shard_settings
 from kaicore.runtime.policy_guard import TimeAndMemory
 from kaicore.runtime.service import Service, ServiceContext
-from kaicore.runtime.service.bus_access import open_bus
 from kaicore.runtime.service.leadership import LEADS, LeaseSettings, can_lease
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.settings import FeedSettings
-from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics
@@ -80,7 +79,10 @@ async def serve(context: ServiceContext, settings: SchedulerSettings) -> None:
         )
     if shadowed and settings.replica:
         raise ConfigurationError("shadow and replica are set: a shadow is alone")
-    async with open_log(context, settings.database_url) as log, open_bus(context, settings.nats_url) as bus:
+    async with (
+        open_log(context, settings.database_url) as log,
+        NatsBus.of_service(context.name, settings.nats_url) as bus,
+    ):
         if log is None:
             return
         state = await restored(log, settings.cluster)

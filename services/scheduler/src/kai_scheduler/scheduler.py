@@ -135,7 +135,7 @@ class CyclePace(BaseModel):
     check_s: float = Field(
         default=3600.0,
         ge=0,
-        description="how often memory and log are compared; 0: never. Shadows do not",
+        description="how often memory and log are compared, samples 60 times as often; 0: never. Shadows do not",
     )
 
     @property

@@ -1,9 +1,10 @@
 """Cases of Grove's own tests of gangs and of topology, restated: a PodCliqueSet and nodes in, what has started out.
 
-Source: Grove (ai-dynamo/grove, August 2026), operator/e2e/tests: gang_scheduling_test.go and topology_test.go. Each
-step of a case, in which nodes come or replicas are asked for, is a cluster of its own here.
+Source: Grove (ai-dynamo/grove, August 2026), operator/e2e/tests: gang_scheduling_test.go, startup_ordering_test.go and
+topology_test.go.
 """
 
+import json
 import re
 from collections import Counter
 from pathlib import Path
@@ -48,38 +49,36 @@ def started(folder: Path, *texts: str) -> dict[str, str]:
 
 
 #: Of the set: two a; a scaling group of one b and three c. `all` starts whole, of `few` one of each part is enough.
-#: Replicas of the set and of the scaling group, nodes for one pod each, and how many pods of each part have started.
-#: `OTHERWISE` is where `kai simulate` does not hold further replicas of a scaling group back until those that its gang
-#: needs have started. On a cluster, Grove's gate on their pods does.
+#: Replicas of the set and of the scaling group, nodes for one pod each, in steps, and how many pods of each part have
+#: started in the end.
+#: Grove's gate holds further replicas of a scaling group back until those that its gang needs have a node.
 GANGS = [
-    ("all", 1, 2, 9, ""),
-    ("all", 1, 2, 10, "0-a 2, 0-x-0 4, 0-x-1 4"),
-    ("all", 1, 3, 10, "0-a 2, 0-x-0 4, 0-x-1 4"),
-    ("all", 1, 3, 13, "0-a 2, 0-x-0 4, 0-x-1 4"),
-    ("all", 1, 3, 14, "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4"),
-    ("all", 2, 2, 10, "0-a 2, 0-x-0 4, 0-x-1 4"),
-    ("all", 2, 2, 20, "0-a 2, 0-x-0 4, 0-x-1 4, 1-a 2, 1-x-0 4, 1-x-1 4"),
-    ("all", 2, 3, 28, "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4, 1-a 2, 1-x-0 4, 1-x-1 4, 1-x-2 4"),
-    ("few", 1, 2, 3, "0-a 1, 0-x-0 2"),
-    ("few", 1, 2, 5, "0-a 1, 0-x-0 2, 0-x-1 2"),
-    ("few", 1, 2, 10, "0-a 2, 0-x-0 4, 0-x-1 4"),
-    ("few", 1, 3, 7, "0-a 1, 0-x-0 2, 0-x-1 2, 0-x-2 2"),
-    ("few", 1, 3, 14, "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4"),
-    ("few", 2, 2, 10, "0-a 1, 0-x-0 2, 0-x-1 2, 1-a 1, 1-x-0 2, 1-x-1 2"),
-    ("few", 2, 2, 20, "0-a 2, 0-x-0 4, 0-x-1 4, 1-a 2, 1-x-0 4, 1-x-1 4"),
-    ("few", 2, 3, 14, "0-a 1, 0-x-0 2, 0-x-1 2, 0-x-2 2, 1-a 1, 1-x-0 2, 1-x-1 2, 1-x-2 2"),
-    ("few", 2, 3, 28, "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4, 1-a 2, 1-x-0 4, 1-x-1 4, 1-x-2 4"),
-]
-OTHERWISE = [
-    ("few", 1, 2, 2, "0-x-1 2"),
-    ("few", 2, 2, 6, "0-a 2, 0-x-0 2, 0-x-1 2"),
-    ("few", 2, 3, 6, "0-a 2, 0-x-0 2, 0-x-1 2"),
+    ("all", 1, 2, "9", ""),
+    ("all", 1, 2, "10", "0-a 2, 0-x-0 4, 0-x-1 4"),
+    ("all", 1, 3, "10", "0-a 2, 0-x-0 4, 0-x-1 4"),
+    ("all", 1, 3, "13", "0-a 2, 0-x-0 4, 0-x-1 4"),
+    ("all", 1, 3, "14", "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4"),
+    ("all", 2, 2, "10", "0-a 2, 0-x-0 4, 0-x-1 4"),
+    ("all", 2, 2, "20", "0-a 2, 0-x-0 4, 0-x-1 4, 1-a 2, 1-x-0 4, 1-x-1 4"),
+    ("all", 2, 3, "28", "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4, 1-a 2, 1-x-0 4, 1-x-1 4, 1-x-2 4"),
+    ("few", 1, 2, "3", "0-a 1, 0-x-0 2"),
+    ("few", 1, 2, "3 5", "0-a 1, 0-x-0 2, 0-x-1 2"),
+    ("few", 1, 2, "3 5 10", "0-a 2, 0-x-0 4, 0-x-1 4"),
+    ("few", 1, 3, "3 7", "0-a 1, 0-x-0 2, 0-x-1 2, 0-x-2 2"),
+    ("few", 1, 3, "3 7 14", "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4"),
+    ("few", 2, 2, "6 10", "0-a 1, 0-x-0 2, 0-x-1 2, 1-a 1, 1-x-0 2, 1-x-1 2"),
+    ("few", 2, 2, "6 10 20", "0-a 2, 0-x-0 4, 0-x-1 4, 1-a 2, 1-x-0 4, 1-x-1 4"),
+    ("few", 2, 3, "6 14", "0-a 1, 0-x-0 2, 0-x-1 2, 0-x-2 2, 1-a 1, 1-x-0 2, 1-x-1 2, 1-x-2 2"),
+    ("few", 2, 3, "6 14 28", "0-a 2, 0-x-0 4, 0-x-1 4, 0-x-2 4, 1-a 2, 1-x-0 4, 1-x-1 4, 1-x-2 4"),
+    ("few", 1, 2, "2", ""),
+    ("few", 2, 2, "6", "0-a 1, 0-x-0 2, 1-a 1, 1-x-0 2"),
+    ("few", 2, 3, "6", "0-a 1, 0-x-0 2, 1-a 1, 1-x-0 2"),
 ]
 
 
-@pytest.mark.parametrize("case", [*GANGS, *OTHERWISE])
-def test_gangs_start_as_in_groves_cases(tmp_path: Path, case: tuple[str, int, int, int, str]) -> None:
-    kind, replicas, parts, count, expected = case
+@pytest.mark.parametrize("case", GANGS)
+def test_gangs_start_as_in_groves_cases(tmp_path: Path, case: tuple[str, int, int, str, str]) -> None:
+    kind, replicas, parts, steps, expected = case
     least = {"all": (2, 3, 2), "few": (1, 1, 1)}[kind]
     cliques = [
         clique("a", 2, least[0], resource="cpu"),
@@ -87,9 +86,46 @@ def test_gangs_start_as_in_groves_cases(tmp_path: Path, case: tuple[str, int, in
         clique("c", 3, least[1], resource="cpu"),
     ]
     workload = clique_set(cliques, [scaling_group("x", parts, least[2], "b, c")], replicas=replicas)
-    found = started(tmp_path, *(CPU_NODE.format(number) for number in range(count)), workload)
+    found: dict[str, str] = {}
+    running: list[str] = []
+    for count in map(int, steps.split()):
+        world = world_of("---\n".join([*map(CPU_NODE.format, range(count)), *running, workload]), tmp_path)
+        found = {name: node for name, node in brief(document_of(world)).items() if not node.startswith("Pending")}
+        running = [
+            json.dumps(one.object | {"spec": one.object["spec"] | {"nodeName": found[name]}}) + "\n"
+            for one in world.pods
+            if (name := one.wire.metadata.name) in found
+        ]
     parts_started = Counter(re.sub(r"^w-(\d-(?:a|x-\d)).*", r"\1", name) for name in found)
     assert ", ".join(f"{part} {number}" for part, number in sorted(parts_started.items())) == expected
+
+
+#: How cliques start, what the last of three says it starts after, and which pods wait on their nodes for which cliques.
+#: All have a node at once, as a gang: Grove's init container waits, and no gate.
+ORDERS = [
+    ("AnyOrder", "[]", {}),
+    ("InOrder", "[]", {"0-x-0-b": "0-a", "0-x-0-c": "0-x-0-b", "0-x-1-c": "0-x-1-b"}),
+    ("Explicit", "[a, b]", {"0-x-0-c": "0-a 0-x-0-b", "0-x-1-c": "0-x-1-b"}),
+]
+
+
+@pytest.mark.parametrize(("order", "after", "expected"), ORDERS)
+def test_pods_that_start_after_others_have_a_node_and_wait_there(
+    tmp_path: Path, order: str, after: str, expected: dict[str, str]
+) -> None:
+    cliques = [clique(name, 1, resource="cpu") for name in "abc"]
+    cliques[2] = cliques[2].replace("spec: {", f"spec: {{startsAfter: {after}, ", 1)
+    text = clique_set(cliques, [scaling_group("x", 2, 1, "b, c")]).replace(
+        "template: {", f"template: {{cliqueStartupType: CliqueStartupType{order}, "
+    )
+    world = world_of("---\n".join([*map(CPU_NODE.format, range(5)), text]), tmp_path)
+    waits = {}
+    for one in world.pods:
+        for container in one.object["spec"].get("initContainers", ()):
+            parents = " ".join(arg.removeprefix("--podcliques=w-") for arg in container["args"])
+            waits[one.wire.metadata.name.rpartition("-")[0].removeprefix("w-")] = parents
+    assert waits == expected
+    assert not any(where.startswith("Pending") for where in brief(document_of(world)).values())
 
 
 RACK, BLOCK, HOST = "required rack", "required block", "required kubernetes.io/hostname"

@@ -34,7 +34,7 @@ from typing import IO, Any, NoReturn, Self
 import msgspec
 
 from kaicore import GC_THRESHOLDS
-from kaicore.readable import readable
+from kaicore.interpreter import readable
 
 #: Bytes of a request at most, and how many descriptors come with it.
 _MOST_BYTES, _MOST_DESCRIPTORS = 1 << 18, 64
@@ -86,6 +86,8 @@ class ForkServer:
         if not _has_pidfds():
             return None
         ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        # Neither's collector is to copy pages that both have.
+        gc.freeze()
         pid = os.fork()
         if pid == 0:
             try:

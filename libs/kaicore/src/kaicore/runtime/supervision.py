@@ -25,7 +25,7 @@ from typing import IO
 import msgspec
 
 from kaicore.backoff import backoff
-from kaicore.readable import readable
+from kaicore.interpreter import readable
 from kaicore.runtime.fork_server import ForkedProcess, ForkServer
 
 

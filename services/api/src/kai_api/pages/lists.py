@@ -1,17 +1,23 @@
-"""Lists of jobs, pods and nodes: filters, order and page are of the address, and only a page's rows are worked out."""
+"""Lists of jobs, pods and nodes: filters, order and page are of the address, and only a page's rows are worked out.
+
+The page of reservations: who has which nodes when, as a calendar of four weeks.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 from typing import NamedTuple
 
+from kaicore.analysis.ask.counterfactuals.reservations import SHOWN_US, ReservationRow, standing_reservations
 from kaicore.analysis.ask.listing import counts_by_stage, is_there, pod_message, pod_status
 from kaicore.analysis.ask.projections.capacity import GpuColumns, gpu_columns
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.quantity import CPU, MEMORY, format_amount
+from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage, gpus_asked
 from kaicore.rules.state.views import ClusterView
 from kaicore.runtime.access.scopes import View
@@ -275,3 +281,45 @@ def _node(state: ClusterView, gpus: GpuColumns, row: int, states: Sequence[str])
         Entry(str(len(state.charges.on_node.get(name, ()))), ("pods",), (("node", name),)),
         Entry(str(sum(one.count > 0 for one in state.rejections.by_node.get(name, {}).values()))),
     )
+
+
+class WindowSpan(NamedTuple):
+    """A window, as percentages of the four weeks."""
+
+    start: float
+    width: float
+    text: str
+
+
+class ReservationLine(NamedTuple):
+    """A reservation on the page."""
+
+    row: ReservationRow
+    whom: str
+    spans: list[WindowSpan]
+
+
+class ReservationsPage(NamedTuple):
+    """The reservations of a cluster at a moment; `begin` is when the four weeks begin."""
+
+    begin: str
+    rows: list[ReservationLine]
+
+
+def reservations_page(state: ClusterState) -> ReservationsPage:
+    """Return the page's model."""
+    answer = standing_reservations(state)
+    begin = state.recorded_at / 1_000_000
+
+    def span(start: str, end: str) -> WindowSpan:
+        first, last = (
+            min(max((datetime.fromisoformat(one).timestamp() - begin) * 1e8 / SHOWN_US, 0.0), 100.0)
+            for one in (start, end)
+        )
+        text = f"{start[:16].replace('T', ' ')} to {end[:16].replace('T', ' ')}"
+        return WindowSpan(round(first, 2), round(max(last - first, 0.4), 2), text)
+
+    lines = [
+        ReservationLine(row, row.whom, [span(one.start, one.end) for one in row.windows]) for row in answer.reservations
+    ]
+    return ReservationsPage(answer.recorded_at[:16].replace("T", " "), lines)

@@ -11,10 +11,10 @@ import msgspec
 from fastapi import APIRouter, HTTPException, Query, Request
 from fastapi.responses import RedirectResponse, Response, StreamingResponse
 from kaicore.analysis.ask.answers import CycleRow, RowSelection
-from kaicore.analysis.ask.gpu_holders import gpu_holders
 from kaicore.analysis.ask.listing import list_cycles
 from kaicore.analysis.ask.projections.questions import Decisions, ReadModels
 from kaicore.analysis.ask.queries import Inquiry
+from kaicore.analysis.ask.standings import gpu_holders
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion
@@ -45,7 +45,7 @@ from kai_api.pages.charts import (
 )
 from kai_api.pages.cycles import cycle_page, cycle_steps, predictions
 from kai_api.pages.frame import MOST_HITS, PageRoute, Places, page, search, static_file
-from kai_api.pages.lists import Wanted, list_page
+from kai_api.pages.lists import Wanted, list_page, reservations_page
 from kai_api.pages.node import claim_lines, node_page
 from kai_api.pages.overview import COLOURS, cluster_figures, domain_page, idle_segments, overview, topology_map
 from kai_api.pages.pods import (
@@ -59,7 +59,6 @@ from kai_api.pages.pods import (
     waiting_line,
 )
 from kai_api.pages.queues import queue_lines, queue_resources, queues_page
-from kai_api.pages.reservations import reservations_page
 from kai_api.routes import Settings, answered, client_gone, read_rule
 
 #: Groups that are shown of the order of a cycle.

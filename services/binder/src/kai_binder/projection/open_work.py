@@ -5,7 +5,7 @@ belong to a dispatch by the mark that they carry.
 """
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Generic, Self, TypeGuard, TypeVar, cast
 from uuid import UUID
 
@@ -247,6 +247,8 @@ class _Record(msgspec.Struct):
         return {task.key: task for task in tasks}
 
 
+_OUTCOMES = (payloads.PodBound, payloads.BindFailed, payloads.PodEvicted, payloads.EvictionFailed)
+
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 _decoder = msgspec.msgpack.Decoder(_Record)
 
@@ -389,6 +391,14 @@ class BinderProjection:
     def _tasks_of(self, kind: type[D_co]) -> list[Task[D_co]]:
         return cast("list[Task[D_co]]", [task for task in self.tasks.values() if isinstance(task.decision, kind)])
 
+    def open_of_pods(self) -> dict[str, set[UUID]]:
+        """Return the ids of the open decisions about each pod that has any."""
+        found: dict[str, set[UUID]] = {}
+        for task in self.tasks.values():
+            if task.stream.startswith("pod/"):
+                found.setdefault(task.stream.removeprefix("pod/"), set()).add(task.event_id)
+        return found
+
     def snapshot(self) -> Snapshot:
         """Return all of it as a snapshot."""
         record = _Record(
@@ -438,3 +448,18 @@ def decided_part(body: bytes) -> bytes:
     """Return what decisions and facts alone make of a snapshot's body: what was written since is left out."""
     record = _decoder.decode(body)
     return _encoder.encode({"tasks": record.tasks, "terms": record.terms, "gpus": record.gpus, "cycle": record.cycle})
+
+
+def open_decisions(events: Sequence[Event]) -> set[UUID]:
+    """Return the ids of the decisions about a pod that its own events leave open."""
+    open_: dict[bool, UUID] = {}
+    for event in events:
+        payload = decode_decision(event)
+        binds = isinstance(payload, payloads.PodPlaced | payloads.PodBound | payloads.BindFailed)
+        if isinstance(payload, payloads.PodDeleted):
+            open_.clear()
+        elif isinstance(payload, Decision):
+            open_[binds] = event.id
+        elif isinstance(payload, _OUTCOMES) and open_.get(binds) == event.cause:
+            open_.pop(binds, None)
+    return set(open_.values())

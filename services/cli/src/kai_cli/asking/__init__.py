@@ -1,1 +1,1 @@
-"""Questions about a cluster: `kai get`, `kai why`, `kai state`, `kai status`."""
+"""Questions about a cluster: `kai get`, `kai why`, `kai state`, `kai status`, `kai logs`."""

@@ -29,11 +29,11 @@ from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import HistoryComparison, compare_history
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import KaiError, UnknownSubject
+from kaicore.interpreter import version
 from kaicore.rules.events.reasons.base import gpu_hours_text
 from kaicore.rules.model.quantity import parse_amount
 from kaicore.rules.objects.gpu_sharing import GPU
 from kaicore.spelling import did_you_mean
-from kaicore.version import version
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import ToolAnnotations

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import yaml
 from icalendar import Calendar, Event, vRecur
-from kaicore.analysis.ask.drains import DrainPlan
-from kaicore.analysis.ask.reservations import (
+from kaicore.analysis.ask.counterfactuals.drains import DrainPlan
+from kaicore.analysis.ask.counterfactuals.reservations import (
     InTheWayRow,
     ReservationPlan,
     ReservationQuestion,
@@ -17,10 +17,10 @@ from kaicore.analysis.ask.reservations import (
     ReservationsAnswer,
 )
 from kaicore.errors import ConfigurationError, InvalidObject
+from kaicore.interpreter import version
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.model.quantity import parse_duration
-from kaicore.version import version
 
 from kai_cli.output import OutputFlag, print_answers, table
 from kai_cli.running.load import Loader

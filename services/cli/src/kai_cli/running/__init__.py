@@ -1,1 +1,1 @@
-"""Processes of a stack or of a cluster: `kai up`, `kai agent`, `kai load`, `kai logs`."""
+"""Processes of a stack or of a cluster: `kai up`, `kai agent`, `kai load`; and the clusters and dispatches of a hub."""

@@ -16,8 +16,7 @@ from kaicore.errors import ConfigurationError, KaiError
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import ClusterRegistered
 
-from kai_cli.hub.clusters import absolute_kubeconfigs, check_cluster_name, register
-from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.running.clusters import Kubeconfigs, absolute_kubeconfigs, check_cluster_name, register
 from kai_cli.running.ports import Ports
 from kai_cli.running.preflight import check_database, check_nats
 from kai_cli.running.processes import ProcessSpec, SupervisedProcess

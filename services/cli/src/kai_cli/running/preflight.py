@@ -11,9 +11,9 @@ from kaicore.errors import ConfigurationError
 from kaicore.kube.api.access import configured_access
 from kaicore.ledger.log.postgres.connections import check_ports, without_login
 from kaicore.runtime.embedded.nats import greeting
-from kaicore.runtime.shard_settings import read_shard_settings
+from kaicore.runtime.policies import read_shard_settings
 
-from kai_cli.hub.clusters import check_cluster_name
+from kai_cli.running.clusters import check_cluster_name
 from kai_cli.running.fleet import check_tool
 from kai_cli.running.stack import ClusterSpec
 

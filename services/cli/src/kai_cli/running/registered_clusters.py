@@ -17,8 +17,7 @@ from kaicore.ledger.log.snapshots import restored_hub
 from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, HubState
 
-from kai_cli.hub.clusters import absolute_kubeconfigs, register
-from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.running.clusters import Kubeconfigs, absolute_kubeconfigs, register
 from kai_cli.running.stack import ClusterSpec, Stack
 
 #: Seconds before a cluster that did not start is tried again.

@@ -17,10 +17,10 @@ from kaicore.runtime.embedded import EmbeddedNats, EmbeddedPostgres
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.file_lock import FileLock
 from kaicore.runtime.fork_server import ForkServer
-from kaicore.runtime.shard_settings import read_shard_settings
+from kaicore.runtime.policies import read_shard_settings
 from kaicore.runtime.supervision import Child, last_lines_of
 
-from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.running.clusters import Kubeconfigs
 from kai_cli.running.hints import kubectl
 from kai_cli.running.ports import Ports
 from kai_cli.running.processes import KeptServer, ProcessSpec, SupervisedProcess, sharing

@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.fork_server import forking
 
-from kai_cli.hub.kubeconfigs import Kubeconfigs
+from kai_cli.running.clusters import Kubeconfigs
 from kai_cli.running.hints import how_to_ask
 from kai_cli.running.preflight import check_cluster, check_database, check_nats
 from kai_cli.running.registered_clusters import RegisteredClusters

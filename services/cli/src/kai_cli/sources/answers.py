@@ -32,10 +32,14 @@ from kai_cli.sources.current_cluster import clusters_at, look_in
 from kai_cli.sources.source import AnswerSource
 
 if TYPE_CHECKING:
-    from kaicore.analysis.ask.drains import DrainPlan
+    from kaicore.analysis.ask.counterfactuals.drains import DrainPlan
+    from kaicore.analysis.ask.counterfactuals.reservations import (
+        ReservationPlan,
+        ReservationQuestion,
+        ReservationsAnswer,
+    )
     from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
     from kaicore.analysis.ask.queries import Inquiry
-    from kaicore.analysis.ask.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
     from kaicore.analysis.ask.standings import PriorityAnswer
 
 _AnswerT = TypeVar("_AnswerT")
@@ -84,19 +88,19 @@ class ApiAnswers:
 
     async def reservations(self, cluster: str, *, at: str = "") -> "ReservationsAnswer":
         """Return the reservations of nodes that stand."""
-        from kaicore.analysis.ask.reservations import ReservationsAnswer  # noqa: PLC0415
+        from kaicore.analysis.ask.counterfactuals.reservations import ReservationsAnswer  # noqa: PLC0415
 
         return await self._get(ReservationsAnswer, "clusters", cluster, "reservations", **_moment(at))
 
     async def planned_reservation(self, cluster: str, asked: "ReservationQuestion") -> "ReservationPlan":
         """Return what a reservation would be, before it is made."""
-        from kaicore.analysis.ask.reservations import ReservationPlan  # noqa: PLC0415
+        from kaicore.analysis.ask.counterfactuals.reservations import ReservationPlan  # noqa: PLC0415
 
         return await self._get(ReservationPlan, "clusters", cluster, "planned-reservation", **_flags(asked))
 
     async def planned_drain(self, cluster: str, asked: "ReservationQuestion") -> "DrainPlan":
         """Return what a drain would do, before it is made."""
-        from kaicore.analysis.ask.drains import DrainPlan  # noqa: PLC0415
+        from kaicore.analysis.ask.counterfactuals.drains import DrainPlan  # noqa: PLC0415
 
         return await self._get(DrainPlan, "clusters", cluster, "planned-drain", **_flags(asked))
 

@@ -8,7 +8,7 @@ from typing import Annotated
 from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime import shard_settings
+from kaicore.runtime import policies as shard_settings
 from kaicore.runtime.policies import LoadedPolicy, load_policy
 from kaicore.runtime.policy_guard import TimeAndMemory
 

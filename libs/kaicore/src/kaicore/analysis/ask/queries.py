@@ -28,22 +28,20 @@ from kaicore.analysis.ask.answers import (
     Why,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.ask.audits.audit_group import audit_group
-from kaicore.analysis.ask.audits.audit_node import audit_node, span_of
+from kaicore.analysis.ask.audits.audit_node import audit_group, audit_node, span_of
 from kaicore.analysis.ask.audits.audit_placements import audit_evictions, audit_placements
-from kaicore.analysis.ask.drains import DrainPlan, planned_drain
-from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
-from kaicore.analysis.ask.gpu_holders import Change, gpu_holders
-from kaicore.analysis.ask.hub_rows import HubInquiry
-from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, summary
-from kaicore.analysis.ask.reservations import (
+from kaicore.analysis.ask.counterfactuals.drains import DrainPlan, planned_drain
+from kaicore.analysis.ask.counterfactuals.reservations import (
     ReservationPlan,
     ReservationQuestion,
     ReservationsAnswer,
     planned_reservation,
     standing_reservations,
 )
-from kaicore.analysis.ask.standings import PriorityAnswer, priority_of
+from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_queue
+from kaicore.analysis.ask.hub_rows import HubInquiry
+from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, summary
+from kaicore.analysis.ask.standings import Change, PriorityAnswer, gpu_holders, priority_of
 from kaicore.analysis.ask.topologies import topologies_of, topology_assignments
 from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.json_spelling import time_text
@@ -393,7 +391,7 @@ class Inquiry:
         change: Change | None = None,
         namespaces: frozenset[str] | None = None,
     ) -> GpuHolders:
-        """Say who has the GPUs that a queue is owed; see `kaicore.analysis.ask.gpu_holders.gpu_holders`."""
+        """Say who has the GPUs that a queue is owed; see `kaicore.analysis.ask.standings.gpu_holders`."""
         state = await self.state_at(cluster, at)
         return gpu_holders(state, queue, namespaces=namespaces, settings=settings, change=change)
 
@@ -475,7 +473,7 @@ class Inquiry:
         return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster), gpu=gpu)
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
-        """Return what was decided about a group, and by whom; see `kaicore.analysis.ask.audits.audit_group`.
+        """Return what was decided about a group, and by whom; see `kaicore.analysis.ask.audits.audit_node`.
 
         Raises:
             UnknownSubject: no pod was in such a group.

@@ -16,11 +16,11 @@ import msgspec
 
 from kaicore.analysis.json_spelling import Answer, spelled, time_text
 from kaicore.errors import UnknownEvent
+from kaicore.interpreter import version
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, span_of, trace_id, trace_of, traceparent
 from kaicore.rules.state.pods.pod_life import LifeEvent, life_steps
-from kaicore.version import version
 
 #: Begins the type of every CloudEvent of ours; the event's type follows.
 TYPE_PREFIX = "kai."

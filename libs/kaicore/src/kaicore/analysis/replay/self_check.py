@@ -4,6 +4,9 @@ Snapshots are made of what is in memory, so a wrong one would be saved as it is.
 seen to be right last: the one just folded at the start, later that of the last check. It goes on a few events at a
 time, beside the service's work; what takes long at once, reading and encoding, has a thread of its own.
 
+Between two such checks samples are looked at (`samples`). One that differs brings the whole check forward; where that
+finds nothing, what was seen to be right was not, and the log is folded from its beginning.
+
 A difference is an event, which names the slice of the log that replays it, and a count that the alert is about. Who
 found it goes on with what was folded.
 """
@@ -17,7 +20,8 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 from prometheus_client import Counter
 
-from kaicore.analysis.replay.log_states import fold_on
+from kaicore.analysis.replay.log_states import first_state, fold_on
+from kaicore.analysis.replay.samples import SampleDifference, differs_by_sample
 from kaicore.errors import KaiError
 from kaicore.ledger.log.port import EventLog, Snapshot
 from kaicore.ledger.log.snapshots import read_state, take_state
@@ -30,7 +34,7 @@ from kaicore.runtime.service.logs import Logger
 CHECKS = {
     "scheduler": "a scheduler's state with a fold of the log",
     "binder": "a binder's open decisions with a fold of the log",
-    "projector": "the state that read models are made of with a fold of the log",
+    "projector": "read models, and the state that they are made of, with a fold of the log",
     "watcher": "a watcher's memory with a fold of the log",
     "api-server": "the log with the API server",
     "exporter": "the log with what an exporter reads once more from its kubelet",
@@ -43,6 +47,8 @@ for _name in CHECKS:
 _STEP = 50
 #: Differing parts that an event names.
 _PARTS = 8
+#: Looks from one whole check to the next; all but one are at samples.
+_SAMPLES = 60
 
 _T = TypeVar("_T")
 
@@ -55,12 +61,18 @@ class Memory(NamedTuple, Generic[_T]):
         read: makes them anew.
         fold: folds them on to a position.
         compared: the encoded part that events alone make.
+        sampled: compares a sample; None where there are no samples.
+        begin: makes them as of the log's beginning.
+        stored: compares what was stored of the events between two positions; None where nothing is.
     """
 
     take: Callable[[_T], Snapshot]
     read: Callable[[Snapshot], _T]
     fold: Callable[[_T, int], Awaitable[None]]
     compared: Callable[[bytes], bytes] = bytes
+    sampled: Callable[[_T], Awaitable[SampleDifference | None]] | None = None
+    begin: Callable[[], Awaitable[_T]] | None = None
+    stored: Callable[[int, int], Awaitable[SampleDifference | None]] | None = None
 
 
 class Reporting(NamedTuple):
@@ -100,7 +112,8 @@ def states(log: EventLog, cluster: str) -> Memory[ClusterState]:
         async for _ in fold_on(log, state, position, step=_STEP):
             pass
 
-    return Memory(take_state, partial(read_state, cluster), fold)
+    sampled, begin = partial(differs_by_sample, log), partial(first_state, log, cluster)
+    return Memory(take_state, partial(read_state, cluster), fold, sampled=sampled, begin=begin)
 
 
 class SelfCheck(Generic[_T]):
@@ -115,11 +128,13 @@ class SelfCheck(Generic[_T]):
         """
         self._memory, self._reporting, self._every_s, self._monotonic = memory, reporting, every_s, monotonic
         self._folding: asyncio.Task[_T | None] | None = None
+        #: Parts that differed in samples: each is reported once.
+        self._explained: set[str] = set()
 
     def trust(self, there: _T) -> None:
         """Begin with what has just been folded from the log."""
         self.stop()
-        self._seen_s = self._monotonic()
+        self._seen_s = self._sampled_s = self._monotonic()
         if self._every_s:
             self._right = self._memory.take(there)
 
@@ -141,8 +156,11 @@ class SelfCheck(Generic[_T]):
         if self._folding is None:
             waited_s = self._monotonic() - self._seen_s
             if self._every_s and waited_s >= (self._every_s if idle else 2 * self._every_s):
-                self._seen_s = self._monotonic()
+                self._seen_s = self._sampled_s = self._monotonic()
                 self._folding = asyncio.create_task(self._compared(self._memory.take(there)))
+            elif self._every_s and self._monotonic() - self._sampled_s >= self._every_s / _SAMPLES:
+                self._sampled_s = self._monotonic()
+                self._folding = asyncio.create_task(self._looked_at(there))
         elif self._folding.done():
             folding, self._folding = self._folding, None
             return folding.result()
@@ -152,6 +170,21 @@ class SelfCheck(Generic[_T]):
         """Check at once; see `look`."""
         return await self._compared(self._memory.take(there))
 
+    async def _looked_at(self, there: _T) -> _T | None:
+        """Compare a sample, and all of it if that differs."""
+        found = None if self._memory.sampled is None else await self._memory.sampled(there)
+        if found is None or self._explained.issuperset(found.parts):
+            return None
+        self._explained.update(found.parts)
+        here = self._memory.take(there)
+        right = await self._compared(here)
+        if right is None and self._memory.begin is not None:
+            right = await self._memory.begin()
+            await self._memory.fold(right, here.position)
+            self._right = await asyncio.to_thread(self._memory.take, right)
+            await self._reporting.found(after=found.after, upto=here.position, parts=found.parts)
+        return right
+
     async def _compared(self, here: Snapshot) -> _T | None:
         before = self._right
         right = await asyncio.to_thread(self._memory.read, before)
@@ -160,9 +193,13 @@ class SelfCheck(Generic[_T]):
         self._right = folded
         mine, its = self._memory.compared(here.body), self._memory.compared(folded.body)
         if mine == its:
-            return None
-        parts = await asyncio.to_thread(differing_parts, mine, its)
-        await self._reporting.found(after=before.position, upto=here.position, parts=parts)
+            stored = None if self._memory.stored is None else await self._memory.stored(before.position, here.position)
+            if stored is None:
+                return None
+            after, parts = stored
+        else:
+            after, parts = before.position, await asyncio.to_thread(differing_parts, mine, its)
+        await self._reporting.found(after=after, upto=here.position, parts=parts)
         return right
 
 

@@ -36,15 +36,17 @@ from kaicore.kube.normalize.queue import (
     COHORT,
     KAI_QUEUE,
     LOCAL_QUEUE,
+    PREEMPTION_CONFIG,
     RESOURCE_FLAVOR,
     normalize_cluster_queue,
     normalize_cohort,
     normalize_kai_queue,
     normalize_local_queue,
+    normalize_preemption_config,
     normalize_provisioning_request,
+    normalize_reservation,
     normalize_resource_flavor,
 )
-from kaicore.kube.normalize.reservation import normalize_reservation
 from kaicore.kube.normalize.storage import (
     normalize_budget,
     normalize_claim,
@@ -63,6 +65,7 @@ from kaicore.kube.wire.custom_resources import (
     KaiQueue,
     LabelTopologyObject,
     LocalQueueObject,
+    PreemptionConfigObject,
     ResourceFlavorObject,
 )
 from kaicore.kube.wire.devices import DEVICE_CLASSES, RESOURCE_CLAIMS, RESOURCE_SLICES, TAINT_RULES
@@ -91,7 +94,13 @@ from kaicore.rules.model.node import (
     KUEUE_TOPOLOGY,
     TopologyDefinition,
 )
-from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, Queue, queue_kind_of
+from kaicore.rules.model.queue import (
+    CLUSTER_QUEUE_PREFIX,
+    COHORT_PREFIX,
+    PREEMPTION_CONFIG_PREFIX,
+    Queue,
+    queue_kind_of,
+)
 
 DEVICE_CLASS = Kind(
     DEVICE_CLASSES,
@@ -223,6 +232,11 @@ QUEUE_KINDS: tuple[Kind[Any], ...] = (
         _of_kueue(LOCAL_QUEUE, "localqueues", LocalQueueObject, namespaced=True),
         normalize_local_queue,
         "{namespace}/{name}",
+    ),
+    _queue_kind(
+        _of_kueue(PREEMPTION_CONFIG, "preemptionconfigs", PreemptionConfigObject, "v1alpha1"),
+        normalize_preemption_config,
+        f"{PREEMPTION_CONFIG_PREFIX}{{name}}",
     ),
     Kind(
         _of_kueue(RESOURCE_FLAVOR, "resourceflavors", ResourceFlavorObject),

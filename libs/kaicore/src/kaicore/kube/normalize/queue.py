@@ -1,29 +1,39 @@
-"""Queues of KAI and of Kueue from the wire into the one model, and ProvisioningRequests beside them.
+"""Queues of KAI and of Kueue from the wire into the one model, and beside them ProvisioningRequests and Reservations.
 
 Decision 0080 defines the mapping.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
-from kaicore.kube.normalize.fields import amount
+from kaicore.kube.normalize.fields import amount, label_requirements
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire import custom_resources
+from kaicore.kube.wire.custom_resources import ReservationObject, ReservedFor
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import Taint
-from kaicore.rules.model.provisioning import ProvisioningCondition, ProvisioningRequest
 from kaicore.rules.model.quantity import CPU, MEMORY, most_amount, parse_duration
 from kaicore.rules.model.queue import (
     CLUSTER_QUEUE_PREFIX,
     COHORT_PREFIX,
     NODE_POOL_LABEL,
+    PREEMPTION_CONFIG_PREFIX,
     FlavorQuota,
+    NumberRule,
+    PreemptionRule,
+    ProvisioningCondition,
+    ProvisioningRequest,
     Queue,
     QueueShare,
     ResourceFlavor,
+    VictimSelector,
 )
+from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, check_recurrence
+from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.wire import LabelSelector, int32, seconds
+from kaicore.rules.queues.preemption_rules import COMPARISONS, SCOPES, TRIGGERS
 from kaicore.rules.queues.tree import GPU
 
 KAI_QUEUE = "Queue.scheduling.run.ai"
@@ -31,6 +41,7 @@ CLUSTER_QUEUE = "ClusterQueue.kueue.x-k8s.io"
 COHORT = "Cohort.kueue.x-k8s.io"
 LOCAL_QUEUE = "LocalQueue.kueue.x-k8s.io"
 RESOURCE_FLAVOR = "ResourceFlavor.kueue.x-k8s.io"
+PREEMPTION_CONFIG = "PreemptionConfig.kueue.x-k8s.io"
 
 #: A Queue's memory is in megabytes.
 _MEGABYTE = 10**6
@@ -43,6 +54,8 @@ _ADMITTING = (None, "", "None")
 #: Kueue's controller writes it on every ClusterQueue, true or false. Source: Kueue v0.17, ClusterQueueActive.
 _ACTIVE = "Active"
 _LOWER_PRIORITY = "LowerPriority"
+#: Source: Kueue 0.20, `apis/kueue/v1alpha1/preemptionconfig_types.go`.
+_RULES_ANNOTATION = "kueue.x-k8s.io/preemption-config-name"
 
 
 def normalize_kai_queue(wire: custom_resources.KaiQueue, lost: Lost = unheard) -> Queue:
@@ -93,6 +106,8 @@ def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Los
         unsupported.append("admission checks")
     namespaces, problem = _namespaces(spec.namespace_selector)
     preemption = spec.preemption
+    borrowing = preemption.borrow_within_cohort if preemption is not None else None
+    rules = (metadata.annotations or {}).get(_RULES_ANNOTATION, "")
     return Queue(
         name=f"{CLUSTER_QUEUE_PREFIX}{metadata.name}",
         node_pool=(metadata.labels or {}).get(NODE_POOL_LABEL, ""),
@@ -110,9 +125,86 @@ def normalize_cluster_queue(wire: custom_resources.ClusterQueueObject, lost: Los
         may_preempt=preemption is not None and preemption.within_cluster_queue not in (None, "", "Never"),
         may_reclaim=preemption is not None and preemption.reclaim_within_cohort in ("Any", _LOWER_PRIORITY),
         reclaims_lower=preemption is not None and preemption.reclaim_within_cohort == _LOWER_PRIORITY,
+        borrows_from_lower=borrowing is not None and borrowing.policy == _LOWER_PRIORITY,
+        most_priority_lent=None if borrowing is None else borrowing.max_priority_threshold,
+        labels=metadata.labels or {},
+        rules_in=f"{PREEMPTION_CONFIG_PREFIX}{rules}" if rules else "",
         unsupported=(*unsupported, *problem),
         controlled=any(one.type == _ACTIVE for one in wire.status.conditions or ()),
     )
+
+
+def normalize_preemption_config(wire: custom_resources.PreemptionConfigObject, lost: Lost = unheard) -> Queue:
+    """Reduce a PreemptionConfig: rules for the work of the ClusterQueues that name it."""
+    subject, metadata = named_subject("PreemptionConfig", wire), wire.metadata
+    rules = []
+    for index, rule in enumerate(wire.spec.rules or ()):
+        try:
+            rules.append(_preemption_rule(rule, subject=subject, field=f"spec.rules[{index}]"))
+        except InvalidObject as error:
+            lost(error)
+    return Queue(
+        name=f"{PREEMPTION_CONFIG_PREFIX}{metadata.name}",
+        uid=metadata.uid,
+        resource_version=metadata.resource_version,
+        origin=PREEMPTION_CONFIG,
+        created_at=seconds(metadata.creation_timestamp) or 0,
+        rules=tuple(rules),
+    )
+
+
+def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: str, field: str) -> PreemptionRule:
+    """Return a rule; one that asks for what is not known of work here says so and lets nothing be evicted.
+
+    Raises:
+        InvalidObject: a word is none that there is.
+    """
+
+    def word(given: str | None, words: Collection[str], name: str) -> str:
+        if given and given not in words:
+            raise InvalidObject(subject, f"{field}.{name}", given, f"is none of {', '.join(words)}")
+        return given or ""
+
+    def requirements(selector: LabelSelector | None, name: str) -> tuple[Requirement, ...]:
+        return label_requirements(selector, subject=subject, field=f"{field}.{name}") or ()
+
+    unsupported = ""
+    if _names_classes(rule.preemptor_priority_class_selector):
+        unsupported = "preemptorPriorityClassSelector"
+    selectors = []
+    for place, one in enumerate(rule.candidate_selectors or ()):
+        where = f"candidateSelectors[{place}]"
+        priority = one.priority or custom_resources.CandidatePriority()
+        if _names_classes(priority):
+            unsupported = f"{where}.priority by names of classes"
+        if word(priority.mode, ("Base", "Boosted"), f"{where}.priority.mode") == "Boosted":
+            unsupported = f"{where}.priority.mode Boosted"
+        numbers = tuple(
+            NumberRule(
+                number.key,
+                number.fallback_value,
+                word(number.comparison, COMPARISONS, f"{where}.numericLabels[{at}].comparison"),
+                number.min_value,
+                number.max_value,
+            )
+            for at, number in enumerate(one.numeric_labels or ())
+        )
+        selectors.append(
+            VictimSelector(
+                word(one.scope, SCOPES, f"{where}.scope"),
+                word(priority.comparison, COMPARISONS, f"{where}.priority.comparison"),
+                requirements(one.label_selector, f"{where}.labelSelector"),
+                requirements(one.cluster_queue_selector, f"{where}.clusterQueueSelector"),
+                numbers,
+            )
+        )
+    trigger = word(rule.activation_policy.trigger, TRIGGERS, "activationPolicy.trigger")
+    asked = requirements(rule.preemptor_selector, "preemptorSelector")
+    return PreemptionRule(rule.name, trigger, asked, tuple(selectors), unsupported)
+
+
+def _names_classes(selector: custom_resources.PriorityClassNames | None) -> bool:
+    return selector is not None and bool(selector.match_names or selector.not_match_names)
 
 
 def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) -> Queue:
@@ -353,3 +445,60 @@ def normalize_provisioning_request(
         provisioning_class=wire.spec.provisioning_class_name,
         conditions=tuple(conditions[name] for name in sorted(conditions)),
     )
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> NodeReservation:
+    """Reduce a Reservation; a notice that says nothing counts as not there.
+
+    Raises:
+        InvalidObject: it has no times or nodes, its end is not after its start, or its recurrence cannot be followed.
+    """
+    spec, subject = wire.spec, named_subject("Reservation", wire)
+    start = _moment(spec.start, subject=subject, field="spec.start")
+    end = _moment(spec.end, subject=subject, field="spec.end")
+    if end <= start:
+        raise InvalidObject(subject, "spec.end", str(spec.end), "is not after spec.start")
+    if not spec.nodes and not spec.node_selector:
+        raise InvalidObject(subject, "spec.nodes", spec.nodes, "names no node, and nodeSelector no label")
+    recurrence = spec.recurrence or ""
+    if recurrence:
+        check_recurrence(recurrence, subject=subject, field="spec.recurrence")
+    notice = NOTICE_US
+    try:
+        if spec.notice:
+            notice = max(parse_duration(spec.notice, subject=subject, field="spec.notice"), 0)
+    except InvalidObject as error:
+        lost(error)
+    drain_by = 0 if spec.drain_by is None else _moment(spec.drain_by, subject=subject, field="spec.drainBy")
+    if drain_by and (recurrence or not start <= drain_by <= end):
+        problem = "is for one window" if recurrence else "is not between spec.start and spec.end"
+        raise InvalidObject(subject, "spec.drainBy", str(spec.drain_by), problem)
+    reserved_for = spec.reserved_for or ReservedFor()
+    return NodeReservation(
+        uid=wire.metadata.uid,
+        name=wire.metadata.name,
+        resource_version=wire.metadata.resource_version,
+        start=start,
+        end=end,
+        queue=reserved_for.queue or "",
+        namespace=reserved_for.namespace or "",
+        nodes=tuple(sorted(set(spec.nodes or ()))),
+        node_labels=spec.node_selector or None,
+        recurrence=recurrence,
+        notice_us=notice,
+        drain_by=drain_by,
+    )
+
+
+def _moment(time: datetime | None, *, subject: str, field: str) -> int:
+    if time is None:
+        raise InvalidObject(subject, field, None, "is missing")
+    if time.tzinfo is None:
+        raise InvalidObject(subject, field, str(time), "has no zone")
+    us = (time - _EPOCH) // timedelta(microseconds=1)
+    if us < 0:
+        raise InvalidObject(subject, field, str(time), "is before 1970")
+    return us

@@ -306,11 +306,81 @@ class FairSharing(Wire):
     weight: str | int | float | None = None
 
 
+class BorrowWithinCohort(Wire):
+    """The work that a ClusterQueue's work may preempt for quota that it borrows."""
+
+    policy: str | None = None
+    max_priority_threshold: int | None = None
+
+
+class NumericLabel(Wire):
+    """A label with a number, of a candidate for preemption."""
+
+    key: str = ""
+    fallback_value: int | None = None
+    comparison: str | None = None
+    min_value: int | None = None
+    max_value: int | None = None
+
+
+class PriorityClassNames(Wire):
+    """Names of priority classes of work."""
+
+    match_names: list[str] | None = None
+    not_match_names: list[str] | None = None
+
+
+class CandidatePriority(PriorityClassNames):
+    """The priority of a candidate for preemption."""
+
+    mode: str | None = None
+    comparison: str | None = None
+
+
+class CandidateSelector(Wire):
+    """Candidates for preemption."""
+
+    scope: str = ""
+    cluster_queue_selector: LabelSelector | None = None
+    label_selector: LabelSelector | None = None
+    numeric_labels: list[NumericLabel] | None = None
+    priority: CandidatePriority | None = None
+
+
+class ActivationPolicy(Wire):
+    """The time when a rule counts."""
+
+    trigger: str = ""
+
+
+class PreemptionConfigRule(Wire):
+    """A rule of a PreemptionConfig."""
+
+    name: str = ""
+    preemptor_selector: LabelSelector | None = None
+    preemptor_priority_class_selector: PriorityClassNames | None = None
+    activation_policy: ActivationPolicy = msgspec.field(default_factory=ActivationPolicy)
+    candidate_selectors: list[CandidateSelector] | None = None
+
+
+class PreemptionConfigSpec(Wire):
+    """The spec of a PreemptionConfig."""
+
+    rules: list[PreemptionConfigRule] | None = None
+
+
+class PreemptionConfigObject(KubernetesObject):
+    """A `kueue.x-k8s.io` PreemptionConfig (alpha in Kueue 0.20)."""
+
+    spec: PreemptionConfigSpec = msgspec.field(default_factory=PreemptionConfigSpec)
+
+
 class KueuePreemption(Wire):
     """The pods that work of a ClusterQueue may preempt."""
 
     reclaim_within_cohort: str | None = None
     within_cluster_queue: str | None = None
+    borrow_within_cohort: BorrowWithinCohort | None = None
 
 
 class ClusterQueueSpec(Wire):

@@ -1,6 +1,6 @@
 """The message bus: the port, the wire form of events, and the implementation on NATS JetStream."""
 
-from kaicore.optional_imports import without
+from kaicore.interpreter import without
 
 # nats-py speaks WebSockets by aiohttp, which takes a fifth of a second to import; `server_urls` refuses such urls.
 with without("aiohttp"):

@@ -20,7 +20,8 @@ import asyncio
 import logging
 import re
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Self
 
 import msgspec
@@ -302,6 +303,21 @@ class NatsBus:
         connection = Connection(url, name=name)
         connection.dial()
         return cls(connection)
+
+    @classmethod
+    @asynccontextmanager
+    async def of_service(cls, name: str, url: str | None) -> AsyncIterator[Self | None]:
+        """Give the bus under a service's name, and close it; None without a url: events then come from the log alone.
+
+        Raises:
+            ConfigurationError: the url is none.
+        """
+        bus = await cls.open(url, name=f"kai-{name}") if url else None
+        try:
+            yield bus
+        finally:
+            if bus is not None:
+                await bus.close()
 
     @property
     def connected(self) -> bool:

@@ -21,8 +21,8 @@ import msgspec
 
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.deciding.share import Share
+from kaicore.rules.engine.actions.cycle import run_cycle
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.cycle import run_cycle
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes

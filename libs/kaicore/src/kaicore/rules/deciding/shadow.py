@@ -1,9 +1,9 @@
 """A shadow's cycle: the nodes that the waiting pods of another scheduler would get, and the changes since the last
 cycle.
 
-The cycle is the same as a scheduler's (`kaicore.rules.engine.cycle`), on the same state, with the pods of the other
-scheduler treated as its own. It begins with the real state, so the shadow's own decisions charge nothing. All waiting
-pods are decided on anew each time, and only results that differ from the last cycle are recorded.
+The cycle is the same as a scheduler's (`kaicore.rules.engine.actions.cycle`), on the same state, with the pods of the
+other scheduler treated as its own. It begins with the real state, so the shadow's own decisions charge nothing. All
+waiting pods are decided on anew each time, and only results that differ from the last cycle are recorded.
 
 A note tells people a shadow's decision on a pod.
 """

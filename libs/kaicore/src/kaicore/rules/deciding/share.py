@@ -5,17 +5,18 @@ shares with other groups. So groups that could break a rule together have the sa
 
 1. Groups in queues with a limit, and groups that cannot be preempted in queues with a quota, are owned by the topmost
    queue above them that has either: its account, and those below it, are charged by one replica only.
-2. Groups with pods under required rules about other pods (affinity, anti-affinity, spreading) are owned by namespace.
+2. Groups with pods under required rules about other pods (affinity, anti-affinity, spreading), and groups that are
+   spread over domains among like work, are owned by namespace.
 3. All others are owned by their own key; groups that start together, by the first of their keys.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Mapping, Set
 
 import numpy as np
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.placer import NO_CLAIM
-from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.replicas import owner, replica_shard, split_shard, turns
 from kaicore.rules.numa.columns import Flags, Ints
@@ -171,7 +172,7 @@ class Share:
                 if account:
                     return f"queue/{account}"
         for one in keys:
-            if one in workloads and _regards_others(workloads[one].waiting.values()):
+            if one in workloads and _regards_others(workloads[one]):
                 return f"namespace/{workloads[one].group.namespace}"
         return f"group/{keys[0]}"
 
@@ -207,9 +208,11 @@ def _bound(tree: QueueTree, number: int) -> tuple[bool, str]:
     return any(limited), tree.queues[bounded[-1]].name if bounded else ""
 
 
-def _regards_others(members: Iterable[Member]) -> bool:
-    """Tell whether any pod has required rules about other pods."""
-    for member in members:
+def _regards_others(workload: Workload) -> bool:
+    """Tell whether where a group's pods may go depends on other groups of their namespace."""
+    if any(one.topology is not None and one.topology.spread for one in workload.group.sets):
+        return True
+    for member in workload.waiting.values():
         rules = member.pod.rules
         if rules is not None and (rules.affinity or rules.anti_affinity or any(one.required for one in rules.spread)):
             return True

@@ -41,6 +41,7 @@ class EvictionReason(StrEnum):
     STALE_GANG = "StaleGang"
     NODE_FAILED = "NodeFailed"
     NO_REPLACEMENT = "NoReplacement"
+    TOO_MANY_FAILED_NODES = "TooManyFailedNodes"
     DRAINED = "Drained"
 
 

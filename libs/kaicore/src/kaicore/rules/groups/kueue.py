@@ -12,10 +12,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from kaicore.errors import InvalidQuantity
 from kaicore.rules.events.reasons.group import Malformed
-from kaicore.rules.model.group import RankSource, SliceLayer, TopologyConstraint
+from kaicore.rules.model.group import RankSource, SliceLayer, SpreadRule, TopologyConstraint
 from kaicore.rules.model.node import KUEUE_TOPOLOGY
 from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.quantity import CPU, parse_amount
+from kaicore.rules.model.selector import Requirement
 
 KUEUE_GROUP_LABEL = "kueue.x-k8s.io/pod-group-name"
 TOTAL_COUNT = "kueue.x-k8s.io/pod-group-total-count"
@@ -53,6 +56,7 @@ SLICE_REQUIRED = f"{_KUEUE}/podset-slice-required-topology"
 SLICE_SIZE = f"{_KUEUE}/podset-slice-size"
 SLICE_LAYERS = f"{_KUEUE}/podset-slice-required-topology-constraints"
 GROUP_NAME = f"{_KUEUE}/podset-group-name"
+SPREADING = f"{_KUEUE}/podset-topology-spreading"
 
 INDEX_LABEL = f"{_KUEUE}/pod-group-pod-index"
 INDEX_NAMED_BY = f"{_KUEUE}/pod-group-pod-index-label"
@@ -67,6 +71,8 @@ _FLAGS = {
 
 #: Most layers of slices.
 _MOST_LAYERS = 3
+#: Most rules of spreading.
+_MOST_RULES = 2
 
 #: Python reads no number of thousands of digits, and people read no value of as many letters.
 _MOST_SLICE_DIGITS, _MOST_LETTERS = 10, 80
@@ -93,7 +99,8 @@ def kueue_topology(
         where: the metadata that they stand in, for people.
         slice_size: of slices of which no size is said; 0 for none.
     """
-    given = {name: annotations[name] for name in (*_PLACES, *_SLICES, GROUP_NAME) if name in annotations}
+    names = (*_PLACES, *_SLICES, GROUP_NAME, SPREADING)
+    given = {name: annotations[name] for name in names if name in annotations}
     if not given:
         return None
     try:
@@ -121,6 +128,7 @@ def _constraint(given: Mapping[str, str], *, pods: int, where: str, slice_size: 
     _check_group(given)
     slices = _layers(given, pods) if SLICE_LAYERS in given else _slices(given, pods, slice_size)
     by = next((name for name in (REQUIRED, SLICE_REQUIRED, *_SLICES) if name in given), "")
+    spread, spread_with = _spreading(given)
     constraint = TopologyConstraint(
         required=required,
         preferred=preferred,
@@ -128,6 +136,8 @@ def _constraint(given: Mapping[str, str], *, pods: int, where: str, slice_size: 
         kind=KUEUE_TOPOLOGY,
         unconstrained=anywhere or bool(slices and not (required or preferred)),
         slices=slices,
+        spread=spread,
+        spread_with=spread_with,
     )
     return None if constraint == TopologyConstraint(kind=KUEUE_TOPOLOGY) else constraint
 
@@ -201,14 +211,67 @@ def _layers(annotations: Mapping[str, str], pods: int) -> tuple[SliceLayer, ...]
     return tuple(layers)
 
 
-def _list(text: str) -> list[Any]:
+def _spreading(given: Mapping[str, str]) -> tuple[tuple[SpreadRule, ...], tuple[Requirement, ...]]:
+    """Return the limits to like work of a domain, and the labels of like work; none for groups of the same object.
+
+    Source: Kueue 0.20 (alpha, TASTopologySpreading), `pkg/util/tas`: one or two rules, one selector by `In` at most.
+    """
+    if SPREADING not in given:
+        return (), ()
+    if REQUIRED not in given:
+        raise _Impossible(SPREADING, "needs podset-required-topology")
+    said = _json(given[SPREADING])
+    listed = said.get("rules") if isinstance(said, dict) else None
+    if not isinstance(listed, list) or not 1 <= len(listed) <= _MOST_RULES:
+        raise _Impossible(SPREADING, f"has no list of 1 to {_MOST_RULES} rules")
+    rules: list[SpreadRule] = []
+    for place, one in enumerate(listed, start=1):
+        rule = one if isinstance(one, dict) else {}
+        level, mode = rule.get("topologyKey"), rule.get("enforcementMode", "Required")
+        if not isinstance(level, str) or not level or level in (other.level for other in rules):
+            raise _Impossible(SPREADING, f"rule {place} has no topologyKey of its own")
+        if mode not in ("Required", "Preferred"):
+            raise _Impossible(SPREADING, f"the enforcementMode of rule {place} is neither Required nor Preferred")
+        rules.append(SpreadRule(level, _share_milli(rule.get("maxShareAllowingPlacement"), place), mode == "Preferred"))
+    return tuple(rules), _selectors(said.get("workloadLabelSelectors") or [])
+
+
+def _share_milli(given: object, place: int) -> int:
     try:
-        items = json.loads(text)
-    except (ValueError, RecursionError):
-        items = None
+        milli = parse_amount(str(given), resource=CPU, subject="", field="")
+    except InvalidQuantity:
+        milli = 0
+    if not 0 < milli < 1000:
+        raise _Impossible(SPREADING, f"the maxShareAllowingPlacement of rule {place} is not between 0 and 1")
+    return milli
+
+
+def _selectors(given: object) -> tuple[Requirement, ...]:
+    selectors = given if isinstance(given, list) else [None]
+    found = []
+    for one in selectors:
+        key, values = (one.get("key"), one.get("values")) if isinstance(one, dict) else (None, None)
+        listed = (
+            values if isinstance(values, list) and values and all(isinstance(value, str) for value in values) else ()
+        )
+        if not isinstance(key, str) or not key or one.get("operator") != "In" or not listed:
+            raise _Impossible(SPREADING, "a workloadLabelSelector is not a key In a list of values")
+        found.append(Requirement(key, "In", tuple(sorted(listed))))
+    return tuple(found)
+
+
+def _list(text: str) -> list[Any]:
+    items = _json(text)
     if not isinstance(items, list):
         raise _Impossible(SLICE_LAYERS, "is no list in JSON")
     return items
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _check_divides(annotation: str, size: int, pods: int) -> None:

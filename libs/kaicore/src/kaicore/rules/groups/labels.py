@@ -122,6 +122,10 @@ def least_limit_s(*limits: int) -> int:
     return min((limit for limit in limits if limit > 0), default=0)
 
 
+#: Kueue ends a job with pods on more failed nodes at once, and replaces nodes one by one up to so many. Source: Kueue
+#: 0.20 (alpha, TASReplaceMultipleFailedNodes), PR 12344.
+FAILED_NODES_ANNOTATION = "kueue.x-k8s.io/tas-unhealthy-nodes-eviction-threshold"
+
 #: The rank of a pod that has none.
 NO_RANK = -1
 #: Ranks of more digits are taken for none.

@@ -168,7 +168,8 @@ def _grouped(
             pod_sets.append(around)
         if one.name in names:
             sliced = one.topology is not None and one.topology.slices
-            pod_sets.append(replace(one, parent=inner, topology=one.topology if sliced else None))
+            own = replace(one.topology, spread=(), spread_with=()) if one.topology is not None and sliced else None
+            pod_sets.append(replace(one, parent=inner, topology=own))
         else:
             pod_sets.append(parent if one.name == parent.name else one)
     return pod_sets
@@ -180,7 +181,9 @@ def _group_problem(topologies: Sequence[TopologyConstraint | None], pods: Sequen
         return f"is the name of {len(topologies)} pod sets that start together, and must be of 2"
     if 1 not in pods:
         return "needs a pod set of one pod, the leader"
-    first, second = ((one.required, one.preferred) if one is not None else ("", "") for one in topologies)
-    if first != second:
+    first, second = (replace(one or TopologyConstraint(), slices=(), field="") for one in topologies)
+    if (first.required, first.preferred) != (second.required, second.preferred):
         return "needs the same topology on both of its pod sets"
+    if (first.spread, first.spread_with) != (second.spread, second.spread_with):
+        return "needs the same topology spreading on both of its pod sets"
     return ""

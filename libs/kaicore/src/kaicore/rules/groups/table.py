@@ -34,7 +34,7 @@ from kaicore.rules.model.group import (
     source_key,
 )
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
+from kaicore.rules.model.queue import PROVISIONING_CLASS_ANNOTATION
 
 #: From this priority on, a group of KAI's dialect that does not say otherwise cannot be preempted.
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
@@ -99,6 +99,7 @@ def make_group(
         ends_whole=source.ends_whole,
         provisioning_class=source.provisioning_class or (_provisioning_class(oldest) if oldest is not None else ""),
         admitted=oldest is not None and labels.is_admitted(oldest),
+        most_failed_nodes=source.most_failed_nodes,
     )
 
 

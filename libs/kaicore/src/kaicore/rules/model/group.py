@@ -43,6 +43,20 @@ class SliceLayer(msgspec.Struct, frozen=True, omit_defaults=True):
     spares: int = 0
 
 
+class SpreadRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A domain takes no more of like work while it holds more than a part of it.
+
+    Attributes:
+        level: of the domains.
+        most_milli: the part, in thousandths of what the domain above holds, that a domain may hold already.
+        preferred: whether such a domain comes last, instead of not at all.
+    """
+
+    level: str
+    most_milli: int
+    preferred: bool = False
+
+
 class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
     """A pod set's place in a network topology, with the pods of its child sets included.
 
@@ -63,6 +77,9 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
         preferred_also: further levels at which they should; likewise.
         together: whether the pods of all groups that start at once with this one (`Group.together`) are meant.
         problem: what is wrong with what the object says, for people; then no pod of the group starts.
+        spread: limits to the like work of a domain; each level is the required one or wider.
+        spread_with: like work is the same set of groups of the namespace with pods of these labels; empty for groups of
+            the same object.
     """
 
     topology: str = ""
@@ -78,6 +95,8 @@ class TopologyConstraint(msgspec.Struct, frozen=True, omit_defaults=True):
     preferred_also: tuple[str, ...] = ()
     together: bool = False
     problem: str = ""
+    spread: tuple[SpreadRule, ...] = ()
+    spread_with: tuple[Requirement, ...] = ()
 
 
 class RankSource(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -146,6 +165,8 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
         provisioning_class: the ProvisioningClass by which it asks for nodes that it needs and that are not there; empty
             where it chooses none, `none` where it wants none.
         admitted: whether its pods have what Kueue writes on them when it admits them.
+        most_failed_nodes: with pods on more failed nodes at once it ends as a whole; with fewer it waits for others. 0
+            where it does not say.
     """
 
     key: str
@@ -166,6 +187,7 @@ class Group(msgspec.Struct, frozen=True, omit_defaults=True):
     provisioning_class: str = ""
     admitted: bool = False
     preemption_policy: str = ""
+    most_failed_nodes: int = 0
 
 
 class SetRule(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -248,6 +270,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
         active_deadline_s: seconds after which its pods are ended, by its deadline or its maximum execution time; 0 for
             never.
         suspended: of an owner of pods: whether it says that they are not to be made yet.
+        most_failed_nodes: see `Group`.
         kept: what else it says that nothing is done with yet, or that only its status needs.
     """
 
@@ -276,6 +299,7 @@ class GroupSource(msgspec.Struct, frozen=True, omit_defaults=True):
     suspended: bool = False
     parent: str = ""
     preemption_policy: str = ""
+    most_failed_nodes: int = 0
 
     @property
     def key(self) -> str:

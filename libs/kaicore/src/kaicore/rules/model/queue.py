@@ -3,12 +3,16 @@
 One model for two dialects: the Queues of KAI (`scheduling.run.ai`), and the ClusterQueues, Cohorts and LocalQueues of
 Kueue. Names distinguish them, because all of them live side by side: a KAI Queue goes by its own name, a LocalQueue by
 `<namespace>/<name>`, the other two by `ClusterQueue/<name>` and `Cohort/<name>` (no namespace has a capital letter).
+
+ProvisioningRequests: pods for which an autoscaler is asked for nodes, and its progress with them. Source:
+kubernetes/autoscaler, cluster-autoscaler/apis/provisioningrequest/autoscaling.x-k8s.io/v1/types.go (1.34).
 """
 
 import msgspec
 
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Amounts, Toleration
+from kaicore.rules.model.selector import Requirement
 
 #: The queue of all work when no queue is configured, and of work that names none, whether one of this name is or not.
 DEFAULT_QUEUE = "default"
@@ -18,11 +22,12 @@ NODE_POOL_LABEL = "kai.scheduler/node-pool"
 
 CLUSTER_QUEUE_PREFIX = "ClusterQueue/"
 COHORT_PREFIX = "Cohort/"
+PREEMPTION_CONFIG_PREFIX = "PreemptionConfig/"
 
 
 def queue_kind_of(name: str) -> str:
     """Return the kind of the object that a queue's name is of, with its API group."""
-    for prefix in (CLUSTER_QUEUE_PREFIX, COHORT_PREFIX):
+    for prefix in (CLUSTER_QUEUE_PREFIX, COHORT_PREFIX, PREEMPTION_CONFIG_PREFIX):
         if name.startswith(prefix):
             return f"{prefix[:-1]}.kueue.x-k8s.io"
     return "LocalQueue.kueue.x-k8s.io" if "/" in name else "Queue.scheduling.run.ai"
@@ -61,6 +66,57 @@ class FlavorQuota(msgspec.Struct, frozen=True, omit_defaults=True):
     quotas: Amounts = {}
 
 
+class NumberRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A requirement on a label with a number, of work that may be evicted.
+
+    Attributes:
+        missing: the number of work without such a label; None where that is not selected.
+        comparison: with the number of the work that needs room, such as `LessThan`; empty for none.
+        least: of the number; None for any.
+        most: likewise.
+    """
+
+    label: str
+    missing: int | None = None
+    comparison: str = ""
+    least: int | None = None
+    most: int | None = None
+
+
+class VictimSelector(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The work that a rule lets be evicted; all of it must hold.
+
+    Attributes:
+        scope: its queue's place beside that of the work that needs room, in Kueue's words.
+        comparison: of its priority with that of the work that needs room; empty for any priority.
+        labels: of its pods.
+        queue_labels: of its ClusterQueue.
+    """
+
+    scope: str
+    comparison: str = ""
+    labels: tuple[Requirement, ...] = ()
+    queue_labels: tuple[Requirement, ...] = ()
+    numbers: tuple[NumberRule, ...] = ()
+
+
+class PreemptionRule(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A rule of a PreemptionConfig of Kueue.
+
+    Attributes:
+        trigger: when it counts, in Kueue's words.
+        labels: of the pods of the work that needs room.
+        selectors: any of them lets work be evicted.
+        unsupported: what of it is not known here, so that it lets nothing be evicted.
+    """
+
+    name: str
+    trigger: str = ""
+    labels: tuple[Requirement, ...] = ()
+    selectors: tuple[VictimSelector, ...] = ()
+    unsupported: str = ""
+
+
 class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     """A queue.
 
@@ -83,6 +139,12 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
         may_preempt: whether its work may have other work of the same queue evicted.
         may_reclaim: whether its work may have that of other queues evicted.
         reclaims_lower: of other queues' work, only that of lower priority.
+        borrows_from_lower: whether its work also has others evicted where it needs more than its share: of queues that
+            use more than their quotas, work of lower priority (Kueue's `borrowWithinCohort`).
+        most_priority_lent: of no higher priority than this; None for any.
+        labels: of a ClusterQueue, by which rules of preemption select it.
+        rules_in: name of the PreemptionConfig with rules for its work; empty for none.
+        rules: of a PreemptionConfig, which is no queue itself.
         flavors: what the quotas are sums of.
         unsupported: constraints that this version cannot honour, and for which its work therefore waits.
         controlled: of a ClusterQueue: Kueue itself says in its status whether it is active, so Kueue admits its work.
@@ -108,6 +170,11 @@ class Queue(msgspec.Struct, frozen=True, omit_defaults=True):
     may_preempt: bool = True
     may_reclaim: bool = True
     reclaims_lower: bool = False
+    borrows_from_lower: bool = False
+    most_priority_lent: int | None = None
+    labels: dict[str, str] = {}
+    rules_in: str = ""
+    rules: tuple[PreemptionRule, ...] = ()
     flavors: tuple[FlavorQuota, ...] = ()
     unsupported: tuple[str, ...] = ()
     node_pool: str = ""
@@ -131,3 +198,71 @@ class ResourceFlavor(msgspec.Struct, frozen=True, omit_defaults=True):
     node_taints: tuple[Taint, ...] = ()
     tolerations: tuple[Toleration, ...] = ()
     topology: str = ""
+
+
+#: Types of conditions. An autoscaler attempts the request; all is there; it cannot be had; what was there is no longer
+#: kept, or no longer valid.
+ACCEPTED = "Accepted"
+PROVISIONED = "Provisioned"
+FAILED = "Failed"
+BOOKING_EXPIRED = "BookingExpired"
+CAPACITY_REVOKED = "CapacityRevoked"
+
+#: The conditions with which a request has come to its end, the one that says most first.
+ENDS = (FAILED, CAPACITY_REVOKED, BOOKING_EXPIRED)
+
+#: Why the API server made none: it knows no ProvisioningRequests.
+NOT_SERVED = "NotServed"
+
+#: By this annotation an object that groups pods, or a pod, chooses the ProvisioningClass of its requests.
+PROVISIONING_CLASS_ANNOTATION = "kai.scheduler/provisioning-class"
+
+#: The choice of no class.
+NO_CLASS = "none"
+
+#: Most pod sets of a request.
+MOST_POD_SETS = 32
+
+#: Annotations of a pod: the request that made its nodes, and that request's class.
+CONSUMED_REQUEST_ANNOTATION = "autoscaling.x-k8s.io/consume-provisioning-request"
+CONSUMED_CLASS_KEY = "autoscaling.x-k8s.io/provisioning-class-name"
+
+
+class ProvisioningCondition(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A condition of a ProvisioningRequest.
+
+    Attributes:
+        type: see above; classes of clouds may have others.
+        met: whether its status is True.
+    """
+
+    type: str
+    met: bool = False
+    reason: str = ""
+    message: str = ""
+
+
+class ProvisioningRequest(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A ProvisioningRequest, ours or another program's, reduced to how it fares.
+
+    Attributes:
+        provisioning_class: `spec.provisioningClassName`.
+        conditions: in order of their types.
+    """
+
+    uid: str
+    namespace: str
+    name: str
+    resource_version: str
+    provisioning_class: str = ""
+    conditions: tuple[ProvisioningCondition, ...] = ()
+
+    def condition(self, name: str) -> ProvisioningCondition | None:
+        """Return the condition of a type; None where it is not known."""
+        return next((condition for condition in self.conditions if condition.type == name), None)
+
+    @property
+    def end(self) -> ProvisioningCondition | None:
+        """The condition with which it has come to its end; None where it has not."""
+        conditions = (self.condition(name) for name in ENDS)
+        return next((condition for condition in conditions if condition is not None and condition.met), None)

@@ -15,7 +15,7 @@ Between ClusterQueues the order is that of Kueue ff69552e79, `pkg/scheduler/sche
 they borrow, by priority, by age).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -23,8 +23,10 @@ from kaicore.rules.events.reasons.queue import OverLimit, QueueMayNotPreempt, Qu
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.queue import PreemptionRule, Queue
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.division import FairShareConfig
+from kaicore.rules.queues.preemption_rules import RuledWork, selects
 from kaicore.rules.queues.tree import Demand
 
 #: Shares of what a queue is owed are compared to this precision; with nothing owed, any use is this many times it.
@@ -143,34 +145,47 @@ def may_reclaim(accounts: QueueAccounts, reclaimer: int, demand: Demand, *, pree
 
     With the work its queue must be within its fair share of all that it asks for and, if the work cannot be preempted,
     within the quotas; and no bound may be in the way that victims cannot lift. A limit of an ancestor is none of these:
-    what others of that ancestor's queues give back makes way below it.
+    what others of that ancestor's queues give back makes way below it. A queue that borrows from lower priorities needs
+    no share.
     """
     queue = accounts.tree.queues[reclaimer]
     if not queue.may_reclaim:
         return (QueueMayNotReclaim(queue=queue.name),)
     refused = accounts.refusals(reclaimer, demand, preemptible=preemptible)
     return (
-        *accounts.over_fair_share(reclaimer, demand),
+        *(() if queue.borrows_from_lower else accounts.over_fair_share(reclaimer, demand)),
         *(reason for reason in refused if not isinstance(reason, OverLimit) or reason.queue == queue.name),
     )
 
 
-def is_victim(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: int) -> bool:
+def lends(queue: Queue, *, priority: int, to: int) -> bool:
+    """Tell whether a queue may borrow what work of a priority holds, for work of another (`borrowWithinCohort`)."""
+    most = queue.most_priority_lent
+    return queue.borrows_from_lower and priority < to and (most is None or priority <= most)
+
+
+def is_victim(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: int, *, lent: bool = False) -> bool:
     """True if work of a queue may be evicted for other queues' work, the accounts being those of just before.
 
     Either the victim's side uses more than it may keep (the larger of quota and fair share) of something that the
     reclaimer asks for; or more than its quota of it, while the reclaimer's side stays within its own quotas also with
     the work. Work that was evicted before is taken off the accounts already, and the reclaimer's work is on them.
+
+    Args:
+        lent: whether what the victim holds beyond its quota may be borrowed (`lends`).
     """
     sides = accounts.tree.diverging(reclaimer, victim)
     if sides is None:
         return False
     mine, theirs = sides
     places = [place for place, amount in enumerate(demand.amounts) if amount > 0]
+    borrows = accounts.tree.queues[reclaimer].borrows_from_lower and not lent
+    if borrows and accounts.exceeds(reclaimer, accounts.shares.fair, places):
+        return False
     if accounts.exceeds(theirs, accounts.shares.allocatable, places):
         return True
     quotas = accounts.tree.quotas
-    return accounts.exceeds(theirs, quotas, places) and not accounts.exceeds(mine, quotas, places)
+    return accounts.exceeds(theirs, quotas, places) and (lent or not accounts.exceeds(mine, quotas, places))
 
 
 def keeps_quotas(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim: int, held: Demand) -> bool:
@@ -193,7 +208,12 @@ def keeps_quotas(accounts: QueueAccounts, reclaimer: int, demand: Demand, victim
 
 
 def reclaim_refusals(
-    accounts: QueueAccounts, asked: Sequence[Claim], victims: Sequence[Claim], *, margin_milli: int = 1000
+    accounts: QueueAccounts,
+    asked: Sequence[Claim],
+    victims: Sequence[Claim],
+    *,
+    margin_milli: int = 1000,
+    lent: Sequence[bool] = (),
 ) -> tuple[Reason, ...]:
     """Return why work may not start in place of others' work; empty when it may. The accounts are left as they are.
 
@@ -208,17 +228,20 @@ def reclaim_refusals(
         asked: what is to start, by queue.
         victims: what would be evicted, in order.
         margin_milli: see `FairShareConfig.reclaim_margin_milli`.
+        lent: of each victim, whether what it holds may be borrowed; empty for none.
     """
     changes = [(number, demand, 1) for number, demand in asked]
     for claim in asked:
         accounts.charge(*claim, preemptible=True)
     try:
-        for number, amounts in victims:
-            if not any(is_victim(accounts, *claim, number) for claim in asked):
+        lent = lent or [False] * len(victims)
+        for (number, amounts), may_borrow in zip(victims, lent, strict=True):
+            if not any(is_victim(accounts, *claim, number, lent=may_borrow) for claim in asked):
                 return (VictimWithinShare(queue=accounts.tree.queues[number].name),)
             accounts.take_back(number, amounts, preemptible=True)
             changes.append((number, amounts, -1))
-        return _turned_tables(accounts, asked, sorted({number for number, _ in victims}), margin_milli)
+        owing = {number for (number, _), may_borrow in zip(victims, lent, strict=True) if not may_borrow}
+        return _turned_tables(accounts, asked, sorted(owing), margin_milli)
     finally:
         for number, amounts, sign in reversed(changes):
             (accounts.take_back if sign > 0 else accounts.charge)(number, amounts, preemptible=True)
@@ -331,6 +354,32 @@ class CycleQueues:
             return ()
         return self.accounts.refusals(number, self._demand(request, number), preemptible=group.preemptible)
 
+    def refusals(self, requests: GroupRequests) -> tuple[Reason, ...]:
+        """Say why groups may not start so much, one after the other; empty if they may."""
+        refused: list[Reason] = []
+        before = self.savepoint()
+        for group, request in requests:
+            refused += self.refusal(group, request)
+            self.charge(group, request)
+        self.undo(before)
+        return tuple(refused)
+
+    def rules_of(self, group: Group) -> tuple[PreemptionRule, ...]:
+        """Return the rules of preemption for a group; none for a group of no queue."""
+        number = self._number(group)
+        return () if number is None else self.accounts.tree.rules_of(number)
+
+    def ruled(self, group: Group, labels: Mapping[str, str]) -> RuledWork | None:
+        """Return a group as rules of preemption see it; None for one of no queue."""
+        number = self._number(group)
+        return None if number is None else RuledWork(number, group.queue, group.priority, labels)
+
+    def is_selected(self, mine: RuledWork, theirs: RuledWork, triggers: Collection[str]) -> bool:
+        """Tell whether a rule with any of some triggers lets work be evicted for other work."""
+        tree = self.accounts.tree
+        rules = (rule for rule in tree.rules_of(mine.queue) if rule.trigger in triggers)
+        return any(selects(rule, mine, theirs, tree) for rule in rules)
+
     def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group might not start so much, that being on the accounts already; empty if it might."""
         self.release(group, request)
@@ -393,7 +442,14 @@ class CycleQueues:
         theirs = self._number(victim)
         if theirs is None or not victim.preemptible:
             return False
-        return any(is_victim(self.accounts, mine, demand, theirs) for mine, demand in self._claims(requests))
+        lent = self._lends(requests, victim)
+        return any(is_victim(self.accounts, mine, demand, theirs, lent=lent) for mine, demand in self._claims(requests))
+
+    def _lends(self, requests: GroupRequests, victim: Group) -> bool:
+        """Tell whether what a group holds may be borrowed for all that is to start."""
+        numbers = [(self._number(group), group.priority) for group, _ in requests]
+        queues = self.accounts.tree.queues
+        return all(one is not None and lends(queues[one], priority=victim.priority, to=to) for one, to in numbers)
 
     def keeps_quotas(self, requests: GroupRequests, victim: Group, held: Amounts) -> bool:
         """Tell whether the victim's queues keep their quotas if so much of its work goes for groups to start."""
@@ -405,8 +461,10 @@ class CycleQueues:
 
     def exchange_refusal(self, requests: GroupRequests, victims: GroupRequests) -> tuple[Reason, ...]:
         """Say why groups may not start in place of some work, still on the accounts, as a whole; empty if they may."""
-        margin = self.config.reclaim_margin_milli
-        return reclaim_refusals(self.accounts, self._claims(requests), self._claims(victims), margin_milli=margin)
+        margin, known = self.config.reclaim_margin_milli, [one for one in victims if self._number(one[0]) is not None]
+        lent = [self._lends(requests, victim) for victim, _ in known]
+        asked, held = self._claims(requests), self._claims(known)
+        return reclaim_refusals(self.accounts, asked, held, margin_milli=margin, lent=lent)
 
     def is_about(self, refused: Iterable[Reason], victim: Group) -> bool:
         """Tell whether an exchange was refused because of a victim's queue."""

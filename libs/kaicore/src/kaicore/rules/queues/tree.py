@@ -34,7 +34,14 @@ from kaicore.rules.model.gpu_share import GPU as WHOLE_GPU
 from kaicore.rules.model.gpu_share import SHARED_GPU, SHARED_IN, WHOLE
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import PODS
-from kaicore.rules.model.queue import COHORT_PREFIX, DEFAULT_QUEUE, Queue, QueueShare
+from kaicore.rules.model.queue import (
+    COHORT_PREFIX,
+    DEFAULT_QUEUE,
+    PREEMPTION_CONFIG_PREFIX,
+    PreemptionRule,
+    Queue,
+    QueueShare,
+)
 
 #: All kinds of whole GPUs together; a MIG instance counts its compute slices, as in KAI.
 GPU = "gpu"
@@ -127,6 +134,8 @@ class QueueTree:
         """Args:
         parts: whether GPUs are counted in thousandths, so that parts of them count exactly.
         """
+        self._rules = {name: queue.rules for name, queue in queues.items() if name.startswith(PREEMPTION_CONFIG_PREFIX)}
+        queues = {name: queue for name, queue in queues.items() if name not in self._rules}
         self.configured = bool(queues)
         self.problems: dict[str, str] = {}
         self._aliases = {name: queue for name, queue in queues.items() if queue.alias_of}
@@ -257,6 +266,15 @@ class QueueTree:
             if missing:
                 return ResourceNotCovered(queue=queue.name, resource=missing[0])
         return None
+
+    @property
+    def has_rules(self) -> bool:
+        """True if any queue has rules of preemption."""
+        return any(map(self.rules_of, range(len(self.queues)))) if self._rules else False
+
+    def rules_of(self, number: int) -> tuple[PreemptionRule, ...]:
+        """Return the rules of preemption for a queue's work; none where what it names does not exist."""
+        return self._rules.get(self.queues[number].rules_in, ())
 
     def diverging(self, one: int, other: int) -> tuple[int, int] | None:
         """Return the topmost ancestors of two queues (or themselves) that differ; None when one is above the other."""

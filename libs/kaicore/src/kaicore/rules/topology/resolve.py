@@ -28,7 +28,7 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import PodSet, SliceLayer, TopologyConstraint
 from kaicore.rules.model.node import HOSTNAME, HYPER_NODE, KUEUE_TOPOLOGY, LABEL, TopologyLevel
 from kaicore.rules.topology.book import TopologyBook, TopologyKey
-from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices
+from kaicore.rules.topology.placing.request import NO_LEVEL, LevelConstraint, Slices, SpreadLimit
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +135,7 @@ class _SetConstraint:
         named = [constraint.required, *constraint.required_also, constraint.preferred, *constraint.preferred_also]
         for layer in constraint.slices:
             named += layer.required, layer.preferred
+        named += [rule.level for rule in constraint.spread]
         return tuple(dict.fromkeys(filter(None, named)))
 
     def invalid(self, problem: str) -> _Refused:
@@ -351,7 +352,24 @@ def _looked_up(one: _SetConstraint, levels: _Levels) -> LevelConstraint:
         unconstrained=constraint.unconstrained,
         slices=_slices(one, levels, required),
         exclusive=constraint.exclusive and required != NO_LEVEL,
+        spread=_spread(one, levels, required),
+        spread_with=constraint.spread_with,
     )
+
+
+def _spread(one: _SetConstraint, levels: _Levels, required: int) -> tuple[SpreadLimit, ...]:
+    """Return the limits to like work of the domains at the required level, and of those around them.
+
+    Raises:
+        _Refused: a level does not exist, or is below the required one.
+    """
+    limits = []
+    for rule in one.constraint.spread:
+        limit = SpreadLimit(levels.narrowest_of((rule.level,), one), rule.most_milli, rule.preferred)
+        if limit.level > required:
+            raise one.invalid(f"spreading over {rule.level}: no required level is {rule.level} or below")
+        limits.append(limit)
+    return tuple(sorted(limits, key=lambda limit: limit.level))
 
 
 def _slices(one: _SetConstraint, levels: _Levels, above: int) -> tuple[Slices, ...]:

@@ -23,11 +23,11 @@ import h11
 import msgspec
 
 from kaicore.errors import ConfigurationError, KaiError
+from kaicore.interpreter import version
 from kaicore.runtime.agent.metrics import CONTENT_TYPE, Registry, process_metrics
 from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings
 from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
 from kaicore.runtime.rate_limit import RepeatedLines, StandardError
-from kaicore.version import version
 
 
 class Log(Protocol):

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, MutableMapping
 from typing import Any, cast
 
-from kaicore.optional_imports import without
+from kaicore.interpreter import without
 
 # structlog draws tracebacks with rich where it is there. Lines of a service need no drawing.
 with without("rich"):

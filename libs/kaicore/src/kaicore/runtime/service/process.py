@@ -16,6 +16,7 @@ import uvloop
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from kaicore.errors import ConfigurationError, KaiError
+from kaicore.interpreter import version
 from kaicore.runtime.fork_server import ForkServer, forking
 from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
 from kaicore.runtime.service.health import Asgi, with_health
@@ -23,7 +24,6 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from kaicore.runtime.service.logs import Logger, configure_logging, get_logger
 from kaicore.runtime.service.settings import ProxySettings, ServiceSettings, TlsSettings, read_settings
-from kaicore.version import version
 
 
 async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, None]) -> None:

@@ -197,6 +197,7 @@ _REMEDIES = {
     EvictionReason.NODE_FAILED: "nothing: its node failed",
     EvictionReason.DRAINED: "nothing: its node was drained",
     EvictionReason.NO_REPLACEMENT: "nothing: a node failed, and its gang had no room elsewhere",
+    EvictionReason.TOO_MANY_FAILED_NODES: "nothing: more of its gang's nodes failed at once than it bears",
     _REPAIRED: "nothing: its kubelet gave it other zones than predicted",
 }
 

@@ -1,15 +1,27 @@
 """Builds read models: starts or continues a generation, and follows the log with it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from contextlib import aclosing
 from typing import Protocol
+
+from msgspec.structs import replace
 
 from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA, Projection
 from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
 from kaicore.analysis.ask.projections.store import Generation, Superseded
-from kaicore.analysis.replay.log_states import first_state, fold_on, restored
+from kaicore.analysis.replay.log_states import first_state, fold_on, pages_of, restored
+from kaicore.analysis.replay.samples import (
+    SampleDifference,
+    differing,
+    differs_by_sample,
+    drawn_pods,
+    pod_events,
+    some,
+)
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.port import EventLog
+from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 
@@ -28,6 +40,9 @@ class GenerationStore(Protocol):
 
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
         """Return the rows of pods that are not gone."""
+
+    async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
+        """Return the rows of some pods."""
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
@@ -160,6 +175,45 @@ class Builder:
             self._moved_to(events[-1])
         self.generation = saved
 
+    async def differs_by_sample(self, state: ClusterState) -> SampleDifference | None:
+        """Compare a sample of the state with the log, and of the saved rows with the events of their pods."""
+        return await differs_by_sample(self._log, state) or await self.rows_differ(
+            {
+                *await drawn_pods(self._log, self._cluster, upto=state.position),
+                *some(self._projection.pods, state.position),
+            }
+        )
+
+    async def stored_differs(self, after: int, upto: int) -> SampleDifference | None:
+        """Compare the saved rows of all pods that the events between two positions are about."""
+        async with aclosing(pages_of(self._log, self._cluster, after=after, upto=upto)) as pages:
+            async for events in pages:
+                streams = sorted({event.stream for event in events if event.stream.startswith("pod/")})
+                for first in range(0, len(streams), _BATCH):
+                    found = await self.rows_differ([one[len("pod/") :] for one in streams[first : first + _BATCH]])
+                    if found is not None:
+                        return found
+        return None
+
+    async def rows_differ(self, uids: Collection[str]) -> SampleDifference | None:
+        """Compare the saved rows of pods with what their own events make of these, each by itself."""
+        upto = self.generation.position
+        rows = {row.uid: row for row in await self._store.pods(self._cluster, self.generation.number, uids)}
+        # Rows may have been written since.
+        known = max([upto, *(row.position for row in rows.values())])
+        events = await pod_events(self._log, self._cluster, uids, upto=known)
+        shown = {uid: None if (row := rows.get(uid)) is None else _by_own_events(row) for uid in uids}
+        later = {uid: row.position for uid, row in rows.items() if row.position > upto}
+        found = [
+            differing({uid: own}, shown.__getitem__, _row_of, later.get(uid, upto))
+            for uid, own in sorted(events.items())
+        ]
+        differ = [one for one in found if one is not None]
+        if not differ:
+            return None
+        parts = tuple(part.replace("/pods/", "/rows/") for one in differ for part in one.parts)
+        return SampleDifference(min(one.after for one in differ), parts)
+
     def _moved_to(self, event: Event) -> None:
         self.generation = self.generation._replace(position=event.position, recorded_at=event.recorded_at)
 
@@ -175,6 +229,45 @@ class Builder:
         if not self.generation.live:
             await self._store.go_live(self._cluster, self.generation.number)
             self.generation = self.generation._replace(live=True)
+
+
+#: The columns of a pod's row that its own events alone make.
+_OWN = (
+    *("namespace", "name", "node", "cycle", "seen_at", "decided_at", "bound_at", "gone_at"),
+    *("placements", "bind_failures", "rejections", "evictions"),
+)
+
+
+def _by_own_events(row: PodHistory) -> tuple[object, ...]:
+    return tuple(getattr(row, name) for name in _OWN)
+
+
+def _row_of(events: Sequence[Event]) -> tuple[object, ...] | None:
+    """Return what the events of a pod make of its row; None where there is none."""
+    row: PodHistory | None = None
+    for event in events:
+        payload, at = decode_payload(event), event.recorded_at
+        if isinstance(payload, payloads.PodObserved):
+            pod = payload.pod
+            row = row or PodHistory(uid=pod.uid, namespace=pod.namespace, name=pod.name, seen_at=at)
+            row = replace(row, node=pod.node_name or row.node)
+        elif row is None:
+            continue
+        elif isinstance(payload, payloads.PodPlaced):
+            count = row.placements + 1
+            row = replace(row, node=payload.node, cycle=payload.cycle, decided_at=at, placements=count)
+        elif isinstance(payload, payloads.PodBound):
+            row = replace(row, node=payload.node, bound_at=at)
+        elif isinstance(payload, payloads.BindFailed):
+            row = replace(row, bind_failures=row.bind_failures + 1)
+        elif isinstance(payload, payloads.PodRejected):
+            row = replace(row, rejections=row.rejections + 1)
+        elif isinstance(payload, payloads.EvictionDecided | payloads.RepairRequested):
+            row = replace(row, evictions=row.evictions + 1)
+        elif isinstance(payload, payloads.PodDeleted):
+            row = replace(row, gone_at=at)
+            break
+    return None if row is None else _by_own_events(row)
 
 
 async def _newest(store: GenerationStore, cluster: str) -> Generation | None:

@@ -6,7 +6,7 @@ time are taken at the end of each minute in which an event was recorded. They ho
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import msgspec
@@ -75,6 +75,11 @@ class Projection:
         change_pod = _POD_CHANGES.get(type(payload))
         if change_pod is not None:
             change_pod(self, payload, event)
+
+    @property
+    def pods(self) -> Collection[str]:
+        """The uids of the pods that are not gone."""
+        return self._pods.keys()
 
     def changes(self) -> RowChanges:
         """Return what the events since the last call change, and begin anew."""

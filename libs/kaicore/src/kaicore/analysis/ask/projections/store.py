@@ -9,7 +9,7 @@ The tables of the read models, in the schema `views`. `migrations/versions/0006_
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from typing import Any, NamedTuple, Self, TypeVar
@@ -201,6 +201,11 @@ class ViewStore:
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
         """Return the rows of pods that are not gone."""
         wanted = _of(POD_HISTORY, cluster, generation) & (POD_HISTORY.c.gone_at == 0)
+        return _rows(PodHistory, await self._read(select(*_fields(POD_HISTORY)).where(wanted)))
+
+    async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
+        """Return the rows of some pods."""
+        wanted = _of(POD_HISTORY, cluster, generation) & POD_HISTORY.c.uid.in_(sorted(uids))
         return _rows(PodHistory, await self._read(select(*_fields(POD_HISTORY)).where(wanted)))
 
     async def save(

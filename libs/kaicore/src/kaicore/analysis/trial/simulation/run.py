@@ -23,7 +23,7 @@ from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.normalize.pod import OWN_ANNOTATIONS, normalize_pod
-from kaicore.kube.wire.objects import PodObject
+from kaicore.kube.wire.objects import Named, PodObject
 from kaicore.kube.wire.resources import PODS, ObjectT
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.deciding.cycle_input import next_due
@@ -47,8 +47,9 @@ from kaicore.rules.events.payloads import (
     PodPlaced,
     RepairRequested,
 )
+from kaicore.rules.groups.dialects.table import GATES
 from kaicore.rules.model.gpu_share import GPU, GPU_GROUP_LABEL, GpuPart, gpu_memory, groups_of, reservation_name
-from kaicore.rules.model.group import GroupSource
+from kaicore.rules.model.group import GroupSource, source_key
 from kaicore.rules.model.placement import (
     MEMORY_GROUPS_OBSERVED,
     OBSERVED_ANNOTATION,
@@ -204,6 +205,8 @@ class Simulation:
         self._surroundings = world.surroundings.copy()
         self._pods = {pod.wire.metadata.uid: pod.object for pod in world.pods}
         self._due = self._wake = 0
+        #: Pods with a gate of their controller, by uid: without it, and the key of the group that is waited for.
+        self._gated: dict[str, tuple[PodObject, str]] = {}
         #: Uids of pods with kept room that was given up once: the same would only come again.
         self._given_up: set[str] = set()
         self._disruption = DisruptionController(world.surroundings.budgets(), self._pods.get)
@@ -241,6 +244,7 @@ class Simulation:
                     if _resources(placement.containers) - _resources(() if record is None else (record,)):
                         await self._append([self._observed(pod.wire, placement, "exporter")])
         await self._append([self._seen(BUDGET, budget) for budget in self._disruption.new(self.state)])
+        await self._append(self._ungated())
 
     async def cycle(self) -> bool:
         """Run a cycle and bind what it placed; return whether another one might decide more."""
@@ -259,6 +263,7 @@ class Simulation:
         gone: tuple[EvictionDecided | RepairRequested, ...] = (*proposal.result.evictions, *proposal.result.repairs)
         for eviction in gone:
             await self._append(self._evict(eviction))
+        await self._append(self._ungated())
         for closed, uid in closed_groups(self.state):
             await self._append(self._close(closed, uid))
         if gone or proposal.result.placements:
@@ -341,7 +346,7 @@ class Simulation:
                     )
                 )
             )
-        units.append(self._seen(POD, wire))
+        units.append(self._seen(POD, self._gate(wire)))
         if pod.observed is not None and node and _holds(wire) and self._believed(pod, node, pod.observed):
             units.append(self._observed(wire, annotated_placement(pod.observed), "annotation"))
         return units
@@ -377,6 +382,28 @@ class Simulation:
         return not problem
 
     # What happens now.
+
+    def _gate(self, wire: PodObject) -> PodObject:
+        """Return a pod with the gate that its controller keeps on it, as long as it does."""
+        meta, spec = wire.metadata, wire.spec
+        for kind, gate in GATES:
+            name = (meta.labels or {}).get(gate.after, "")
+            if name and not spec.node_name:
+                others = [one for one in spec.scheduling_gates or () if one.name != gate.name]
+                free = msgspec.structs.replace(wire, spec=msgspec.structs.replace(spec, scheduling_gates=others))
+                self._gated[meta.uid] = free, source_key(kind, meta.namespace, name)
+                gated = msgspec.structs.replace(spec, scheduling_gates=[*others, Named(gate.name)])
+                return msgspec.structs.replace(wire, spec=gated)
+        return wire
+
+    def _ungated(self) -> list[Unit | None]:
+        """Take gates off pods when the groups that they wait for have their minimum."""
+        workloads, freed = self.state.workload_index.workloads, []
+        for uid, (_, key) in self._gated.items():
+            before = workloads.get(key)
+            if before is not None and before.satisfied(before.counts):
+                freed.append(uid)
+        return [self._seen(POD, self._gated.pop(uid)[0]) for uid in freed]
 
     def _reserve(self, opened: GpuOpened) -> list[Unit | None]:
         """Make the reservation pod of a GPU as the binder does, and let the kubelet answer."""

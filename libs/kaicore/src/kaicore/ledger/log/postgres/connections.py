@@ -111,6 +111,9 @@ _LAST_DELAY_S = 1.0
 #: Seconds that the pool tries to connect, and that work waits for it, before `run` begins anew.
 _POOL_S = 2.0
 
+#: Seconds after which a connection beyond the first is closed: each is a process of Postgres, of 2 to 6 MB.
+_IDLE_S = 30.0
+
 #: Least seconds that work has before its server is hung up on; a longer patience gives it as much.
 _LEAST_ANSWER_S = 10.0
 
@@ -178,6 +181,7 @@ class Connections:
             configure=_configure,
             min_size=1,
             max_size=size,
+            max_idle=_IDLE_S,
             num_workers=1,
             open=False,
             reconnect_timeout=_POOL_S,

@@ -4,12 +4,13 @@ the first group), and the outcome of groups that are alike.
 
 import heapq
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.work.pending_group import OrderKey, PendingGroup
+from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup
+from kaicore.rules.engine.work.workload import OrderKey, alone_kind
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.queues.cycle_queues import Standing
 
@@ -36,13 +37,20 @@ class _Line:
     """Groups of one kind, as a heap by their order.
 
     Attributes:
+        entries: the place and the key of each.
+        kind: its number.
         before: the reasons that each of them has so far.
         reasons: what those of them that are passed are left with; None as long as that is not known.
+        alike: of which these are the groups; None where all of them are objects.
+        gone: keys of those that were taken out of `alike`.
     """
 
-    entries: list[Entry]
+    entries: list[tuple[OrderKey, str]]
+    kind: int
     before: Reasons
     reasons: Reasons | None = None
+    alike: AlikeLine | None = None
+    gone: set[str] = field(default_factory=set)
 
 
 class AlikeGroups:
@@ -81,8 +89,12 @@ class AlikeGroups:
 
     def reasons_of(self, pending_group: PendingGroup) -> Reasons | None:
         """Return the reasons that were left with a group that is alike; None where there is none."""
-        left = self._left.get(self.kind_of(pending_group)) if self._left else None
-        if left is None or left[0] != self._session.record.batches or left[1] is not pending_group.reasons:
+        return self.reasons_of_kind(self.kind_of(pending_group), pending_group.reasons) if self._left else None
+
+    def reasons_of_kind(self, kind: int, before: Reasons) -> Reasons | None:
+        """Return the reasons that were left with a group of a kind that had these before; None where there is none."""
+        left = self._left.get(kind)
+        if left is None or left[0] != self._session.record.batches or left[1] is not before:
             return None
         return left[2]
 
@@ -90,7 +102,7 @@ class AlikeGroups:
         """Return the number of what alike groups have in common; 0 for a group that is not alike others."""
         if pending_group.kind is None:
             kind = self._kind(pending_group)
-            kinds = self._session.kinds
+            kinds = self._session.pending_groups.kinds
             pending_group.kind = 0 if kind is None else kinds.setdefault(kind, len(kinds) + 1)
         return pending_group.kind
 
@@ -106,16 +118,7 @@ class AlikeGroups:
         if not members or self._session.cycle_input.now < may_evict_at:
             return None
         member = members[0]
-        return (
-            self._session.pods.key_of(member),
-            group.queue,
-            group.namespace,
-            group.priority,
-            pending_group.priority,
-            group.preemptible,
-            group.admitted,
-            group.preemption_policy or member.pod.preemption_policy,
-        )
+        return self._session.pods.key_of(member), *alone_kind(group, member, pending_group.priority)
 
 
 def _settle(pending_group: PendingGroup, reasons: Reasons, leave: Callable[[PendingGroup], None] | None) -> None:
@@ -136,11 +139,21 @@ class GroupOrder:
     """
 
     def __init__(
-        self, session: Session, pending_groups: Iterable[PendingGroup], alike: AlikeGroups | None = None
+        self,
+        session: Session,
+        pending_groups: Iterable[PendingGroup],
+        alike: AlikeGroups | None = None,
+        *,
+        in_lines: Sequence[AlikeLine] = (),
     ) -> None:
         """Args:
         alike: knows the reasons that were left with groups; None where each group is taken up.
+        in_lines: further groups.
         """
+        queues, queue_of = {line.queue for line in in_lines}, session.accounts.queue_of
+        if in_lines and len(queues | {queue_of(one.group) for one in pending_groups}) > 1:
+            made = (one for line in in_lines for one in session.pending_groups.make(line))
+            pending_groups, in_lines, queues = [*pending_groups, *made], (), set()
         self._session, self._alike = session, alike
         #: By queue, its groups as a heap.
         self._groups: dict[str, list[Entry]] = {}
@@ -155,13 +168,15 @@ class GroupOrder:
         #: The first groups of all queues by their own order, with their queues; see `first_above`.
         self._heads: list[tuple[OrderKey, str]] = []
         #: Of one queue, the lines that are open as a heap by their first groups, and those that are passed.
-        self._open: list[tuple[*Entry, _Line]] = []
+        self._open: list[tuple[OrderKey, str, _Line]] = []
         self._passed: list[_Line] = []
         #: The last place in the queue that was reached, and how many batches there were when lines were passed.
         self.reached: tuple[Any, ...] = ()
         self._moment = session.record.batches
+        for queue in queues:
+            self._groups.setdefault(queue, [])
         if alike is not None and len(self._groups) == 1:
-            self._line_up(alike)
+            self._line_up(alike, in_lines)
         for queue, groups in self._groups.items():
             heapq.heapify(groups)
             self._push_head(queue)
@@ -194,25 +209,35 @@ class GroupOrder:
 
     def pass_lines(self, leave: Callable[[PendingGroup], None] | None, *, whole: bool = False) -> None:
         """Leave reasons with the groups of lines that are passed, up to the place that was reached, or with all."""
+        groups = self._session.pending_groups
         for line in self._passed:
+            reasons, alike = line.reasons or (), line.alike
+            if whole and alike is not None:
+                alike.reasons, alike.blocked = reasons, alike.blocked or leave is not None
+                for pending_group in alike.made:
+                    if pending_group.key not in line.gone:
+                        _settle(pending_group, reasons, leave)
+                line.entries = []
+                continue
             reached = [one for one in line.entries if whole or one[0] < self.reached]
             line.entries = [] if whole else [one for one in line.entries if one[0] >= self.reached]
-            for _, _, pending_group in reached:
-                _settle(pending_group, line.reasons or (), leave)
+            for _, key in reached:
+                line.gone.add(key)
+                _settle(groups[key], reasons, leave)
 
-    def _line_up(self, alike: AlikeGroups) -> None:
+    def _line_up(self, alike: AlikeGroups, in_lines: Iterable[AlikeLine]) -> None:
         """Have the groups of the one queue stand in lines; those that are not alike others stand in one."""
         rest: list[Entry] = []
-        lines: dict[int, _Line] = {}
+        lines = {one.kind: _Line(one.entries[:], one.kind, one.reasons, alike=one) for one in in_lines}
         (entries,) = self._groups.values()
         for entry in entries:
             pending_group = entry[2]
             kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
             line = lines.get(kind)
             if kind and line is None:
-                lines[kind] = _Line([entry], pending_group.reasons)
-            elif line is not None and line.before is pending_group.reasons:
-                line.entries.append(entry)
+                lines[kind] = _Line([entry[:2]], kind, pending_group.reasons)
+            elif line is not None and line.before is pending_group.reasons and line.alike is None:
+                line.entries.append(entry[:2])
             else:
                 rest.append(entry)
         self._passed, entries[:] = list(lines.values()), rest
@@ -232,11 +257,13 @@ class GroupOrder:
         alike, (rest, *others) = self._alike, self._groups.values() or ([],)
         if alike is None or others:
             return self._first_of_queues()
+        groups = self._session.pending_groups
         while self._open:
-            order_key, key, pending_group, line = self._open[0]
+            order_key, key, line = self._open[0]
             if rest and rest[0][:2] < (order_key, key):
                 break
-            line.reasons = alike.reasons_of(pending_group)
+            made = groups.peek(key)
+            line.reasons = alike.reasons_of_kind(line.kind, line.before) if made is None else alike.reasons_of(made)
             if line.reasons is not None:
                 heapq.heappop(self._open)
                 self._passed.append(line)
@@ -246,8 +273,9 @@ class GroupOrder:
                 heapq.heapreplace(self._open, (*line.entries[0], line))
             else:
                 heapq.heappop(self._open)
+            line.gone.add(key)
             self.reached = max(self.reached, order_key)
-            return pending_group
+            return groups[key]
         if rest:
             order_key, _, pending_group = heapq.heappop(rest)
             self.reached = max(self.reached, order_key)

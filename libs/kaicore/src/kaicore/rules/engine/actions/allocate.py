@@ -40,7 +40,8 @@ class Allocate(CycleAction):
         super().__init__(session)
         self._evicting = [action for action in evicting if action.is_on]
         self._alike = AlikeGroups(session)
-        self._order = GroupOrder(session, session.pending_groups.values(), self._alike)
+        apart, in_lines = session.pending_groups.apart(lambda _: True)
+        self._order = GroupOrder(session, apart, self._alike, in_lines=in_lines)
         self._failures = _Failures()
         #: Of steps with topology constraints that found no room, why, by their shape.
         self._no_room: dict[object, tuple[Reason, ...]] = {}

@@ -34,7 +34,7 @@ from kaicore.rules.engine.victims.room import (
 from kaicore.rules.engine.victims.search import most_by_amounts
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.gang_planner import Steps
-from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.events.reasons import making_room
@@ -74,11 +74,11 @@ class EvictionAction(CycleAction, VictimRules):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        #: By queue and priority of the group that victims are sought for.
-        self._candidates: dict[tuple[str, int], Candidates] = {}
+        #: By the kind of the group that victims are sought for (`_kind`).
+        self._candidates: dict[object, Candidates] = {}
         self._failures: dict[object, _Failure] = {}
-        #: Whether there is a running group that might make way for groups of a queue and priority.
-        self._has_victims: dict[tuple[str, int], bool] = {}
+        #: Whether there is a running group that might make way for groups of a kind.
+        self._has_victims: dict[object, bool] = {}
 
     def run(self) -> None:
         """Make room for one group after the other, and leave reasons with those for which there is none."""
@@ -86,21 +86,27 @@ class EvictionAction(CycleAction, VictimRules):
             return
         session = self.session
         alike = AlikeGroups(session)
-        pending_groups = [
-            pending_group
-            for pending_group in session.pending_groups.values()
-            if not (pending_group.nominated or pending_group.deferred) and any(pending_group.waiting.values())
-        ]
-        if self._is_in_vain(pending_groups, alike):
+        apart, in_lines = session.pending_groups.apart(
+            lambda one: not (one.nominated or one.deferred) and any(one.waiting.values())
+        )
+        if self._is_in_vain(apart, in_lines, alike):
             return
-        order = GroupOrder(session, pending_groups, alike)
+        self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
+
+    def serve(self, order: GroupOrder, alike: AlikeGroups | None) -> None:
+        """Make room for groups in their order.
+
+        Args:
+            alike: is told of groups for which there is none; None where none is alike another.
+        """
         growing: set[str] = set()
         while (pending_group := order.next()) is not None:
             if pending_group.nominated and pending_group.key not in growing:
                 continue
             before = pending_group.reasons
             if not self.make_room(pending_group):
-                alike.note(pending_group, before)
+                if alike is not None:
+                    alike.note(pending_group, before)
             else:
                 if pending_group.workload.satisfied(pending_group.workload.counts):
                     # It has its minimum already; what is above that follows pod by pod.
@@ -109,7 +115,9 @@ class EvictionAction(CycleAction, VictimRules):
                 # Evictions move the victims' queues forward.
                 order.renew()
 
-    def _is_in_vain(self, pending_groups: Sequence[PendingGroup], alike: AlikeGroups) -> bool:
+    def _is_in_vain(
+        self, pending_groups: Sequence[PendingGroup], in_lines: Sequence[AlikeLine], alike: AlikeGroups
+    ) -> bool:
         """Tell whether no group would get room or a reason, found out once for all that are alike.
 
         So it is where none has any victims, and no node will have as much free as a pod of any asks for.
@@ -117,7 +125,7 @@ class EvictionAction(CycleAction, VictimRules):
         session = self.session
         if self.moves or session.reservations or session.observer is not None:
             return False
-        kinds: dict[int, PendingGroup] = {}
+        kinds = {line.kind: session.pending_groups[line.entries[0][1]] for line in in_lines}
         for pending_group in pending_groups:
             kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
             if not kind:
@@ -141,10 +149,14 @@ class EvictionAction(CycleAction, VictimRules):
 
     def might_help(self, pending_group: PendingGroup) -> bool:
         """Tell whether there is any running group that might make way for a group."""
-        key = self.session.accounts.queue_of(pending_group.group), pending_group.group.priority
-        if key not in self._has_victims:
-            self._has_victims[key] = self._any_eligible(pending_group)
-        return self._has_victims[key]
+        kind = self._kind(pending_group)
+        if kind not in self._has_victims:
+            self._has_victims[kind] = self._any_eligible(pending_group)
+        return self._has_victims[kind]
+
+    def _kind(self, pending_group: PendingGroup) -> object:
+        """Return what groups have in common for which the same running groups might make way."""
+        return self.session.accounts.queue_of(pending_group.group), pending_group.group.priority
 
     def making_way(self, pending_group: PendingGroup) -> GroupRequests:
         """Return what a group's own queue may be rid of for it: the sum, with one of the groups that hold it."""
@@ -233,8 +245,7 @@ class EvictionAction(CycleAction, VictimRules):
         return self.session.running_groups.any_where(lambda workload: self.is_eligible(pending_group, workload))
 
     def _candidates_for(self, pending_group: PendingGroup) -> Candidates:
-        session, group = self.session, pending_group.group
-        key = session.accounts.queue_of(group), group.priority
+        session, group, key = self.session, pending_group.group, self._kind(pending_group)
         if key not in self._candidates:
             workloads, now = self._eligible(pending_group), session.cycle_input.now
             protected: dict[str, int] = {}
@@ -438,16 +449,11 @@ class Consolidate(EvictionAction):
 
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Moving pods gives no queue more than its limits, so the limits have to admit what is to start."""
-        accounts = self.session.accounts
-        refusals: list[Reason] = []
-        if self.most_pods == 0:
-            refusals.append(making_room.TooManyToMove(pods=1, per_day=self.session.config.consolidate_pods_per_day))
-        before = accounts.savepoint()
-        for group, request in requests:
-            refusals += accounts.refusal(group, request)
-            accounts.charge(group, request)
-        accounts.undo(before)
-        return tuple(refusals)
+        refused = self.session.accounts.refusals(requests)
+        if self.most_pods != 0:
+            return refused
+        per_day = self.session.config.consolidate_pods_per_day
+        return (making_room.TooManyToMove(pods=1, per_day=per_day), *refused)
 
 
 class Preempt(EvictionAction):

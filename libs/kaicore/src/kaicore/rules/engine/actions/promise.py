@@ -210,7 +210,12 @@ class PromiseStart(CycleAction):
         session = self.session
         keys = {promise.pending_group.key for promise in promised}
         alone: set[tuple[str, str]] = set()
-        groups = [one for one in session.pending_groups.values() if above is None or one.priority > above]
+        after, now = session.config.promise_alone_after_us, session.cycle_input.now
+        for line in session.pending_groups.lines.values():
+            if after and now >= line.oldest * 1_000_000 + after:
+                session.pending_groups.make(line)
+        # What else is no object has not waited for long enough.
+        groups = [one for one in session.pending_groups.made if above is None or one.priority > above]
         for pending_group in sorted(groups, key=lambda one: one.reservation_order_key):
             if pending_group.key in keys or not unstarted(pending_group) or not pending_group.reasons:
                 continue
@@ -305,8 +310,8 @@ class PromiseStart(CycleAction):
         Nothing else that is promised needs a cycle at its time: room becomes free by events, which cause one.
         """
         session = self.session
-        groups = session.pending_groups.values()
-        if not any(isinstance(reason, WouldDelay) for group in groups for reason in group.reasons):
+        groups, lines = session.pending_groups.made, session.pending_groups.lines.values()
+        if not any(isinstance(reason, WouldDelay) for one in (*groups, *lines) for reason in one.reasons):
             return
         for promise in session.promise.each if isinstance(session.promise, Promises) else ():
             if promise.unlimited:

@@ -13,7 +13,6 @@ from kaicore.rules.engine.placement.placer import Assignment
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.payloads import EvictionDecided
-from kaicore.rules.model.group import PodSet
 
 
 class Replace(CycleAction):
@@ -22,10 +21,11 @@ class Replace(CycleAction):
     It applies to groups with a topology constraint, and handles all failed nodes of a group at once. The pods go near
     those that stay. Where that is impossible, the broken slices and sub-groups move as a whole. The new places are
     charged in each cycle until the successors exist, so that no other pod gets them. Where there is no place, the group
-    waits for one, or ends as a whole and starts anew (`replace_fail_fast`).
+    waits for one, or ends as a whole and starts anew (`replace_fail_fast`). A group that says how many failed nodes it
+    bears (`Group.most_failed_nodes`) waits with up to as many, and ends with more.
 
     Source: Kueue v0.20.0-devel, KEP-2724 (node replacement), pkg/controller/tas/node_controller.go and
-    pkg/cache/scheduler/tas_flavor_snapshot.go; it replaces one node at a time.
+    pkg/cache/scheduler/tas_flavor_snapshot.go; it replaces one node after the other.
     """
 
     def run(self) -> None:
@@ -55,6 +55,10 @@ class Replace(CycleAction):
         uids = {member.pod.uid for member in lost}
         stay = [member for uid, member in sorted(workload.active.items()) if uid not in uids]
         to_evict = [member for member in lost if member.pod.uid in workload.active]
+        most = workload.group.most_failed_nodes
+        if most and len({member.node for member in lost}) > most:
+            _evict(session, [*to_evict, *stay], EvictionReason.TOO_MANY_FAILED_NODES, ())
+            return
         stand_ins = self._stand_ins(workload, [member for member in lost if member.pod.uid not in workload.active])
         if not (to_evict or stand_ins):
             return
@@ -63,7 +67,7 @@ class Replace(CycleAction):
             if assignments is not None:
                 _evict(session, [*to_evict, *moved], EvictionReason.NODE_FAILED, assignments)
                 return
-        if session.config.replace_fail_fast:
+        if session.config.replace_fail_fast and not most:
             _evict(session, [*to_evict, *stay], EvictionReason.NO_REPLACEMENT, ())
 
     def _place(self, members: Sequence[Member], workload: Workload) -> list[Assignment] | None:
@@ -126,12 +130,11 @@ class Replace(CycleAction):
         """Yield the other pods of broken sub-groups that have to share a domain, the narrowest first."""
         topology = self.session.topologies.of(workload)
         assert topology is not None, "a group with a constraint"
-        sets = {one.name: one for one in workload.group.sets}
-        around = [list(_around(sets, workload.leaf(member))) for member in lost]
+        around = [workload.sets_around(member) for member in lost]
         for depth in range(max(map(len, around))):
             broken = {names[depth] for names in around if depth < len(names)} & topology.constraints.keys()
             if broken:
-                yield [one for one in stay if not broken.isdisjoint(_around(sets, workload.leaf(one)))]
+                yield [one for one in stay if not broken.isdisjoint(workload.sets_around(one))]
 
 
 def _pods_end_on(node: FailedNode, workload: Workload) -> bool:
@@ -140,14 +143,6 @@ def _pods_end_on(node: FailedNode, workload: Workload) -> bool:
         member.node == node.name and member.pod.deletion_at is not None for member in workload.leaving.values()
     )
     return terminating or not workload.satisfied(workload.counts)
-
-
-def _around(sets: dict[str, PodSet], leaf: str) -> Iterator[str]:
-    """Yield a leaf and the sets around it, without the root."""
-    name = leaf
-    while name and name in sets:
-        yield name
-        name = sets[name].parent
 
 
 def _order_key(workload: Workload) -> tuple[int, int, str, str, str]:

@@ -168,15 +168,14 @@ class ClassFilters:
             MaskFilter(columns, NodeUnschedulable, self._cordoned()),
             *(one.filter(columns) for one in reserved),
             *matching,
-            self._taints(~tolerated),
+            *self._taints(~tolerated),
             *self.constraints.unreachable,
-            self._named(RejectedByKubelet, "rejection", rejecting),
-            self._named(NodeSuspect, "why", suspects),
+            *self._named(RejectedByKubelet, "rejection", rejecting),
+            *self._named(NodeSuspect, "why", suspects),
             *self._exposed_gpus(),
         ]
-        unobserved = MaskFilter(columns, HistoryIncomplete, self._awaiting_observation(), _gap(columns))
-        # Most are about no node: asking these costs as much as all else does on a few nodes.
-        self._of_nodes, self._unobserved = _telling(of_nodes), _telling([unobserved])
+        # Most are about no node: making and asking these costs as much as all else does on a few nodes.
+        self._of_nodes, self._unobserved = _telling(of_nodes), _telling(self._awaiting_observation())
         self._for_policies: Flags = columns.present & ~any_mask([*self._of_nodes, *self._unobserved], rows)
         self.settle(policies)
 
@@ -255,34 +254,37 @@ class ClassFilters:
         ]
 
     def _matching(self) -> list[MaskFilter]:
-        columns, pod_class = self._columns, self._class
-        return [
-            MaskFilter(columns, NodeSelectorMismatch, ~selected(columns, pod_class.node_selector)),
-            MaskFilter(columns, NodeAffinityMismatch, ~affine(columns, pod_class.node_affinity)),
-            *(
-                MaskFilter(columns, NodeFlavorMismatch, ~affine(columns, terms), {"flavors": flavors})
-                for flavors, terms in pod_class.flavors.places
-            ),
-        ]
+        columns, pod_class, filters = self._columns, self._class, list[MaskFilter]()
+        if pod_class.node_selector:
+            filters.append(MaskFilter(columns, NodeSelectorMismatch, ~selected(columns, pod_class.node_selector)))
+        if pod_class.node_affinity:
+            filters.append(MaskFilter(columns, NodeAffinityMismatch, ~affine(columns, pod_class.node_affinity)))
+        for flavors, terms in pod_class.flavors.places:
+            filters.append(MaskFilter(columns, NodeFlavorMismatch, ~affine(columns, terms), {"flavors": flavors}))
+        return filters
 
     def _cordoned(self) -> Flags:
         flags = self._columns.unschedulable
         return np.zeros_like(flags) if tolerates(self._class.tolerations, CORDONED) else flags
 
-    def _taints(self, untolerated: Flags) -> GroupedMaskFilter:
+    def _taints(self, untolerated: Flags) -> list[GroupedMaskFilter]:
         columns = self._columns
+        if not np.count_nonzero(untolerated):
+            return []
         _, offending = columns.taints_where(lambda taint: tolerates(self._class.tolerations, taint))
         details = [{"taint": "" if taint is None else _taint_text(taint)} for taint in offending]
-        return GroupedMaskFilter(columns, UntoleratedTaint, untolerated, columns.taint_set, details)
+        return [GroupedMaskFilter(columns, UntoleratedTaint, untolerated, columns.taint_set, details)]
 
-    def _named(self, code: type[NodeReason], field: str, by_row: Mapping[int, str]) -> GroupedMaskFilter:
+    def _named(self, code: type[NodeReason], field: str, by_row: Mapping[int, str]) -> list[GroupedMaskFilter]:
         """Rows with a text that is a field of their reason."""
+        if not by_row:
+            return []
         columns, texts = self._columns, sorted(set(by_row.values()))
         mask = np.zeros(len(columns.present), np.bool_)
         group = np.zeros(len(columns.present), np.int64)
         for row, text in by_row.items():
             mask[row], group[row] = True, texts.index(text)
-        return GroupedMaskFilter(columns, code, mask, group, [{field: text} for text in texts])
+        return [GroupedMaskFilter(columns, code, mask, group, [{field: text} for text in texts])]
 
     def _exposed_gpus(self) -> list[MaskFilter]:
         """Rows where the kubelet may give a pod a whole GPU that others share."""
@@ -292,13 +294,13 @@ class ClassFilters:
             return []
         return [MaskFilter(columns, HistoryIncomplete, mask, lambda row: {"gap": _exposed_text(columns, row)})]
 
-    def _awaiting_observation(self) -> Flags:
+    def _awaiting_observation(self) -> list[MaskFilter]:
         """Rows where a pod that would be bound to zones waits until it is observed what others hold."""
-        zones, config = self._columns.zones, self._config
+        columns, config = self._columns, self._config
         if not (config.numa and config.wait_for_observation) or self._class.aligned.empty:
-            return np.zeros(len(self._columns.present), np.bool_)
-        waits: Flags = zones.unknown[: len(self._columns.present)] > 0
-        return waits
+            return []
+        waits: Flags = columns.zones.unknown[: len(columns.present)] > 0
+        return [MaskFilter(columns, HistoryIncomplete, waits, _gap(columns))]
 
 
 def _telling(filters: Iterable[MaskFilter | GroupedMaskFilter]) -> list[MaskFilter | GroupedMaskFilter]:

@@ -4,7 +4,7 @@ A reason is recorded for a class, for the pods of a class that start one by one,
 start alone wait for the same reasons, so these are recorded once (decision 0003).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kaicore.rules.engine.work.workload import Workload
@@ -31,12 +31,19 @@ class GroupLeftWaiting(NamedTuple):
         classes: keys of their classes.
         pods: how many.
         reasons: why; those of the class of what was to start next included.
+        alike: the keys, which come later, of groups of its queue and priority of which all this is true as well.
     """
 
     workload: Workload
     classes: tuple[str, ...]
     pods: int
     reasons: Reasons
+    alike: Sequence[str] = ()
+
+    def pending(self) -> Iterator[GroupPending]:
+        """Yield the record of each group."""
+        for key in (self.workload.group.key, *self.alike):
+            yield GroupPending(group=key, pods=self.pods, reasons=self.reasons)
 
 
 def summarize(
@@ -72,17 +79,17 @@ def summarize(
                 known[id(one.reasons)] = number_of_ids[ids], any(map(_is_of_one_group, one.reasons))
             number, of_one_group = known[id(one.reasons)]
         if of_one_group:
-            groups.append(GroupPending(group=group.key, pods=one.pods, reasons=one.reasons))
+            groups += one.pending()
             continue
         kinds.setdefault((one.classes[0], group.queue, group.priority), {}).setdefault(number, []).append(one)
     alone: dict[str, list[AlonePending]] = {}
     for (pod_class, queue, priority), by_number in sorted(kinds.items(), key=lambda item: item[0]):
-        most = max(by_number, key=lambda number: len(by_number[number]))
+        most = max(by_number, key=lambda number: sum(1 + len(one.alike) for one in by_number[number]))
         reasons = by_number.pop(most)[0].reasons
         if not set(reasons) <= set(class_reasons.get(pod_class, ())):
             alone.setdefault(pod_class, []).append(AlonePending(queue, priority, reasons))
         for others in by_number.values():
-            groups += [GroupPending(group=one.workload.group.key, pods=one.pods, reasons=one.reasons) for one in others]
+            groups += [pending for one in others for pending in one.pending()]
     classes = tuple(
         ClassPending(pod_class=key, pods=pods[key], reasons=class_reasons.get(key, ()), alone=tuple(alone.get(key, ())))
         for key in sorted(pods)

@@ -18,7 +18,7 @@ from kaicore.rules.engine.placement.share_fit import opened_gpus
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.victims.eviction_cost import cost_parts, gpu_seconds_lost
 from kaicore.rules.engine.victims.victim_set import Choice
-from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.pending_group import PendingGroups
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.reason import Reason
@@ -190,7 +190,7 @@ class CycleRecord:
 
     def result(
         self,
-        pending_groups: Mapping[str, PendingGroup],
+        pending_groups: PendingGroups,
         class_reasons: Mapping[str, tuple[Reason, ...]],
         *,
         scheduler_name: str,
@@ -198,8 +198,11 @@ class CycleRecord:
         """Return what was decided, and what is left, with the reasons."""
         pods: dict[str, int] = {}
         left: list[GroupLeftWaiting] = []
-        for key in sorted(pending_groups):
-            pending_group = pending_groups[key]
+        for line, keys in pending_groups.resting():
+            pods[line.pod_class] = pods.get(line.pod_class, 0) + len(keys)
+            first = self._input.workloads[keys[0]]
+            left.append(GroupLeftWaiting(first, (line.pod_class,), 1, line.reasons, keys[1:]))
+        for pending_group in pending_groups.made:
             placed = pending_group.placed_uids if pending_group.assignments else _NO_UIDS
             waiting = pending_group.workload.waiting
             if placed and placed >= waiting.keys():
@@ -214,6 +217,7 @@ class CycleRecord:
             if by_class:
                 count = sum(by_class.values())
                 left.append(GroupLeftWaiting(pending_group.workload, tuple(by_class), count, pending_group.reasons))
+        left.sort(key=lambda one: one.workload.group.key)
         pending, groups = summarize(left, pods, class_reasons)
         return CycleResult(tuple(self._batches), pending, groups, self._due)
 

@@ -229,7 +229,7 @@ def _running(session: Session, nodes: Collection[str] | None) -> Iterator[End]:
 
 def _placed(session: Session) -> Iterator[End]:
     """Yield the ends of pods that this cycle has put on nodes."""
-    for pending_group in session.pending_groups.values():
+    for pending_group in session.pending_groups.made:
         for assignment in pending_group.assignments:
             end = _end(session, assignment.member, pending_group.key, assignment.row, since=session.cycle_input.now)
             yield end._replace(charge=assignment.pod_charge)

@@ -19,7 +19,7 @@ from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.cycle_record import CycleRecord
 from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps
-from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.pending_group import PendingGroup, PendingGroups
 from kaicore.rules.engine.work.workload import Member, Nomination
 from kaicore.rules.events.payloads import NominationCleared
 
@@ -37,7 +37,7 @@ class Reservations:
         *,
         pods: CyclePods,
         nodes: NodeTimeline,
-        pending_groups: Mapping[str, PendingGroup],
+        pending_groups: PendingGroups,
         record: CycleRecord,
         reserved: dict[str, list[Assignment]],
         step_placer: StepPlacer,
@@ -82,7 +82,7 @@ class Reservations:
                     self._nodes.future.statement.place(assignment.pod_charge)
         for member in self._input.reserved:
             self._restore_for_others(member)
-        nominated = [pending_group for pending_group in self._pending_groups.values() if pending_group.nominated]
+        nominated = [pending_group for pending_group in self._pending_groups.made if pending_group.nominated]
         for pending_group in sorted(nominated, key=lambda pending_group: pending_group.reservation_order_key):
             self._restore(pending_group)
         if cleared := self._clear_left_alone(ClearReason.NO_LONGER_FITS):

@@ -8,7 +8,7 @@ nodes. One that takes nodes before it knows what their owners make of them decid
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import Protocol
 
@@ -35,7 +35,7 @@ from kaicore.rules.engine.topology.set_requests import CycleTopologies
 from kaicore.rules.engine.topology.step_placer import StepPlacer
 from kaicore.rules.engine.victims.eviction_cost import FailureAccounts
 from kaicore.rules.engine.work.gang_planner import GangPlanner, Steps, members_of, pending_groups
-from kaicore.rules.engine.work.pending_group import PendingGroup
+from kaicore.rules.engine.work.pending_group import PendingGroups
 from kaicore.rules.engine.work.workload import Member, RunningGroups
 from kaicore.rules.events.payloads import EvictionDecided
 from kaicore.rules.events.reasons.making_room import WaitsForVictims, WouldDelay
@@ -249,7 +249,6 @@ class Session:
         class_reasons: why no node is for a class, by its key, once a pod of it found none.
         observer: looks on; None for nobody.
         steps_left: how many more sets of victims the searches may try (`count_tried`).
-        kinds: numbers of what groups that are alike have in common.
         promise: the start that is promised to a group, which others must not delay; None where there is none.
         policies: the operator's that decide about groups; None without any.
     """
@@ -265,11 +264,12 @@ class Session:
         self.failures = FailureAccounts(cycle_input.failures_left, cycle_input.leaving)
         self.steps_left = config.search_steps
         self.class_reasons: dict[str, tuple[Reason, ...]] = {}
-        self.kinds: dict[tuple[object, ...], int] = {}
         self.promise: PromisedStart | None = None
         self.pods = CyclePods(cycle_input)
-        self.pending_groups = pending_groups(cycle_input, config, self.pods)
         self.policies = group_policies(cycle_input)
+        # A policy, and an observer, look at each group.
+        in_lines = observer is None and self.policies is None
+        self.pending_groups = pending_groups(cycle_input, config, self.pods, in_lines=in_lines)
         if self.policies is not None:
             self.policies.settle(self.pending_groups)
         columns = _nodes_of(cycle_input, config, self.pods)
@@ -407,7 +407,7 @@ class Session:
         """Return what was decided, and what is left, with the reasons."""
         if self.placers.due:
             self.record.wait_until(self.placers.due)
-        for one in self.pending_groups.values():
+        for one in self.pending_groups.made:
             if one.held is not None and one.held.until_us:
                 self.record.wait_until(one.held.until_us)
         return self.record.result(self.pending_groups, self.class_reasons, scheduler_name=self.config.scheduler_name)
@@ -457,12 +457,12 @@ def _nodes_of(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) ->
 
 
 def _leaving(
-    cycle_input: CycleInput, pods: CyclePods, groups: Mapping[str, PendingGroup], evicted: Container[str]
+    cycle_input: CycleInput, pods: CyclePods, groups: PendingGroups, evicted: Container[str]
 ) -> Iterator[PodCharge]:
     """Yield the pods that leave: those that did before the cycle, and those of pending groups that it evicts."""
     for member in cycle_input.leaving:
         yield pods.charge_of(member)
-    for pending_group in groups.values():
+    for pending_group in groups.made:
         for member in pending_group.workload.active.values():
             if member.pod.uid in evicted:
                 yield pods.charge_of(member)

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.placement.placer import Assignment
@@ -19,6 +20,8 @@ from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK, own_rank, placed_rank, rank_order
 from kaicore.rules.model.group import RankSource
+from kaicore.rules.model.selector import Requirement, meets
+from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology, LevelConstraint, PodsByRow, SetRequest
 
 
@@ -162,6 +165,7 @@ class GroupPart:
         waiting: the pods that are to be placed, in order of age.
         held: the pods of the group that have a place.
         ranks: of the group's pods that have a place or had one, by uid.
+        among: of sets of which a domain may not hold too many: rows to try in turn (`SetRequest.among`).
     """
 
     workload: Workload
@@ -169,6 +173,7 @@ class GroupPart:
     waiting: Sequence[Member]
     held: Sequence[HeldPod]
     ranks: Mapping[str, int]
+    among: Mapping[str, tuple[Flags, ...]] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -221,6 +226,7 @@ class _Builder:
     def __init__(self, part: GroupPart, whole: PlacingRequest, *, prefix: str) -> None:
         self._topology = part.topology
         self._known = part.ranks
+        self._among = part.among
         self._whole = whole
         self._prefix = prefix
         self._sets = {one.name: one for one in part.topology.sets}
@@ -255,6 +261,8 @@ class _Builder:
             held,
             ranks=tuple(self._whole.ranks[self._whole.members[pod].pod.uid] for pod in pods),
             held_ranks={pod.rank: pod.row for pod in running if pod.rank != NO_RANK},
+            # Where pods of the set are already, the others follow.
+            among=self._among.get(name, ()) if held is None else (),
         )
 
     def _number(self, name: str) -> tuple[int, ...]:
@@ -278,6 +286,18 @@ class _Builder:
         for one in names:
             names += self._children.get(one, ())
         return names
+
+
+def _by_domain(of_rows: Sequence[NDArray[np.int32]], level: int, places: Sequence[Sequence[int]]) -> Ints:
+    """Return by row in how many places there is anything of its domain; above the widest level there is one domain."""
+    if level < 0:
+        return np.full(len(of_rows[0]), len(places), np.int64)
+    counts = np.zeros(int(of_rows[level].max(initial=-1)) + 2, np.int64)
+    for rows in places:
+        counts[np.unique(of_rows[level][list(rows)])] += 1
+    counts[-1] = 0
+    by_row: Ints = counts[of_rows[level]]
+    return by_row
 
 
 def _by_row(rows: Sequence[int], count: int) -> PodsByRow | None:
@@ -331,6 +351,46 @@ class CycleTopologies:
         if pending_group is not None:
             for assignment in (*pending_group.assignments, *self._reserved.get(key, ())):
                 yield HeldPod(assignment.member, assignment.row, assignment.member.rank)
+
+    def spread(self, workload: Workload, topology: GroupTopology) -> dict[str, tuple[Flags, ...]]:
+        """Return, of sets of which a domain may not hold too many, rows to try in turn (`SetRequest.among`).
+
+        A domain with more than its part of the like work is left out, or comes last. Domains with some come before
+        those with none, as in Kueue 0.20 (`pkg/cache/scheduler`, TASTopologySpreading).
+        """
+        spread = {name: one for name, one in topology.constraints.items() if one.spread}
+        return {name: self._in_turn(workload, topology, name, one) for name, one in spread.items()}
+
+    def _in_turn(
+        self, workload: Workload, topology: GroupTopology, name: str, constraint: LevelConstraint
+    ) -> tuple[Flags, ...]:
+        of_rows = topology.tree.of_rows
+        places = [rows for rows in self._like_work(workload, name, constraint.spread_with) if len(rows)]
+        allowed = np.ones(len(of_rows[0]), np.bool_)
+        order: list[Ints] = []
+        for limit in constraint.spread:
+            count, above = (_by_domain(of_rows, level, places) for level in (limit.level, limit.level - 1))
+            over = count * 1000 > above * limit.most_milli
+            if not limit.preferred:
+                allowed &= ~over
+            order += [np.where(over, 2, count == 0), np.where(over, count, 0)]
+        keys = np.stack(order, axis=1)
+        turns = np.unique(keys[allowed], axis=0)
+        return tuple(allowed & (keys == turn).all(axis=1) for turn in turns) or (allowed,)
+
+    def _like_work(self, workload: Workload, name: str, asked: Sequence[Requirement]) -> Iterator[Sequence[int]]:
+        """Yield the rows of the same set of other groups that are like one: of the same object, or by their labels."""
+        group = workload.group
+        for other in self._input.workloads.values():
+            if other is workload or other.group.namespace != group.namespace:
+                continue
+            members = next((of for of in (other.active, other.waiting) if of), {})
+            if asked:
+                alike = any(meets(member.pod.labels, asked) for member in members.values())
+            else:
+                alike = other.group.uid == group.uid != ""
+            if alike:
+                yield [pod.row for pod in self.placed(other) if name in other.sets_around(pod.member)]
 
     def may_stay(self, workload: Workload) -> Iterator[HeldPod]:
         """Yield the pods of a group that are to be evicted and are not ending yet: where that fails, they stay."""

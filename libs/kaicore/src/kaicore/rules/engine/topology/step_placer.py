@@ -49,6 +49,7 @@ class TopologyRefusal:
             domains=refused.domains,
             joined=refused.joined,
             pods_in_slices=refused.pods if slice_size else 0,
+            crowded=refused.crowded,
         )
 
 
@@ -187,7 +188,8 @@ class StepPlacer:
             if topology is None:
                 continue
             ranked = any(one.rank is not None for one in topology.sets)
-            if topology.together or ranked or any(True for _ in self._topologies.placed(workload)):
+            spread = any(one.spread for one in topology.constraints.values())
+            if topology.together or ranked or spread or any(True for _ in self._topologies.placed(workload)):
                 parts.append(workload.group.key)
                 continue
             leaves = tuple((workload.leaf(member), self._class_key(member)) for member in members)
@@ -261,7 +263,8 @@ class StepPlacer:
                 for pod in self._topologies.placed(workload)
                 if pod.member.pod.uid not in uids
             ]
-            parts.append(GroupPart(workload, topology, members, held, self._topologies.ranks(workload)))
+            ranks, among = self._topologies.ranks(workload), self._topologies.spread(workload, topology)
+            parts.append(GroupPart(workload, topology, members, held, ranks, among))
         kept_counts = self._kept_counts.get(placer)
         if kept_counts is None:
             kept_counts = self._kept_counts[placer] = KeptCounts(placer)

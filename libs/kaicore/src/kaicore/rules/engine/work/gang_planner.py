@@ -4,14 +4,14 @@ A group may start only together with other groups. Pods that may not be placed h
 """
 
 from collections import Counter
-from collections.abc import MutableMapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput, moved_at
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session.cycle_pods import CyclePods
-from kaicore.rules.engine.work.pending_group import PendingGroup
-from kaicore.rules.engine.work.workload import Member, Step, Workload
+from kaicore.rules.engine.work.pending_group import PendingGroup, PendingGroups
+from kaicore.rules.engine.work.workload import LonePod, Member, Step, Workload
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import (
     FlavorNotFound,
@@ -28,31 +28,59 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import GPU_SHARE, Amounts
 
 
-def pending_groups(cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> dict[str, PendingGroup]:
-    """Return the groups that have waiting pods of our scheduler, by key, in the order of the input."""
-    pending: dict[str, PendingGroup] = {}
+def pending_groups(
+    cycle_input: CycleInput, config: EngineConfig, pods: CyclePods, *, in_lines: bool = False
+) -> PendingGroups:
+    """Return the groups that have waiting pods of our scheduler, by key, in the order of the input.
+
+    Args:
+        in_lines: whether groups that are alike may stand in lines: nothing looks at each of them.
+    """
+    pending, workloads = PendingGroups(cycle_input.workloads), cycle_input.workloads
+    moved = bool(config.consolidate_win_us and cycle_input.moved_at)
+    in_lines = in_lines and not moved and not config.priority_aging
     for key in cycle_input.pending:
-        workload = cycle_input.workloads[key]
+        workload = workloads[key]
+        if in_lines and (lone := workload.lone) is not None:
+            if lone.member.pod.scheduler_name != config.scheduler_name:
+                continue
+            pod_class = pods.class_of(lone.member)
+            if _rests(lone, workload, cycle_input) and not _is_refused(pod_class, config, pods):
+                pending.rest(key, lone, pod_class.key, cycle_input.accounts)
+                continue
         for member in workload.waiting.values():
             if member.pod.scheduler_name == config.scheduler_name:
-                pending[key] = pending_group(workload, cycle_input, config, pods)
+                pending.add(pending_group(workload, cycle_input, config, pods))
                 break
     return pending
 
 
+def _rests(lone: LonePod, workload: Workload, cycle_input: CycleInput) -> bool:
+    """Tell whether nothing of a group that waits alone matters but what others of its kind have as well."""
+    member, group = lone.member, workload.group
+    if member.nomination is not None or member.pod.uid in cycle_input.in_backoff:
+        return False
+    evicts_from = max(group.created_at * 1_000_000, workload.evicted_at) + group.preemption_delay_us
+    return cycle_input.now >= evicts_from
+
+
+def _is_refused(pod_class: PodClass, config: EngineConfig, pods: CyclePods) -> bool:
+    refusal = pods.refused.get(pod_class.key)
+    if refusal is None:
+        refusal = pods.refused[pod_class.key] = bool(class_refusal(pod_class, config))
+    return refusal
+
+
 def pending_group(workload: Workload, cycle_input: CycleInput, config: EngineConfig, pods: CyclePods) -> PendingGroup:
     """Return a group with what of it may be placed."""
-    held_back, refused = 0, pods.refused
+    held_back = 0
 
     def may_be_placed(member: Member) -> bool:
         nonlocal held_back
         if member.pod.scheduler_name != config.scheduler_name:
             return False
-        pod_class = pods.class_of(member)
-        refusal = refused.get(pod_class.key)
-        if refusal is None:
-            refusal = refused[pod_class.key] = bool(class_refusal(pod_class, config))
-        ready = not refusal and member.pod.uid not in cycle_input.in_backoff
+        refused = _is_refused(pods.class_of(member), config, pods)
+        ready = not refused and member.pod.uid not in cycle_input.in_backoff
         held_back += not ready
         return ready
 
@@ -116,7 +144,7 @@ class GangPlanner:
         config: EngineConfig,
         *,
         pods: CyclePods,
-        pending_groups: dict[str, PendingGroup],
+        pending_groups: Mapping[str, PendingGroup],
         class_reasons: MutableMapping[str, tuple[Reason, ...]],
     ) -> None:
         """Args:

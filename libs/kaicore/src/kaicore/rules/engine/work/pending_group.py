@@ -1,12 +1,16 @@
-"""A group in a cycle: the pods that may still start, and the cycle's decisions about it so far."""
+"""A group in a cycle: the pods that may still start, and the cycle's decisions about it so far.
 
-from collections.abc import Iterable
+Thousands of pods that start alone wait on a full cluster, and a cycle treats those of one kind alike. They stand in
+lines, and a group of a line becomes an object only when the cycle takes it up.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kaicore.rules.engine.placement.placer import Assignment
-from kaicore.rules.engine.work.workload import Member, Step, Workload
+from kaicore.rules.engine.work.workload import LonePod, Member, OrderKey, Step, Workload
 from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.queues.cycle_queues import KeyPart
+from kaicore.rules.queues.cycle_queues import CycleQueues, KeyPart
 
 #: The parts of `PendingGroup.order_key`.
 ORDER_PARTS: tuple[KeyPart, ...] = (
@@ -17,9 +21,6 @@ ORDER_PARTS: tuple[KeyPart, ...] = (
     ("name", "text"),
     ("key", "text"),
 )
-
-#: `PendingGroup.order_key`.
-OrderKey = tuple[int, int, int, str, str, str]
 
 #: More ranks than a queue has groups.
 _RANKS = 2**32
@@ -165,3 +166,124 @@ class PendingGroup:
         """The group's place among those for which room is reserved: priority, age, name."""
         group = self.group
         return -self.priority, group.created_at, group.namespace, group.name, group.key
+
+
+class AlikeLine:
+    """Waiting groups of one kind that start alone, in one queue.
+
+    Attributes:
+        pod_class: the key of their class.
+        kind: the number of their kind, as `PendingGroup.kind`.
+        entries: the place in the queue and the key of each.
+        oldest: when the first of their pods was created, seconds since the epoch.
+        made: those that became objects.
+        reasons: why the others go no further.
+        blocked: whether the action Allocate is done with the others.
+    """
+
+    __slots__ = ("blocked", "entries", "kind", "made", "oldest", "pod_class", "queue", "reasons")
+
+    def __init__(self, pod_class: str, kind: int, queue: str, *, oldest: int) -> None:
+        self.pod_class, self.kind, self.queue, self.oldest = pod_class, kind, queue, oldest
+        self.entries: list[tuple[OrderKey, str]] = []
+        self.made: list[PendingGroup] = []
+        self.reasons: tuple[Reason, ...] = ()
+        self.blocked = False
+
+    def is_uniform(self, wanted: Callable[[PendingGroup], bool]) -> bool:
+        """Tell whether nothing has told its groups apart, and all of them are wanted."""
+        return len(self.made) < len(self.entries) and all(
+            one.kind == self.kind and one.reasons is self.reasons and wanted(one) for one in self.made
+        )
+
+
+class PendingGroups(Mapping[str, PendingGroup]):
+    """Groups by key, in order; those in lines are made as they are looked up, and all of them by a look at all values.
+
+    Attributes:
+        lines: of groups that are alike.
+        kinds: numbers of what groups that are alike have in common.
+    """
+
+    def __init__(self, workloads: Mapping[str, Workload]) -> None:
+        self.lines: dict[tuple[object, ...], AlikeLine] = {}
+        self.kinds: dict[tuple[object, ...], int] = {}
+        self._workloads = workloads
+        self._keys: list[str] = []
+        self._made: dict[str, PendingGroup] = {}
+        self._resting: dict[str, AlikeLine] = {}
+
+    def add(self, pending_group: PendingGroup) -> None:
+        """Add a group, behind all others."""
+        self._keys.append(pending_group.key)
+        self._made[pending_group.key] = pending_group
+
+    def rest(self, key: str, lone: LonePod, pod_class: str, accounts: CycleQueues) -> None:
+        """Add a group of a line, behind all others.
+
+        Args:
+            pod_class: the key of its pod's class.
+        """
+        kind, created_at = (pod_class, *lone.kind), lone.member.pod.created_at
+        line = self.lines.get(kind)
+        if line is None:
+            number = self.kinds.setdefault(kind, len(self.kinds) + 1)
+            queue = accounts.queue_of(self._workloads[key].group)
+            line = self.lines[kind] = AlikeLine(pod_class, number, queue, oldest=created_at)
+        elif created_at < line.oldest:
+            line.oldest = created_at
+        line.entries.append((lone.order_key, key))
+        self._keys.append(key)
+        self._resting[key] = line
+
+    @property
+    def made(self) -> Iterable[PendingGroup]:
+        """The groups that are objects by now; no other one has a decision, a nomination or a running pod."""
+        return self._made.values()
+
+    def peek(self, key: str) -> PendingGroup | None:
+        """Return a group if it is an object by now."""
+        return self._made.get(key)
+
+    def resting(self) -> Iterator[tuple[AlikeLine, list[str]]]:
+        """Yield each line with the sorted keys of its groups that are no objects, where there are any."""
+        for line in self.lines.values():
+            if len(line.made) < len(line.entries):
+                yield line, sorted(key for _, key in line.entries if key in self._resting)
+
+    def apart(self, wanted: Callable[[PendingGroup], bool]) -> tuple[list[PendingGroup], list[AlikeLine]]:
+        """Return the wanted groups, by key, but for those of lines in which nothing tells groups apart; and these."""
+        uniform = [line for line in self.lines.values() if line.is_uniform(wanted)]
+        for line in self.lines.values():
+            if line not in uniform:
+                self.make(line)
+        in_lines = {one.key for line in uniform for one in line.made}
+        others = [one for one in self._made.values() if one.key not in in_lines and wanted(one)]
+        return sorted(others, key=lambda one: one.key), uniform
+
+    def make(self, line: AlikeLine) -> list[PendingGroup]:
+        """Return all groups of a line as objects."""
+        return [self[key] for _, key in line.entries]
+
+    def __getitem__(self, key: str) -> PendingGroup:
+        made = self._made.get(key)
+        return made or self._make(key, self._resting.pop(key))
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._made or key in self._resting
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._keys)
+
+    def _make(self, key: str, line: AlikeLine) -> PendingGroup:
+        workload = self._workloads[key]
+        lone = workload.lone
+        assert lone is not None, "only such groups are in lines"
+        made = self._made[key] = PendingGroup(workload, {lone.leaf: [lone.member]}, 0)
+        made.kind, made.place = line.kind, (line.queue, lone.order_key)
+        made.reasons, made.blocked = line.reasons, line.blocked
+        line.made.append(made)
+        return made

@@ -7,7 +7,7 @@ and priority. Source of the steps: KAI-Scheduler v0.17, `pkg/scheduler/api/podgr
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
@@ -74,6 +74,16 @@ class Member(Protocol):
     def work_since(self) -> int: ...  # noqa: D102
 
 
+def alone_kind(group: Group, member: Member, priority: int) -> tuple[object, ...]:
+    """Return what tells groups apart of which one pod is to start; see `AlikeGroups` of the actions.
+
+    Args:
+        priority: with what the group has gained by waiting.
+    """
+    policy = group.preemption_policy or member.pod.preemption_policy
+    return group.queue, group.namespace, group.priority, priority, group.preemptible, group.admitted, policy
+
+
 #: Pods per leaf set.
 Counts = Mapping[str, int]
 
@@ -121,6 +131,25 @@ def _form(sets: tuple[PodSet, ...]) -> _Form:
     return _Form({item.name: item for item in sets}, children, leaf_names, constrained, min_pods(sets))
 
 
+#: The place of a group in its queue; see `kaicore.rules.engine.work.pending_group.ORDER_PARTS`.
+OrderKey = tuple[int, int, int, str, str, str]
+
+
+class LonePod(NamedTuple):
+    """The one waiting pod of a group that has no other pod that counts, and asks for nothing as a group.
+
+    Attributes:
+        leaf: of the pod.
+        kind: all that tells such groups apart in a cycle, besides the pod's class and its delay before evictions.
+        order_key: the group's place in its queue, where it is neither moved nor gains priority.
+    """
+
+    member: Member
+    leaf: str
+    kind: tuple[object, ...]
+    order_key: OrderKey
+
+
 class Workload:
     """A group and its pods.
 
@@ -147,6 +176,7 @@ class Workload:
         "_counts",
         "_finished",
         "_leaf_names",
+        "_lone",
         "_running",
         "_sets",
         "active",
@@ -173,6 +203,8 @@ class Workload:
         self.evicted_at = 0
         self.reached = False
         self.ending = False
+        #: See `lone`; False where it is to be worked out.
+        self._lone: LonePod | Literal[False] | None = False
         #: Pods by leaf: those that count, of them the active ones, and those that are known to have ended well.
         self._counts: dict[str, int] = {}
         self._running: dict[str, int] = {}
@@ -183,7 +215,7 @@ class Workload:
 
     def set_group(self, group: Group) -> None:
         """Take over what is now known of the group."""
-        self.group = group
+        self.group, self._lone = group, False
         self._sets, self._children, self._leaf_names, self.constrained, least = _form(group.sets)
         self.is_gang = bool(group.together) or least > 1
         self._counts.clear()
@@ -218,6 +250,7 @@ class Workload:
 
     def drop(self, uid: str) -> None:
         """Forget where a pod stands."""
+        self._lone = False
         for among, numbers in ((self.active, self._running), (self.done, self._finished)):
             if among.pop(uid, None) is not None:
                 leaf = self._counted.pop(uid)
@@ -282,10 +315,34 @@ class Workload:
         elif not self.below_since:
             self.below_since = at
 
+    @property
+    def lone(self) -> LonePod | None:
+        """The pod of a group that waits alone; None for other groups. It is kept from cycle to cycle."""
+        if self._lone is False:
+            self._lone = self._as_lone()
+        return self._lone
+
+    def _as_lone(self) -> LonePod | None:
+        group = self.group
+        if len(self.waiting) != 1 or self.active or self.done or self._counts:
+            return None
+        if self.is_gang or self.constrained or len(group.sets) > 1 or group.together:
+            return None
+        (member,) = self.waiting.values()
+        order_key = -group.priority, 0, group.created_at, group.namespace, group.name, group.key
+        return LonePod(member, self.leaf(member), alone_kind(group, member, group.priority), order_key)
+
     def leaf(self, member: Member) -> str:
         """Return the leaf that a pod belongs to: the one that it names, else the first."""
         names = self._leaf_names
         return member.pod_set if member.pod_set in names else next(iter(names))
+
+    def sets_around(self, member: Member) -> list[str]:
+        """Return the names of a pod's leaf and of the sets around it, the root's last."""
+        names = [self.leaf(member)]
+        while names[-1] != self.group.sets[0].name:
+            names.append(self._sets[names[-1]].parent)
+        return names
 
     def rank_source(self, leaf: str) -> RankSource | None:
         """Return where the pods of a leaf tell their rank; None for nowhere."""

@@ -202,6 +202,7 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         domains: how many domains the level has.
         joined: whether pods of the set have a place already, and the others must be in the same domain.
         pods_in_slices: how many pods the slices have, the last of which may lack some; 0 where pods are counted.
+        crowded: how many domains hold more than their part of like work, so that they take no more of it.
     """
 
     pod_set: str = ""
@@ -215,6 +216,7 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
     domains: int = 0
     joined: bool = False
     pods_in_slices: int = 0
+    crowded: int = 0
 
     def __str__(self) -> str:
         what = plural(self.wanted, "pod") if not self.slice_size else self._slices()
@@ -226,7 +228,8 @@ class TopologyHasNoRoom(CodedReason, frozen=True, kw_only=True):
         if self.joined:
             there = f"{self._of_level('domain')} {self.domain}, where its other pods are"
             return f"{there}, has no room for {what}{of_set}: it takes {takes}"
-        return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{of_set}: {best}"
+        crowded = f"; {self.crowded} hold more than their part of like work" if self.crowded else ""
+        return f"of {plural(self.domains, self._of_level('domain'))} none has room for {what}{of_set}: {best}{crowded}"
 
     def _slices(self) -> str:
         if self.pods_in_slices:

@@ -207,3 +207,18 @@ class QueueMayNotPreempt(CodedReason, frozen=True, kw_only=True):
 
     queue: str = ""
     says: ClassVar[str] = "queue {queue} allows no preemption among its own work"
+
+
+class PreemptionRuleUnsupported(CodedReason, frozen=True, kw_only=True):
+    """A rule of preemption asks for what is not known of work here, so it lets nothing be evicted.
+
+    Attributes:
+        queue: its work the rule is for.
+        rule: its name.
+        what: the field.
+    """
+
+    queue: str = ""
+    rule: str = ""
+    what: str = ""
+    says: ClassVar[str] = "rule {rule} of the PreemptionConfig of queue {queue} counts for nothing: {what} is not read"

@@ -49,6 +49,18 @@ def named_by(*labels: str, default: str = "") -> NameSet:
     return name
 
 
+class Gate(NamedTuple):
+    """A scheduling gate that a controller keeps on pods until another object has its minimum.
+
+    Attributes:
+        name: of the gate.
+        after: the label by which pods name that object, which is of the kind of their own one.
+    """
+
+    name: str
+    after: str
+
+
 @dataclass(frozen=True, slots=True)
 class WorkloadKind:
     """A kind of objects of a dialect.
@@ -67,6 +79,7 @@ class WorkloadKind:
         instance_label: the label that distinguishes the groups of one object; empty where it is one group.
         template_label: the same, where each of these groups has a template of its own that the label names.
         pod_set: the pod set that a pod names; None where groups have one set.
+        gate: that its controller keeps on some of its pods; None for none.
     """
 
     kind: str
@@ -81,6 +94,7 @@ class WorkloadKind:
     instance_label: str = ""
     template_label: str = ""
     pod_set: NameSet | None = None
+    gate: Gate | None = None
     short_names: tuple[str, ...] = ()
 
     @property

@@ -7,17 +7,18 @@ Sources: Grove, main of 2026-08-19 (`operator/api/core/v1alpha1`, `scheduler/api
 `podclique/components/pod`); KAI-Scheduler 0.17 (`pkg/podgrouper/podgrouper/plugins/grove`).
 """
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
-from kaicore.rules.groups.dialects.dialect import Dialect, WorkloadKind, named_by
+from kaicore.rules.groups.dialects.dialect import Dialect, Gate, WorkloadKind, named_by
 from kaicore.rules.groups.dialects.source import count, group_source, source_subject
 from kaicore.rules.groups.kai_topology import TOPOLOGY_ANNOTATION
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
-from kaicore.rules.objects.made import Made, made_object, pod_from
+from kaicore.rules.objects.made import Made, list_in, made_object, pod_from
 from kaicore.rules.objects.mappings import Fields, Object, name_of, spec_of
 from kaicore.rules.objects.wire import KubernetesObject, Wire
 
@@ -29,6 +30,7 @@ POD_GANG_LABEL = f"{_GROVE}/podgang"
 POD_CLIQUE_LABEL = f"{_GROVE}/podclique"
 _POD_INDEX = f"{_GROVE}/podclique-pod-index"
 _TOPOLOGY = f"{_GROVE}/topology-name"
+_BASE_GANG = f"{_GROVE}/base-podgang"
 
 
 class PackConstraint(Wire):
@@ -120,6 +122,7 @@ class _Clique(NamedTuple):
         labels: of the PodClique and of its pods, besides those of the template.
         part: name of the replica of a scaling group that it belongs to; empty for none.
         group: that scaling group.
+        after: names of the PodCliques of which the least pods must be ready before its own pods do anything.
     """
 
     name: str
@@ -127,6 +130,7 @@ class _Clique(NamedTuple):
     labels: dict[str, str]
     part: str = ""
     group: Fields | None = None
+    after: tuple[str, ...] = ()
 
 
 def pod_clique_set_parts(owner: Object) -> list[Made]:
@@ -136,7 +140,8 @@ def pod_clique_set_parts(owner: Object) -> list[Made]:
     gangs: list[Made] = []
     cliques: list[Made] = []
     for replica in range(spec.pods("replicas", 0)):
-        for gang, place, of_gang in _gangs(name_of(owner), template, replica):
+        for gang, place, unordered in _gangs(name_of(owner), template, replica):
+            of_gang = _in_order(template, unordered)
             gangs.append(Made(_pod_gang(owner, template, gang, place, of_gang), template.path))
             cliques += [_pod_clique(owner, gang, clique) for clique in of_gang]
     return [*gangs, *cliques]
@@ -163,11 +168,38 @@ def _gangs(name: str, template: Fields, replica: int) -> Iterator[tuple[str, Fie
                 together += [_Clique(f"{part}-{one}", templates[one], of_part, part, group) for one in names]
                 continue
             place = group if _pack(group) else template
-            of_part[f"{_GROVE}/base-podgang"] = base
+            of_part[_BASE_GANG] = base
             gang = f"{of_group}-{number - least}"
             further.append((gang, place, [_Clique(f"{part}-{one}", templates[one], of_part) for one in names]))
     yield base, template, together
     yield from further
+
+
+def _in_order(template: Fields, of_gang: list[_Clique]) -> list[_Clique]:
+    """Return the cliques of a PodGang, each with those that it starts after; of other PodGangs there are none."""
+    order = template.text("cliqueStartupType").removeprefix("CliqueStartupType")
+    if order not in ("InOrder", "Explicit"):
+        return of_gang
+    names = [one.text("name") for one in template.items("cliques")]
+    before = {name: [previous] for previous, name in itertools.pairwise(names)} if order == "InOrder" else {}
+    by_template: dict[str, list[str]] = {}
+    for one in of_gang:
+        by_template.setdefault(one.template.text("name"), []).append(one.name)
+    ordered = []
+    for one in of_gang:
+        parents = before.get(one.template.text("name"), [])
+        if order == "Explicit":
+            parents = _starts_after(one.template)
+        ordered.append(one._replace(after=tuple(name for parent in parents for name in by_template.get(parent, ()))))
+    return ordered
+
+
+def _starts_after(template: Fields) -> list[str]:
+    spec = template.inside("spec", required=True)
+    names = spec.value.get("startsAfter") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise spec.error("startsAfter", "must be a list of names")
+    return names
 
 
 def _clique_names(group: Fields, templates: Mapping[str, Fields]) -> list[str]:
@@ -235,20 +267,27 @@ def _pod_clique(owner: Object, gang: str, clique: _Clique) -> Made:
     )
     part_of = {"app.kubernetes.io/managed-by": "grove-operator", "app.kubernetes.io/part-of": name_of(owner)}
     made["metadata"]["labels"].update({**part_of, **clique.labels, POD_GANG_LABEL: gang})
-    made["spec"] = clique.template.copy("spec")
+    made["spec"] = clique.template.copy("spec") | ({"startsAfter": list(clique.after)} if clique.after else {})
     return Made(made, clique.template.where("spec"))
 
 
 def pod_clique_pods(owner: Object) -> list[Made]:
-    """Return the pods of a PodClique, without the gate that Grove takes off when the PodGang is complete."""
+    """Return the pods of a PodClique, without the gate that Grove takes off when the PodGang is complete.
+
+    Pods that start after others have a container more, which waits for those on the node. It asks for nothing, so that
+    their quality of service is not Guaranteed.
+    """
     spec = spec_of(owner)
     pod_spec = spec.inside("podSpec", required=True).value
     template = Fields("", {"metadata": owner["metadata"], "spec": pod_spec})
-    name = name_of(owner)
+    name, after = name_of(owner), spec.value.get("startsAfter")
     pods = []
     for index in range(spec.pods("replicas", 1)):
         labels = {POD_CLIQUE_LABEL: name, _POD_INDEX: str(index)}
         pod = pod_from(owner, template, generate_name=f"{name}-", key=str(index), labels=labels)
+        if after:
+            waits = {"name": "grove-initc", "args": [f"--podcliques={parent}" for parent in after]}
+            list_in(pod, "initContainers").append(waits)
         pods.append(pod._replace(spec_field=spec.where("podSpec")))
     return pods
 
@@ -264,6 +303,7 @@ DIALECT = Dialect(
             normalize_pod_gang,
             name_label=POD_GANG_LABEL,
             pod_set=named_by(POD_CLIQUE_LABEL),
+            gate=Gate(f"{_GROVE}/podgang-pending-creation", _BASE_GANG),
         ),
         WorkloadKind(POD_CLIQUE_SET, "podcliquesets", ("v1alpha1",), made=pod_clique_set_parts, short_names=("pcs",)),
         WorkloadKind(POD_CLIQUE, "podcliques", ("v1alpha1",), made=pod_clique_pods, short_names=("pclq",)),

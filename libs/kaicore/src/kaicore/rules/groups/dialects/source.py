@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from kaicore.errors import InvalidObject, Lost
 from kaicore.rules.groups.kai_topology import around_segments, kai_topology, misplaced_segments, names_segments
 from kaicore.rules.groups.labels import (
+    FAILED_NODES_ANNOTATION,
     KAI_QUEUE_LABEL,
     POD_GROUPS,
     PREEMPTIBILITY_LABEL,
@@ -24,8 +25,8 @@ from kaicore.rules.groups.labels import (
 from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, TopologyConstraint
 from kaicore.rules.model.node import KAI_TOPOLOGY
 from kaicore.rules.model.pod import controller
-from kaicore.rules.model.provisioning import PROVISIONING_CLASS_ANNOTATION
 from kaicore.rules.model.quantity import parse_duration
+from kaicore.rules.model.queue import PROVISIONING_CLASS_ANNOTATION
 from kaicore.rules.objects.wire import KubernetesObject, Wire, int32, seconds, subject_of
 
 
@@ -57,6 +58,9 @@ class PodCounts(Wire):
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1
 
+
+#: Kueue's status names eight failed nodes at most.
+_FAILED_NODES = tuple("12345678")
 
 _PREEMPTIBILITIES = {"": None, "preemptible": True, "non-preemptible": False}
 
@@ -94,6 +98,7 @@ def group_source(
         ),
         "kai": KAI_QUEUE_LABEL in labels,
         "provisioning_class": annotations.get(PROVISIONING_CLASS_ANNOTATION, ""),
+        "most_failed_nodes": _most_failed_nodes(annotations, subject=subject, lost=lost),
         "suspended": _suspended(wire),
         "active_deadline_s": _deadline_s(wire),
     }
@@ -111,6 +116,14 @@ def group_source(
         templates=_with_topology(templates, annotations, of_pods=kind not in POD_GROUPS),
         **fields,
     )
+
+
+def _most_failed_nodes(annotations: Mapping[str, str], *, subject: str, lost: Lost) -> int:
+    text = annotations.get(FAILED_NODES_ANNOTATION)
+    if text is None or text in _FAILED_NODES:
+        return int(text or 0)
+    lost(InvalidObject(subject, f"metadata.annotations[{FAILED_NODES_ANNOTATION}]", text, "is no number of 1 to 8"))
+    return 0
 
 
 def _suspended(wire: KubernetesObject) -> bool:

@@ -35,6 +35,10 @@ OWNER_KINDS = frozenset(one.kind for one in WORKLOADS.values() if one.normalize 
 NAME_LABELS = tuple((one.name_label, one.kind) for one in WORKLOADS.values() if one.name_label)
 
 
+#: Gates of controllers, with the kind of the object that their pods belong to.
+GATES = tuple((one.kind, one.gate) for one in WORKLOADS.values() if one.gate is not None)
+
+
 def workload_of(owner: Object) -> WorkloadKind | None:
     """Return the kind of an object; None for one that is no workload."""
     group = group_of(owner["apiVersion"])

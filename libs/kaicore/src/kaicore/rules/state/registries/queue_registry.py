@@ -186,7 +186,9 @@ class QueueRegistry:
         if (pool is None or not self.queues) and not parts:
             return self.tree
         if (pool, parts) not in self._trees:
-            every = {name: one for name, one in self.queues.items() if pool is None or one.node_pool == pool}
+            every = {
+                name: one for name, one in self.queues.items() if pool is None or one.node_pool == pool or one.rules
+            }
             self._trees[pool, parts] = QueueTree(every, parts=parts)
         return self._trees[pool, parts]
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kaicore.rules.model.group import PodSet
+from kaicore.rules.model.selector import Requirement
 from kaicore.rules.topology.tree import TopologyColumns
 
 
@@ -125,6 +126,15 @@ class Slices:
 
 
 @dataclass(frozen=True, slots=True)
+class SpreadLimit:
+    """A limit to the like work of a domain (`kaicore.rules.model.group.SpreadRule`), its level as a number."""
+
+    level: int
+    most_milli: int
+    preferred: bool
+
+
+@dataclass(frozen=True, slots=True)
 class LevelConstraint:
     """A topology constraint with resolved names (`kaicore.rules.model.group.TopologyConstraint`).
 
@@ -134,6 +144,8 @@ class LevelConstraint:
         unconstrained: whether any place in the topology will do, the smallest gaps first.
         slices: from the widest layer to the narrowest.
         exclusive: whether sets of the same parent share no domain of the required level.
+        spread: limits to the like work of a domain, of the widest level first.
+        spread_with: see `TopologyConstraint`.
     """
 
     required: int = NO_LEVEL
@@ -141,6 +153,8 @@ class LevelConstraint:
     unconstrained: bool = False
     slices: tuple[Slices, ...] = ()
     exclusive: bool = False
+    spread: tuple[SpreadLimit, ...] = ()
+    spread_with: tuple[Requirement, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +169,7 @@ class SetRequest:
         ranks: of a leaf: the rank of each of `pods`; empty for 0, 1, … Slices are of ranks.
         held_ranks: of a leaf: the rows of pods that have a node already, by their ranks. A slice that has some of its
             pods takes those that are missing in its own domain; without ranks what is held belongs to whole slices.
+        among: rows to which the set may go: those of the first are tried, then those of the next; empty for all.
     """
 
     name: str = ""
@@ -164,6 +179,7 @@ class SetRequest:
     held: PodsByRow | None = None
     ranks: tuple[int, ...] = ()
     held_ranks: Mapping[int, int] = field(default_factory=dict)
+    among: tuple[NDArray[np.bool_], ...] = ()
 
 
 class Room(Protocol):
@@ -217,6 +233,7 @@ class Refused:
         domains: how many domains there are at the level.
         joined: whether only one domain counts: that in which pods of the set have a place.
         pods: how many pods, also where it has slices.
+        crowded: how many domains are closed to it for the like work that they hold.
     """
 
     set_name: str
@@ -228,6 +245,7 @@ class Refused:
     domains: int
     joined: bool = False
     pods: int = 0
+    crowded: int = 0
 
 
 @dataclass(frozen=True, slots=True)

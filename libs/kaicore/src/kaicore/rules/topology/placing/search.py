@@ -7,7 +7,7 @@ it beside them.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -283,6 +283,21 @@ class _Search:
             pull: pods of other sets that attract this one.
             shunned: domains that need not be tried.
         """
+        best: Refused | None = None
+        for shut in work.shut:
+            yield from self._open_ways(work, scope, shut if closed is None else closed | shut, pull, shunned)
+            best = self.refused if best is None or best.fitting < self.refused.fitting else best
+        if best is None:
+            yield from self._open_ways(work, scope, closed, pull, shunned)
+        else:
+            shut, of = np.logical_and.reduce(work.shut), self._tree.of[work.required]
+            full = np.bincount(of[shut], minlength=len(self._tree.starts[work.required]) - 1) == np.bincount(of)
+            self.refused = replace(best, crowded=int((full & self._tree.real[work.required]).sum()))
+
+    def _open_ways(
+        self, work: Work, scope: Scope, closed: Truths | None, pull: Numbers | None, shunned: Sequence[Scope]
+    ) -> Iterator[Scope]:
+        """Yield the same, of domains that are not closed."""
         reached = reach(self._tree, work, scope)
         if reached is None:
             self.refused = self._refusal(work, work.required, fitting=0, domain=-1, tried=0)

@@ -8,7 +8,7 @@ import numpy as np
 
 from kaicore.rules.topology.placing.descent import Layer
 from kaicore.rules.topology.placing.request import PodsByRow, SetRequest, Slices
-from kaicore.rules.topology.tree import Numbers, OrderedTree
+from kaicore.rules.topology.tree import Numbers, OrderedTree, Truths
 
 #: What sets have in common that are placed alike.
 Likeness = tuple[object, ...]
@@ -62,6 +62,8 @@ class Work:
         exclusive: whether it shares its domain with no other set of the same parent.
         held: of each spot, how many of its pods are there already; None for none.
         slice_size: pods of each of its slices; 1 if it has none.
+        shut: spots that are closed to it: those of the first, and where it finds no place, those of the next; empty
+            for none.
     """
 
     name: str
@@ -76,6 +78,7 @@ class Work:
     exclusive: bool = False
     held: Numbers | None = None
     slice_size: int = 1
+    shut: tuple[Truths, ...] = ()
 
     def totals(self) -> Iterator[tuple[int, int]]:
         """Yield classes with how many pods there are; a class may come several times."""
@@ -97,7 +100,7 @@ class Work:
         lots = tuple((lot.pod_class, len(lot.pods), lot.layers) for lot in self.lots)
         batches = tuple((len(batch.works), batch.works[0].likeness) for batch in self.batches)
         shape = (self.required, self.preferred, self.gaps, self.spares, self.exclusive, self.constrained)
-        return (lots, batches, shape, self.held is not None and id(self.held))
+        return (lots, batches, shape, self.held is not None and id(self.held), tuple(map(id, self.shut)))
 
 
 def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> Work:
@@ -127,6 +130,7 @@ def compiled(request: SetRequest, tree: OrderedTree, classes: Sequence[int]) -> 
         gaps=constraint.unconstrained or (constraint.required < 0 and constraint.preferred < 0),
         exclusive=constraint.exclusive and constraint.required >= 0,
         held=held,
+        shut=tuple(~rows[tree.rows] for rows in request.among),
     )
 
 
@@ -206,7 +210,12 @@ def _urgency(alike: list[Work]) -> tuple[bool, int, int]:
 
 def _as_one(works: Sequence[Work]) -> Lot | None:
     first = works[0]
-    if not (first.required or first.preferred) or first.held is not None or (first.spares and not first.required):
+    if (
+        first.shut
+        or not (first.required or first.preferred)
+        or first.held is not None
+        or (first.spares and not first.required)
+    ):
         return None
     if first.exclusive and first.preferred:
         # Each takes a narrow domain and closes the wide one that it is in, which is not said of all at once.

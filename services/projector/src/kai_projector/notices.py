@@ -12,7 +12,6 @@ from typing import Any
 from uuid import uuid5
 
 import msgspec
-
 from kaicore.analysis.ask.listing import QueueNames
 from kaicore.analysis.json_spelling import Answer, spelled, time_text
 from kaicore.analysis.life.traces import CloudEvent, cloud_event

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.eviction import Consolidate, EvictionAction, Preempt, Reclaim
+from kaicore.rules.engine.actions.preempt_by_rules import PreemptByRules
 from kaicore.rules.engine.actions.promise import PromiseStart
 from kaicore.rules.engine.actions.provision import Provision
 from kaicore.rules.engine.actions.upkeep import Drain, Repair, Replace, StaleGang
@@ -31,7 +32,7 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
        gang that does not fit as a whole leaves no trace.
     4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`. For a group of
-       higher priority that is done before others take the room that it needs.
+       higher priority that is done before others take the room that it needs. Rules of preemption come last.
     5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle. Then
        evict what is to leave its nodes (`kaicore.rules.engine.actions.upkeep.Drain`).
     6. Promise a start: `kaicore.rules.engine.actions.promise`.
@@ -70,6 +71,8 @@ def _actions(session: Session) -> Iterator[CycleAction]:
             session.observer.begins(action.value)
         if action in evicting:
             yield evicting[action]
+            if action is Action.PREEMPT and session.accounts.accounts.tree.has_rules:
+                yield PreemptByRules(session)
         elif action is Action.ALLOCATE:
             yield Allocate(session, [evicting[one] for one in actions[place:] if one in evicting])
         else:

@@ -6,8 +6,8 @@ import msgspec
 from msgspec.structs import replace
 
 from kaicore.analysis.ask.counterfactuals.checking import fold_rehearsed
+from kaicore.analysis.ask.counterfactuals.reservations import ReservationQuestion, planned_reservation, reservation_of
 from kaicore.analysis.ask.counterfactuals.room_amendments import ends
-from kaicore.analysis.ask.reservations import ReservationQuestion, planned_reservation, reservation_of
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.reserved_nodes import to_drain

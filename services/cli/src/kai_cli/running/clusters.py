@@ -1,10 +1,14 @@
-"""`kai cluster`: which clusters the hub has, from when to when (docs/how-to/several-clusters.md)."""
+"""`kai cluster`: which clusters the hub has, from when to when (docs/how-to/several-clusters.md).
+
+Kubeconfigs by service, so that each service reaches the API server with its own account's rights.
+"""
 
 import asyncio
 import re
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from kaicore.analysis.ask.answers import HubClusterRow
@@ -27,7 +31,6 @@ from kaicore.rules.model.quantity import parse_amount
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.spelling import did_you_mean
 
-from kai_cli.hub.kubeconfigs import Kubeconfigs
 from kai_cli.output import OutputFlag, print_data, table
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.log_access import open_log
@@ -40,6 +43,67 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _ANSWER_S = 5.0
 #: Names that are shown of several.
 _MOST_NAMED = 5
+
+
+#: The services that talk to the API server; ingest only to have tokens reviewed.
+SERVICES = ("watcher", "binder", "ingest")
+
+
+@dataclass(frozen=True, slots=True)
+class Kubeconfigs:
+    """The kubeconfigs of an existing cluster.
+
+    Attributes:
+        shared: of whatever has none of its own; None where every service has one.
+        own: kubeconfigs of single services.
+    """
+
+    shared: Path | None
+    own: dict[str, Path] = field(default_factory=dict)
+
+    @classmethod
+    def read(cls, given: Sequence[str], *, binds: bool = True) -> "Kubeconfigs":
+        """Read the values of `--kubeconfig`: `FILE`, or `SERVICE=FILE`.
+
+        Args:
+            binds: whether there is a binder, which needs one.
+
+        Raises:
+            ConfigurationError: a file is not there, a service is unknown, named twice, or left without a kubeconfig.
+        """
+        shared: Path | None = None
+        own: dict[str, Path] = {}
+        for value in given:
+            service, equals, file = value.partition("=")
+            if not equals or (service not in SERVICES and Path(value).exists()):
+                if shared is not None:
+                    raise ConfigurationError(f"--kubeconfig: {shared} and {value} are both for all services")
+                shared = _existing(value)
+            elif service not in SERVICES:
+                raise ConfigurationError(f"--kubeconfig {value}: no service {service}, only {', '.join(SERVICES)}")
+            elif service in own:
+                raise ConfigurationError(f"--kubeconfig: {service} is named twice")
+            else:
+                own[service] = _existing(file)
+        for service in ("watcher", "binder") if binds else ("watcher",):
+            if shared is None and service not in own:
+                raise ConfigurationError(f"--kubeconfig: none for {service}; give {service}=FILE, or a FILE for all")
+        return cls(shared, own)
+
+    def of(self, service: str) -> Path:
+        """The kubeconfig of a service."""
+        return self.own.get(service) or self.shared or self.own["watcher"]
+
+    @property
+    def of_people(self) -> Path:
+        """The kubeconfig for `kubectl` and `kai load`: the shared one, else the watcher's, which may only read."""
+        return self.shared or self.own["watcher"]
+
+
+def _existing(path: str) -> Path:
+    if not Path(path).is_file():
+        raise ConfigurationError(f"--kubeconfig {path}: no such file")
+    return Path(path)
 
 
 def cluster_add(

@@ -1,6 +1,6 @@
 """Notices of a log: which events give people to know what, and that they are the same however often they are made."""
 
-from kaicore.analysis.ask.notices import Notice, NoticeKind, notices
+from kai_projector.notices import Notice, NoticeKind, notices
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL

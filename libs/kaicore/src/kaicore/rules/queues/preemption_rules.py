@@ -1,0 +1,94 @@
+"""Rules of preemption: which work may be evicted for other work, besides what queues' own settings let go.
+
+They are those of Kueue's PreemptionConfigs, which ClusterQueues name. The labels of work are those of its oldest pod
+here, and not of Kueue's Workload.
+
+Source: Kueue 0.20 (alpha, ConfigurablePreemptions), KEP-13396, `apis/kueue/v1alpha1/preemptionconfig_types.go` and
+`pkg/scheduler/preemption/config`.
+"""
+
+import operator
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, NumberRule, PreemptionRule, VictimSelector
+from kaicore.rules.model.selector import meets
+from kaicore.rules.queues.tree import QueueTree
+
+ALWAYS, QUOTA, TOPOLOGY = TRIGGERS = ("Always", "InsufficientQuota", "QuotaFeasibleAndInsufficientTopology")
+
+LOCAL_QUEUE, CLUSTER_QUEUE, COHORT, COHORT_TREE, ANY = SCOPES = (
+    "WithinLocalQueue",
+    "WithinClusterQueue",
+    "WithinParentCohort",
+    "WithinCohortTree",
+    "AnyClusterQueue",
+)
+
+#: Of what may be evicted, with what needs room.
+COMPARISONS = {
+    "LessThan": operator.lt,
+    "GreaterThan": operator.gt,
+    "LessThanOrEqual": operator.le,
+    "GreaterThanOrEqual": operator.ge,
+}
+
+#: Python reads no number of thousands of digits.
+_MOST_DIGITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class RuledWork:
+    """Work as rules see it.
+
+    Attributes:
+        queue: its number.
+        named: what it names as its queue.
+        labels: of its oldest pod.
+    """
+
+    queue: int
+    named: str
+    priority: int
+    labels: Mapping[str, str]
+
+
+def selects(rule: PreemptionRule, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> bool:
+    """Tell whether a rule lets work be evicted for other work, whatever its trigger."""
+    if rule.unsupported or not meets(preemptor.labels, rule.labels):
+        return False
+    return any(_selects(selector, preemptor, victim, tree) for selector in rule.selectors)
+
+
+def _selects(selector: VictimSelector, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> bool:
+    if not _in_scope(selector.scope, preemptor, victim, tree):
+        return False
+    if selector.comparison and not COMPARISONS[selector.comparison](victim.priority, preemptor.priority):
+        return False
+    if not (meets(victim.labels, selector.labels) and meets(tree.queues[victim.queue].labels, selector.queue_labels)):
+        return False
+    return all(_number_holds(rule, preemptor, victim) for rule in selector.numbers)
+
+
+def _in_scope(scope: str, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> bool:
+    mine, theirs = preemptor.queue, victim.queue
+    if scope == LOCAL_QUEUE:
+        return mine == theirs and preemptor.named == victim.named
+    if mine == theirs or not tree.queues[theirs].name.startswith(CLUSTER_QUEUE_PREFIX):
+        return mine == theirs
+    if scope == COHORT:
+        return tree.parents[mine] == tree.parents[theirs] >= 0
+    return scope == ANY or (scope == COHORT_TREE and tree.paths[mine][-1] == tree.paths[theirs][-1])
+
+
+def _number_holds(rule: NumberRule, preemptor: RuledWork, victim: RuledWork) -> bool:
+    number, own = (_number(work.labels.get(rule.label, ""), rule.missing) for work in (victim, preemptor))
+    if number is None or (rule.comparison and own is None):
+        return False
+    if rule.comparison and own is not None and not COMPARISONS[rule.comparison](number, own):
+        return False
+    return (rule.least is None or number >= rule.least) and (rule.most is None or number <= rule.most)
+
+
+def _number(text: str, missing: int | None) -> int | None:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else missing

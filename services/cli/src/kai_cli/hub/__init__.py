@@ -1,1 +1,0 @@
-"""The hub's clusters and dispatches: `kai cluster`, `kai submit`, `kai withdraw`."""
