@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from types import MappingProxyType
+
 from kaicore.policy import MOST, Facts, PastUse, Point, Queue, Running, Waiting
 from kaicore.rules.engine.cycle_input import CycleInput, move_key
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
