@@ -208,9 +208,10 @@ def parts_of(score: int) -> dict[str, int]:
 
 def with_part(score: _Score, band: Band, part: _Score) -> _Score:
     """Return a score, or many, with another part in a band; of `NEVER`, a number that means nothing."""
-    above, size = (score + _BIAS) // band.step, band.most - band.least + 1
+    _, least, most, step = band
+    above, size = (score + _BIAS) // step, most - least + 1
     # Numpy divides by a number several times faster than it finds remainders.
-    other: _Score = score + (part - (above - above // size * size + band.least)) * band.step
+    other: _Score = score + (part - (above - above // size * size + least)) * step
     return other
 
 
@@ -250,6 +251,33 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
     return sorted(rows.tolist(), key=key, reverse=True)
 
 
+class Levels:
+    """How much policies prefer rows, for all classes about which they say the same.
+
+    Attributes:
+        by_row: the levels, not negative; higher is better.
+        of_row: the same memory, of which single elements are read faster.
+    """
+
+    def __init__(self, by_row: Ints) -> None:
+        self.by_row, self.of_row = by_row, memoryview(by_row)
+        self._rows: dict[int, Ints] = {}
+        self._below: dict[int | None, int] = {}
+
+    def rows(self, level: int) -> Ints:
+        """Return the rows of a level."""
+        if level not in self._rows:
+            self._rows[level] = np.flatnonzero(self.by_row == level)
+        return self._rows[level]
+
+    def below(self, level: int | None) -> int:
+        """Return the next level below another, for None the highest one; -1 if there is none."""
+        if level not in self._below:
+            others = self.by_row if level is None else self.by_row[self.by_row < level]
+            self._below[level] = int(others.max(initial=-1))
+        return self._below[level]
+
+
 class LevelRanking(Ranking):
     """Scores by row, as `Ranking` has them; the first row is one of the highest level, which policies give a row.
 
@@ -257,32 +285,37 @@ class LevelRanking(Ranking):
     none of them is left, or a higher one comes back, are others looked for.
     """
 
-    def __init__(self, rows: int, levels: Ints) -> None:
+    def __init__(self, rows: int, levels: Levels) -> None:
         """Args:
         rows: how many there are; none is wanted.
-        levels: by row, not negative; higher is better. They may change before all scores are set again.
+        levels: of the rows.
         """
         super().__init__(rows)
-        self._levels, self._level_of = levels, memoryview(levels)
+        self._levels = levels
         #: The wanted rows of one level, above which none is wanted; None where the level is to be looked for.
         self._top: Ranking | None = None
         self._level = 0
 
-    def relevel(self, levels: Ints) -> None:
+    def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
-        self._levels, self._level_of, self._top = levels, memoryview(levels), None
+        self._levels, self._top = levels, None
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
         row = None if self._top is None else self._top.first()
         if row is not None:
             return row
-        wanted = np.where(self.by_row != NEVER, self._levels, -1)
-        self._level = int(wanted.max(initial=-1))
+        levels = self._levels
+        # Mostly it is the next one, of which all classes with these levels share the rows.
+        self._level = levels.below(None if self._top is None else self._level)
+        if self._level >= 0 and (self.by_row[levels.rows(self._level)] == NEVER).all():
+            self._level = int(levels.by_row[self.by_row != NEVER].max(initial=-1))
         if self._level < 0:
             return None
-        self._top = Ranking(len(self.by_row))
-        self._top.set_first(np.where(wanted == self._level, self.by_row, NEVER))
+        rows, scores = levels.rows(self._level), np.full(len(self.by_row), NEVER)
+        scores[rows] = self.by_row[rows]
+        self._top = Ranking(len(scores))
+        self._top.set_first(scores)
         return self._top.first()
 
     def set(self, row: int, score: int) -> None:
@@ -290,7 +323,7 @@ class LevelRanking(Ranking):
         self._of_row[row] = score
         if self._top is None:
             return
-        level = self._level_of[row]
+        level = self._levels.of_row[row]
         if level == self._level:
             self._top.set(row, score)
         elif level > self._level and score != NEVER:
@@ -306,7 +339,7 @@ class LevelRanking(Ranking):
         self.by_row[rows] = scores
         if self._top is None:
             return
-        levels = self._levels[rows]
+        levels = self._levels.by_row[rows]
         if ((levels > self._level) & (scores != NEVER)).any():
             self._top = None
         else:
