@@ -194,12 +194,13 @@ async def test_policy_of_each_point_decides_by_recorded_inputs_and_replays(tmp_p
 #: Policies that fail, each in its own way; the first is the one that is refused before anything runs.
 SOCKET = "import socket\n"
 HOSTILE = {
-    "loops": "        while True:\n            pass\n",
-    "hoards": "        return np.empty(1 << 28, np.int64)\n",
-    "misshapen": "        return np.zeros(1, np.int64)\n",
-    "writes": "        nodes.used('nvidia.com/gpu')[:] = 0\n        return np.zeros(len(nodes), np.int64)\n",
+    "loops": "order(self, group, queue, facts):\n        while True:\n            pass\n",
+    "hoards": "admit(self, group, queue, facts):\n        return np.empty(1 << 28, np.int64)\n",
+    "misshapen": "filter(self, nodes, work, facts):\n        return np.zeros(1, np.bool_)\n",
+    "writes": "score(self, nodes, work, facts):\n        nodes.used('nvidia.com/gpu')[:] = 0\n",
+    "vague": "order_queue(self, queue, facts):\n        return queue.name\n",
 }
-FAILURES = {"loops": "TooSlow", "hoards": "TooMuchMemory", "misshapen": "WrongAnswer", "writes": "ChangedInput"}
+FAILURES = dict(zip(HOSTILE, ("TooSlow", "TooMuchMemory", "WrongAnswer", "ChangedInput", "WrongAnswer"), strict=True))
 
 
 def write_hostile(folder: Path, *, head: str = "") -> Path:
@@ -207,7 +208,7 @@ def write_hostile(folder: Path, *, head: str = "") -> Path:
     entries = [{"file": str(EXAMPLE)}]
     for name, body in HOSTILE.items():
         source = f"{head}import numpy as np\nfrom kaicore.policy import Policy\n\n\nclass Hostile(Policy):\n"
-        source += f'    name, version = "{name}", "1"\n\n    def score(self, nodes, work, facts):\n{body}'
+        source += f'    name, version = "{name}", "1"\n\n    def {body}'
         (folder / f"{name}.py").write_text(source)
         entries.append({"file": f"{name}.py"})
     settings = folder / "settings.yaml"
@@ -248,7 +249,7 @@ async def test_hostile_policies_harm_nothing_in_the_service_and_a_replay_is_equa
     finally:
         process.kill()
         await process.wait()
-    assert 'kai_cycle_left_out{shard="default",what="policy"} 4.0' in metrics
+    assert 'kai_cycle_left_out{shard="default",what="policy"} 5.0' in metrics
     assert [name for name, why in FAILURES.items() if f"policy {name}: {why}" not in ready] == [], ready
     events = await postgres_log.read(cluster_name, where=Filter(types=("CycleCompleted",)), limit=1000)
     cycles = [one for event in events if isinstance(one := decode_payload(event), payloads.CycleCompleted)]

@@ -6,8 +6,6 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.policy import Facts, Hold, Queue, Running, Waiting
-from kaicore.rules.engine.config import Backfill, EngineConfig
-from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
@@ -15,23 +13,23 @@ from kaicore.runtime.policies import load_policy
 
 from tests.given.cluster.factory import GPU, pod
 from tests.given.cluster.hierarchy import queue
-from tests.given.work.workloads import OWNER, Workloads
+from tests.given.work.policies import WithPolicies
+from tests.given.work.workloads import OWNER
 
 EXAMPLES = Path(__file__).parents[3] / "examples/policies"
 _HOUR_S = 3_600
 _HOUR_US = _HOUR_S * 1_000_000
 
 
-class Ruled(Workloads):
+class Ruled(WithPolicies):
     """A cluster with one example's policy, or without any."""
 
     def __init__(self, example: str = "", **arguments: object) -> None:
         super().__init__()
         self.record("queue/team", payloads.QueueObserved(queue("team", quota=64)))
-        self.policies, self.config = PolicyBook(), EngineConfig(backfill=Backfill.OFF)
         if example:
             loaded = load_policy(str(EXAMPLES / f"{example}.py"), arguments)
-            self.policies.add(loaded.kind, loaded.setting.digest)
+            self.book.add(loaded.kind, loaded.setting.digest)
             self.config = msgspec.structs.replace(self.config, policies=(loaded.setting,))
 
     def waits(self, name: str, *, hours: float = 0, **spec: Any) -> None:
@@ -40,8 +38,10 @@ class Ruled(Workloads):
         self.add_pod(pod(name, created_at=created_at, labels=labels, **({"owner": OWNER, "cpu": 1} | spec)))
 
     def starts(self) -> dict[str, str]:
-        """The nodes of what a cycle starts, by name, in the order in which it decided."""
-        return self.placed(self.cycle(self.config))
+        """The nodes of what a cycle starts, by name, in the order in which it decided; a replay decides it, too."""
+        starts = self.nodes_of()
+        assert self.replayed().differences == []
+        return starts
 
 
 @pytest.mark.parametrize(("example", "node"), [("", "spot"), ("spot_last", "stays")])
@@ -149,6 +149,27 @@ def test_least_attained_service_prefers_groups_and_spares_victims_that_had_littl
     assert orders == [0, 1, 2, 3]
     costs = [policy.victims(Running(used_gpu_seconds=8 * hours * _HOUR_S), facts) for hours in (0, 1, 5, 100)]
     assert costs == [1000, 666, 333, 0]
+
+
+@pytest.mark.parametrize(("example", "order"), [("", "aaaa"), ("least_attained_service", "abba")])
+def test_least_attained_service_starts_round_by_round_who_had_less_of_the_gpus(example: str, order: str) -> None:
+    cluster = Ruled(example, **({"gpu_hours": [1, 10, 40]} if example else {}))
+    cluster.add_node("n0", cpu=64, gpu=8)
+    first = ""
+    for hours in (2, 1, 4, 1):
+        for name, waited in (("a", 2), ("b", 1)):
+            owner = msgspec.structs.replace(OWNER, name=name, uid=f"uid-{name}")
+            cluster.waits(f"{name}{cluster.now}", gpu=8, hours=waited, owner=owner)
+        (started,) = cluster.starts()
+        first += started[0]
+        # It runs for hours and ends; the other one gives up.
+        one, other = sorted(cluster.state.pods.values(), key=lambda entry: entry.pod.name != started)
+        cluster.run(one.pod)
+        cluster.now += hours * _HOUR_US
+        cluster.see(one.pod, phase="Succeeded")
+        for pod_entry in (one, other):
+            cluster.delete_pod(pod_entry.pod)
+    assert first == order
 
 
 def test_hours_before_1970_and_holds_are_plain_numbers() -> None:

@@ -1,20 +1,28 @@
 """A policy that fails is left out of the cycle with a typed reason; the cycle goes on, and a replay agrees."""
 
+from operator import setitem
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
-from kaicore.policy import Facts, Nodes, Policy, Queue, Waiting, Work
+import yaml
+from kai_scheduler.metrics import SchedulerMetrics
+from kaicore.policy import Facts, Hold, Nodes, Policy, Queue, Waiting, Work
 from kaicore.rules.deciding.cycle_run import LeftOut
 from kaicore.rules.engine.config import Backfill
+from kaicore.rules.engine.policies.book import PolicyGuard
+from kaicore.rules.events import payloads
 from kaicore.runtime.policy_guard import TimeAndMemory
+from prometheus_client import CollectorRegistry
 
 from tests.given.cluster.factory import amounts, pod
+from tests.given.cluster.hierarchy import queue
 from tests.given.work.policies import WithPolicies
 from tests.given.work.workloads import OWNER
 
-GPU = "nvidia.com/gpu"
+GPU, METRIC = "nvidia.com/gpu", "kai_cycle_left_out"
 
 
 class Failing(Policy):
@@ -39,31 +47,9 @@ class Ends(Failing):
         raise SystemExit
 
 
-class TooShort(Failing):
-    def answer(self, nodes: Nodes) -> Any:
-        return np.zeros(1, np.int64)
-
-
-class Fractions(Failing):
-    def answer(self, nodes: Nodes) -> Any:
-        return np.full(len(nodes), 0.5)
-
-
-class TooHigh(Failing):
-    def answer(self, nodes: Nodes) -> Any:
-        return np.full(len(nodes), 1001)
-
-
 class AList(Failing):
     def answer(self, nodes: Nodes) -> Any:
         return [0] * len(nodes)
-
-
-class Writes(Failing):
-    def answer(self, nodes: Nodes) -> Any:
-        used = nodes.used(GPU)
-        used[:] = 0
-        return used
 
 
 class Unlocks(Failing):
@@ -71,29 +57,6 @@ class Unlocks(Failing):
         used = nodes.used(GPU)
         used.flags.writeable = True
         return used
-
-
-class Loops(Failing):
-    def answer(self, nodes: Nodes) -> Any:
-        while True:
-            try:
-                len(nodes)
-            except Exception:
-                continue
-
-
-class Hoards(Failing):
-    def answer(self, nodes: Nodes) -> Any:
-        kept = []
-        while True:
-            kept.append(np.ones(1 << 24, np.int64))
-
-
-class OrdersByText(Policy):
-    name = "failing"
-
-    def order(self, group: Waiting, queue: Queue, facts: Facts) -> Any:
-        return group.key
 
 
 class Good(Policy):
@@ -116,13 +79,8 @@ def cluster(kind: type[Policy], **options: Any) -> WithPolicies:
     [
         (Raises, "Raised", "score: Undeclared"),
         (Ends, "Raised", "score: SystemExit"),
-        (TooShort, "WrongAnswer", "score: expected 2 integers, got int64 of shape (1,)"),
-        (Fractions, "WrongAnswer", "score: expected 2 integers, got float64 of shape (2,)"),
-        (TooHigh, "WrongAnswer", "score: expected 0 to 1000, got 1001 to 1001"),
         (AList, "WrongAnswer", "score: expected 2 integers, got list"),
-        (Writes, "ChangedInput", "score: ValueError"),
         (Unlocks, "ChangedInput", "score: ValueError"),
-        (OrdersByText, "WrongAnswer", "order: expected an integer, got str"),
     ],
 )
 def test_a_failing_policy_is_left_out_and_the_others_decide(kind: type[Policy], why: str, detail: str) -> None:
@@ -135,15 +93,102 @@ def test_a_failing_policy_is_left_out_and_the_others_decide(kind: type[Policy], 
     assert made.replayed().differences == []
 
 
-@pytest.mark.parametrize(("kind", "why"), [(Loops, "TooSlow"), (Hoards, "TooMuchMemory")])
-def test_a_policy_without_bounds_is_ended_and_a_replay_follows_the_record(kind: type[Policy], why: str) -> None:
-    made = cluster(kind, guard=TimeAndMemory(budget_s=0.2 if kind is Loops else 60.0, memory_bytes=1 << 29))
+def looped(*_: object) -> Any:
+    while True:
+        try:
+            len(_)
+        except Exception:
+            continue
+
+
+#: By failure, what each point does for it; the cause and the end of the detail, of which the point is the beginning.
+BY_NODE, BY_GROUP = ("filter", "score"), ("order", "order_queue", "victims", "admit")
+FAILURES: list[tuple[tuple[str, ...], Any, str, str]] = [
+    ((*BY_NODE, *BY_GROUP), lambda *_: 1 // 0, "Raised", "ZeroDivisionError"),
+    (
+        BY_NODE[:1],
+        lambda nodes, *_: np.ones(1, np.bool_),
+        "WrongAnswer",
+        "expected 2 truth values, got bool of shape (1,)",
+    ),
+    (
+        BY_NODE[1:],
+        lambda nodes, *_: np.ones(1, np.int64),
+        "WrongAnswer",
+        "expected 2 integers, got int64 of shape (1,)",
+    ),
+    (BY_NODE[1:], lambda nodes, *_: np.ones(2), "WrongAnswer", "expected 2 integers, got float64 of shape (2,)"),
+    (BY_GROUP[:3], lambda *_: "first", "WrongAnswer", "expected an integer, got str"),
+    (BY_GROUP[3:], lambda *_: "later", "WrongAnswer", "expected None or a Hold, got str"),
+    (BY_NODE[:1], lambda nodes, *_: np.full(2, 2), "WrongAnswer", "expected 2 truth values, got int64 of shape (2,)"),
+    (BY_NODE[1:], lambda nodes, *_: np.full(2, 1001), "WrongAnswer", "expected 0 to 1000, got 1001 to 1001"),
+    (BY_GROUP[:2], lambda *_: 2**63, "WrongAnswer", f"expected {-(2**63)} to {2**63 - 1}, got {2**63}"),
+    (BY_GROUP[2:3], lambda *_: 1001, "WrongAnswer", "expected 0 to 1000, got 1001"),
+    (BY_GROUP[3:], lambda *_: Hold("x", -1), "WrongAnswer", f"expected 0 to {2**63 - 1}, got -1"),
+    (BY_NODE, lambda nodes, *_: nodes.used(GPU).sort(), "ChangedInput", "ValueError"),
+    (
+        BY_GROUP,
+        lambda one, *_: setattr(one, "used" if hasattr(one, "used") else "priority", 0),
+        "ChangedInput",
+        "FrozenInstanceError",
+    ),
+    (("order", "admit"), lambda one, *_: setitem(one.labels, "x", "y"), "ChangedInput", "TypeError"),
+    ((*BY_NODE, *BY_GROUP), lambda *given: setitem(given[-1].inputs, "x", 1), "ChangedInput", "TypeError"),
+    ((*BY_NODE, *BY_GROUP), looped, "TooSlow", "took longer than 0.15 s"),
+    ((*BY_NODE, *BY_GROUP), lambda *_: np.ones(1 << 27, np.int64), "TooMuchMemory", ""),
+]
+
+
+def of_point(point: str, answer: Any) -> type[Policy]:
+    return type("AtPoint", (Policy,), {"name": "failing", point: lambda self, *given: answer(*given)})
+
+
+def all_points(kind: type[Policy], guard: PolicyGuard | None = None) -> WithPolicies:
+    """A pod that can start, and one that has to evict another for it; so each point is asked."""
+    made = WithPolicies(Good, kind, guard=guard)
+    made.record("queue/team", payloads.QueueObserved(queue("team", quota=4)))
+    made.add_node("n0", cpu=64, gpu=8)
+    made.add_node("n1", cpu=64, gpu=1, labels={"best": "true"})
+    low = made.add_pod(pod("low", cpu=1, gpu=8, priority=1, owner=OWNER))
+    config = made.config
+    made.config = msgspec.structs.replace(config, policies=config.policies[:1])
+    made.full(low)
+    made.config = config
+    made.add_pod(pod("one", cpu=1, gpu=1))
+    made.add_pod(pod("urgent", cpu=1, gpu=8, priority=50, owner=OWNER))
+    return made
+
+
+@pytest.mark.parametrize(
+    ("point", "answer", "why", "detail"),
+    [(point, answer, why, detail) for points, answer, why, detail in FAILURES for point in points],
+)
+def test_a_failure_at_any_point_leaves_the_policy_out_and_the_cycle_goes_on(
+    point: str, answer: Any, why: str, detail: str
+) -> None:
+    kind = of_point(point, answer)
+    guard = TimeAndMemory(budget_s=0.15 if why == "TooSlow" else 60.0, memory_bytes=1 << 29)
+    made = all_points(kind, guard)
     proposal = made.decided()
     (left_out,) = proposal.policies_left_out
     assert (left_out.policy, left_out.why) == ("failing", why)
+    assert left_out.detail.startswith(f"{point}: {detail}")
     assert made.placed(proposal.result) == {"one": "n1"}
-    # A replay has no guard, and would never end if it asked the policy.
+    assert [one.name for one in proposal.result.evictions] == ["low"]
+    assert proposal.left_out == LeftOut()
+    registry = CollectorRegistry()
+    SchedulerMetrics(registry).left_out("default", policies=len(proposal.policies_left_out))
+    assert registry.get_sample_value(METRIC, {"shard": "default", "what": "policy"}) == 1
+    # A replay has no guard, and would never end if it asked the policy that loops.
     assert made.replayed(WithPolicies(Good, kind).book).differences == []
+
+
+def test_reference_and_alert_name_the_metric_of_policies_that_are_left_out() -> None:
+    root = Path(__file__).parents[3]
+    assert f"`{METRIC}{{shard,what}}`" in (root / "docs/reference/metrics.md").read_text()
+    groups = yaml.safe_load((root / "deploy/alerts/kai-ledger.yaml").read_text())["groups"]
+    (rule,) = (one for group in groups for one in group["rules"] if METRIC in one["expr"])
+    assert (rule["alert"], rule["labels"]["severity"]) == ("KaiLeftOutOfCycles", "page")
 
 
 def test_a_policy_that_overran_is_not_asked_for_a_while() -> None:

@@ -17,7 +17,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, CycleView
 
 #: Of groups that were not looked at yet: no namespace is named like this.
-_NO_NUMBER = "", -1
+_NOT_YET = "", -1, None, (), None
 
 
 def decided_classes(state: CycleView, config: EngineConfig, *, now: int) -> Callable[[PodEntry], PodClass]:
@@ -63,28 +63,28 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     made: dict[tuple[object, ...], PodClass] = {}
     #: Namespace, queue, priority and whether it may be preempted, each combination with a number.
     numbers: dict[tuple[str, str, int, bool], int] = {}
-    #: By group that says what the queue of its pods is, the namespace and the number.
-    of_groups: dict[str, tuple[str, int]] = {}
+    #: By group that says what the queue of its pods is: their namespace, the number, and of the pod that was looked at
+    #: last the state's class, its values and its class. Most pods of a group are alike.
+    of_groups: dict[str, tuple[str, int, PodClass | None, tuple[str | None, ...], PodClass | None]] = {}
     queues: dict[tuple[str, str], str] = {}
 
     def class_of(entry: PodEntry) -> PodClass:
         base, pod = state.class_of(entry), entry.pod
-        namespace, number = of_groups.get(entry.group, _NO_NUMBER)
+        values: tuple[str | None, ...] = tuple(map(pod.labels.get, labels)) if labels else ()
+        if annotations:
+            values += tuple(map(pod.annotations.get, annotations))
+        namespace, number, like, same, pod_class = of_groups.get(entry.group, _NOT_YET)
         if namespace != pod.namespace:
-            figures = figures_of(entry)
-            number = numbers.setdefault(figures, len(numbers))
-            if entry.group in state.groups:
-                of_groups[entry.group] = pod.namespace, number
-        key: tuple[object, ...] = base.key, number
-        # One by one: for the few that there are, that is faster than all at once.
-        for name in labels:
-            key += (pod.labels.get(name),)
-        for name in annotations:
-            key += (pod.annotations.get(name),)
+            number = numbers.setdefault(figures_of(entry), len(numbers))
+        elif like is base and same == values and pod_class is not None:
+            return pod_class
+        key = base.key, number, values
         pod_class = made.get(key)
         if pod_class is None:
             own = _found(pod.labels, labels), _found(pod.annotations, annotations)
             pod_class = made[key] = with_work(base, PolicyWork(*figures_of(entry), *own), tenants=tenants)
+        if entry.group in state.groups:
+            of_groups[entry.group] = pod.namespace, number, base, values, pod_class
         return pod_class
 
     def figures_of(entry: PodEntry) -> tuple[str, str, int, bool]:

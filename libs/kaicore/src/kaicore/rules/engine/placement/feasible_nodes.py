@@ -32,6 +32,7 @@ from kaicore.rules.engine.placement.node_score import (
     TAKEN,
     ZONES,
     LevelRanking,
+    Levels,
     Ranking,
     RowScore,
     by_devices,
@@ -350,9 +351,8 @@ class FeasibleNodes:
         #: Scores of rows that were refused only for what is not known of them yet.
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
-        levels = None if policies is None else policies.levels
         rows = len(columns.present)
-        self._ranking = Ranking(rows) if levels is None else LevelRanking(rows, levels)
+        self._ranking = self._ranking_of(rows)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
         self._weigh(room, counts, None if like is None else like.parts)
@@ -395,9 +395,13 @@ class FeasibleNodes:
             self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
             before = np.where(eligible, before, _NO)
         self.filters, self._policies, self._like, self._doubtful = filters, policies, like, {}
-        self._ranking = Ranking(len(before)) if policies.levels is None else LevelRanking(len(before), policies.levels)
+        self._ranking = self._ranking_of(len(before))
         self._ranking.set_first(before)
         return self
+
+    def _ranking_of(self, rows: int) -> Ranking:
+        levels = None if self._policies is None else self._policies.shared_levels
+        return Ranking(rows) if levels is None else LevelRanking(rows, levels)
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
@@ -653,7 +657,7 @@ class FeasibleNodes:
                 if len(changed):
                     rows.extend(changed.tolist())
                     if isinstance(self._ranking, LevelRanking) and self._policies.levels is not None:
-                        self._ranking.relevel(self._policies.levels)
+                        self._ranking.relevel(Levels(self._policies.levels))
             if self._like is None:
                 self._look_again(rows)
             else:
@@ -662,17 +666,17 @@ class FeasibleNodes:
 
     def _take_over(self, rows: "array[int]") -> None:
         """Take over the scores of rows that the class has that it is like: their array is the same."""
-        before, eligible, change = self._before, self._eligible_bytes, self._ranking.set
-        assert before is not None, "see with_policies"
+        assert self._before is not None, "see with_policies"
+        before, eligible, change = memoryview(self._before), self._eligible_bytes, self._ranking.set
         if len(rows) > _FEW:
             charged = np.zeros(len(before), np.bool_)
             charged[np.frombuffer(rows, np.int64)] = True
             every = np.flatnonzero(charged & self._eligible)
-            self._ranking.set_many(every, before[every])
+            self._ranking.set_many(every, self._before[every])
             return
         for row in {*rows}:
             if eligible[row]:
-                change(row, int(before[row]))
+                change(row, before[row])
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
@@ -683,6 +687,8 @@ class FeasibleNodes:
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
         policies, before = self._policies, self._before
+        if policies is not None and not policies.rescores:
+            policies = None
         able: list[tuple[int, int, int]] = []
         for row in distinct:
             if eligible[row]:

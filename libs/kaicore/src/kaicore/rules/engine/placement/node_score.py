@@ -42,6 +42,8 @@ class Ranking:
         self._blocks: Ints = np.full((count, _BLOCK), NEVER)
         self._highest: Ints = np.full(count, NEVER)
         self.by_row: Ints = self._blocks.reshape(-1)[:rows]
+        #: The same memory, of which single elements are read and written several times faster.
+        self._of_row, self._of_block = memoryview(self.by_row), memoryview(self._highest)
         #: By block, whether its highest score is perhaps lower than `_highest` says.
         self._lower: list[bool] = [False] * count
         #: The row of the highest score as it was found last, and its score; -1 where it is to be looked for.
@@ -72,18 +74,18 @@ class Ranking:
             elif score >= self._first_score:
                 self._first, self._first_score = row, score
         block = row // _BLOCK
-        highest = self._highest[block]
+        highest = self._of_block[block]
         if score >= highest:
-            self._highest[block], self._lower[block] = score, False
-        elif self.by_row[row] == highest:
+            self._of_block[block], self._lower[block] = score, False
+        elif self._of_row[row] == highest:
             self._lower[block] = True
-        self.by_row[row] = score
+        self._of_row[row] = score
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
         self._first = -1
         self.by_row[: len(scores)] = scores
-        self._highest = np.maximum.reduce(self._blocks, axis=1)
+        np.maximum.reduce(self._blocks, axis=1, out=self._highest)
         self._lower = [False] * len(self._highest)
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
@@ -206,9 +208,10 @@ def parts_of(score: int) -> dict[str, int]:
 
 def with_part(score: _Score, band: Band, part: _Score) -> _Score:
     """Return a score, or many, with another part in a band; of `NEVER`, a number that means nothing."""
-    above, size = (score + _BIAS) // band.step, band.most - band.least + 1
+    _, least, most, step = band
+    above, size = (score + _BIAS) // step, most - least + 1
     # Numpy divides by a number several times faster than it finds remainders.
-    other: _Score = score + (part - (above - above // size * size + band.least)) * band.step
+    other: _Score = score + (part - (above - above // size * size + least)) * step
     return other
 
 
@@ -248,6 +251,33 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
     return sorted(rows.tolist(), key=key, reverse=True)
 
 
+class Levels:
+    """How much policies prefer rows, for all classes about which they say the same.
+
+    Attributes:
+        by_row: the levels, not negative; higher is better.
+        of_row: the same memory, of which single elements are read faster.
+    """
+
+    def __init__(self, by_row: Ints) -> None:
+        self.by_row, self.of_row = by_row, memoryview(by_row)
+        self._rows: dict[int, Ints] = {}
+        self._below: dict[int | None, int] = {}
+
+    def rows(self, level: int) -> Ints:
+        """Return the rows of a level."""
+        if level not in self._rows:
+            self._rows[level] = np.flatnonzero(self.by_row == level)
+        return self._rows[level]
+
+    def below(self, level: int | None) -> int:
+        """Return the next level below another, for None the highest one; -1 if there is none."""
+        if level not in self._below:
+            others = self.by_row if level is None else self.by_row[self.by_row < level]
+            self._below[level] = int(others.max(initial=-1))
+        return self._below[level]
+
+
 class LevelRanking(Ranking):
     """Scores by row, as `Ranking` has them; the first row is one of the highest level, which policies give a row.
 
@@ -255,10 +285,10 @@ class LevelRanking(Ranking):
     none of them is left, or a higher one comes back, are others looked for.
     """
 
-    def __init__(self, rows: int, levels: Ints) -> None:
+    def __init__(self, rows: int, levels: Levels) -> None:
         """Args:
         rows: how many there are; none is wanted.
-        levels: by row, not negative; higher is better. They may change before all scores are set again.
+        levels: of the rows.
         """
         super().__init__(rows)
         self._levels = levels
@@ -266,7 +296,7 @@ class LevelRanking(Ranking):
         self._top: Ranking | None = None
         self._level = 0
 
-    def relevel(self, levels: Ints) -> None:
+    def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
         self._levels, self._top = levels, None
 
@@ -275,20 +305,25 @@ class LevelRanking(Ranking):
         row = None if self._top is None else self._top.first()
         if row is not None:
             return row
-        wanted = np.where(self.by_row != NEVER, self._levels, -1)
-        self._level = int(wanted.max(initial=-1))
+        levels = self._levels
+        # Mostly it is the next one, of which all classes with these levels share the rows.
+        self._level = levels.below(None if self._top is None else self._level)
+        if self._level >= 0 and (self.by_row[levels.rows(self._level)] == NEVER).all():
+            self._level = int(levels.by_row[self.by_row != NEVER].max(initial=-1))
         if self._level < 0:
             return None
-        self._top = Ranking(len(self.by_row))
-        self._top.set_first(np.where(wanted == self._level, self.by_row, NEVER))
+        rows, scores = levels.rows(self._level), np.full(len(self.by_row), NEVER)
+        scores[rows] = self.by_row[rows]
+        self._top = Ranking(len(scores))
+        self._top.set_first(scores)
         return self._top.first()
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        self.by_row[row] = score
+        self._of_row[row] = score
         if self._top is None:
             return
-        level = int(self._levels[row])
+        level = self._levels.of_row[row]
         if level == self._level:
             self._top.set(row, score)
         elif level > self._level and score != NEVER:
@@ -304,7 +339,7 @@ class LevelRanking(Ranking):
         self.by_row[rows] = scores
         if self._top is None:
             return
-        levels = self._levels[rows]
+        levels = self._levels.by_row[rows]
         if ((levels > self._level) & (scores != NEVER)).any():
             self._top = None
         else:

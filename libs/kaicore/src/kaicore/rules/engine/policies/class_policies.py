@@ -14,7 +14,7 @@ import numpy as np
 
 from kaicore.policy import Facts, Flags, Ints, Point, PolicyBand, Work
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_score import BANDS, NEVER, OFFSETS, Band, score_range, with_part
+from kaicore.rules.engine.placement.node_score import BANDS, NEVER, OFFSETS, Band, Levels, score_range, with_part
 from kaicore.rules.engine.placement.pod_class import TENANT, PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
@@ -75,6 +75,8 @@ class _KnownAnswers:
     """
 
     def __init__(self) -> None:
+        #: The answer that looked at no fact.
+        self.always: _Answers | None = None
         #: By the names of facts that were looked at, and then by their values.
         self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
         self._by_content: dict[tuple[bytes, ...], _Answers] = {}
@@ -92,6 +94,8 @@ class _KnownAnswers:
             *(one.scores.tobytes() for one in answers.scores),
         )
         answers = self._by_content.setdefault(content, answers)
+        if not names:
+            self.always = answers
         self._answers.setdefault(names, {})[_values(work, names)] = answers
         return answers
 
@@ -113,7 +117,9 @@ class _Say:
         refused: by row, whether any of them refuses it.
         refused_rows: the same for a look at one row: bytes are read faster than an array.
         levels: by row, how much they prefer it; None where none says.
+        shared_levels: the same, for all classes with this say.
         replaced: the bands that they fill in place of the built-in rules, with the parts of all rows.
+        replaced_rows: the same for a look at one row.
         fill: the answers that fill them; these are kept, so their identity tells them apart.
     """
 
@@ -128,9 +134,11 @@ class _Say:
         self.refused_rows = bytearray(self.refused.tobytes())
         self._sums = {band: self._sum(band, every) for band in dict.fromkeys(one.band for one in self.scores)}
         self.levels: Ints | None = self._sums.get(PolicyBand.PREFERRED)
+        self.shared_levels = None if self.levels is None else Levels(self.levels)
         self.replaced: list[tuple[Band, Ints]] = [
             (BANDS[band.value], scores) for band, scores in sorted(self._sums.items()) if band is not _LEVELS
         ]
+        self.replaced_rows = [(band, memoryview(scores)) for band, scores in self.replaced]
 
     def renew(self, rows: Ints) -> None:
         """Take over what the answers, which were changed in place, are now about rows."""
@@ -148,7 +156,12 @@ class _Say:
 
     def _sum(self, band: PolicyBand, rows: Ints | slice) -> Ints:
         """Return the scores of rows in a band, as parts of their whole score."""
-        total: Ints = np.sum([one.scores[rows] for one in self.scores if one.band is band], axis=0, dtype=np.int64)
+        first, *others = [one.scores[rows] for one in self.scores if one.band is band]
+        if not others:
+            return first + OFFSETS[band]
+        total: Ints = first + others[0]
+        for one in others[1:]:
+            total += one
         least, most = score_range(band)
         return np.clip(total, least, most) + OFFSETS[band]
 
@@ -188,6 +201,8 @@ class NodePolicies:
             about: the work as a policy sees it that declares no labels and annotations.
         """
         known, setting = self._known[one.setting.name], one.setting
+        if known.always is not None:
+            return known.always
         if setting.pod_labels or setting.pod_annotations:
             about = _work_of(pod_class, setting)
         answers = known.of(about)
@@ -205,7 +220,7 @@ class NodePolicies:
             of_nodes = None if say.levels is None else say.levels[self._nodes.rows]
             if of_nodes is not None and (of_nodes == of_nodes[:1]).all():
                 # Who prefers all nodes alike prefers none.
-                say.levels = None
+                say.levels = say.shared_levels = None
         return say
 
     def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns) -> _Answers:
@@ -260,6 +275,7 @@ class ClassPolicies:
 
     Attributes:
         live: whether any of them is asked again after charges.
+        rescores: whether `of_rows` changes any score.
     """
 
     def __init__(
@@ -283,6 +299,7 @@ class ClassPolicies:
         answers = [*once, *(given for _, _, given in self._live)]
         self._say = _Say(answers, policies.rows) if self._live else policies.together(once)
         self.live = bool(self._live)
+        self.rescores = self.live or bool(self._say.replaced)
 
     @property
     def alike(self) -> object:
@@ -303,6 +320,11 @@ class ClassPolicies:
     def levels(self) -> Ints | None:
         """By row, how much the policies prefer it; None where none says."""
         return self._say.levels
+
+    @property
+    def shared_levels(self) -> Levels | None:
+        """The same, for rankings."""
+        return self._say.shared_levels
 
     def renew(self, charged: Collection[int]) -> Ints:
         """Ask the live policies again, about the nodes as they are charged now; returns the rows that this changes.
@@ -332,7 +354,7 @@ class ClassPolicies:
 
         What others refuse is not eligible anyway.
         """
-        if not self._say.replaced and not self.live:
+        if not self.rescores:
             return scores
         able = scores != NEVER
         if self.live:
@@ -344,10 +366,10 @@ class ClassPolicies:
 
     def of_row(self, row: int, score: int) -> int:
         """Return the score of one row as `of_rows` does."""
-        if score == NEVER or self._say.refused_rows[row]:
+        if score == NEVER or (self.live and self._say.refused_rows[row]):
             return NEVER
-        for band, parts in self._say.replaced:
-            score = with_part(score, band, int(parts[row]))
+        for band, parts in self._say.replaced_rows:
+            score = with_part(score, band, parts[row])
         return score
 
     def preferred(self, ranking: Ints) -> Ints:

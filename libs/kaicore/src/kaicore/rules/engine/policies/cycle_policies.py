@@ -1,6 +1,7 @@
 """The policies of one cycle: those that its configuration names, but those that failed, on the cycle's own facts."""
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 
@@ -25,7 +26,7 @@ def guarded(
 def facts_of(cycle_input: CycleInput) -> Facts:
     """Return what policies of a cycle may know; each sees of it the inputs that it declares."""
     inputs = {name: of_nodes[""] for name, of_nodes in cycle_input.policy_inputs.items() if "" in of_nodes}
-    return Facts(now_us=cycle_input.now, inputs=inputs)
+    return Facts(now_us=cycle_input.now, inputs=MappingProxyType(inputs))
 
 
 def node_policies(cycle_input: CycleInput, present: Flags) -> NodePolicies | None:

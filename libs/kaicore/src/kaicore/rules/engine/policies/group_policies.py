@@ -8,9 +8,7 @@ priority would, so the queue stands among other queues as it did. What may be ev
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from operator import attrgetter
 from types import MappingProxyType
-from typing import Any
 
 from kaicore.policy import MOST, Facts, PastUse, Point, Queue, Running, Waiting
 from kaicore.rules.engine.cycle_input import CycleInput, move_key
@@ -116,15 +114,15 @@ class GroupPolicies:
             queue = self._queues[name, past] = queue if past else replace(queue, past_use=0)
         return queue
 
-    def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> dict[str, Any]:
-        """Return the GPU time that a group and its namespace have had, as far as a policy declares it."""
+    def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> tuple[int, int]:
+        """Return what GPU time a group and its namespace have had, as far as a policy declares it."""
         history, use = policy.policy.history, 0
         if PastUse.NAMESPACE in history:
             if self._namespace_use is None:
                 self._namespace_use = self._input.namespace_use()
             use = self._namespace_use.get(namespace, 0)
         before = self._input.gpu_seconds_before(key) if PastUse.OWNER in history else 0
-        return {"used_gpu_seconds": running_s + before, "namespace_use": use}
+        return running_s + before, use
 
     def _with(self, point: Point) -> list[GuardedPolicy]:
         return [one for one in self._input.policies if one.has(point)]
@@ -149,11 +147,11 @@ class GroupPolicies:
     ) -> tuple[Waiting, Queue]:
         waiting, queue = known
         there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
-        past = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
+        used, use = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
         # Of most groups there is nothing to add, and another such object takes longer than to look.
-        if past == {"used_gpu_seconds": waiting.used_gpu_seconds, "namespace_use": 0}:
+        if used == waiting.used_gpu_seconds and not use:
             return known
-        return replace(waiting, **past), queue
+        return replace(waiting, used_gpu_seconds=used, namespace_use=use), queue
 
     def _known_of(self, pending_group: PendingGroup) -> tuple[Waiting, Queue]:
         group, now, of_class = pending_group.group, self._input.now, self._gpus_of_class
@@ -186,7 +184,8 @@ class GroupPolicies:
     def _running(self, workload: Workload, policy: GuardedPolicy) -> Running:
         group, now, members = workload.group, self._input.now, workload.active.values()
         labels, annotations = _declared(members, policy)
-        used = sum(_used(member, now) for member in members)
+        running_s = sum(_used(member, now) for member in members)
+        used, use = self._past(policy, _past_key(group.key, members), group.namespace, running_s)
         return Running(
             key=group.key,
             namespace=group.namespace,
@@ -198,7 +197,8 @@ class GroupPolicies:
             lost_us=max((now - one.work_since for one in members if one.work_since), default=0),
             labels=labels,
             annotations=annotations,
-            **self._past(policy, _past_key(group.key, members), group.namespace, used),
+            used_gpu_seconds=used,
+            namespace_use=use,
         )
 
 
@@ -254,19 +254,22 @@ def _with_declared(
 
 def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
-    setting, first = policy.setting, min(members, key=_name, default=None)
-    if first is None or not (setting.pod_labels or setting.pod_annotations):
+    setting, pod = policy.setting, None
+    if not (setting.pod_labels or setting.pod_annotations):
         return _NO_LABELS, _NO_LABELS
-    pod = first.pod
+    for member in members:
+        if pod is None or member.pod.name < pod.name:
+            pod = member.pod
+    if pod is None:
+        return _NO_LABELS, _NO_LABELS
     return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
 
 
 def _found(values: Mapping[str, str], keys: Iterable[str]) -> Mapping[str, str]:
-    found = {key: values[key] for key in keys if key in values}
-    return MappingProxyType(found) if found else _NO_LABELS
-
-
-_name = attrgetter("pod.name")
+    for key in keys:
+        if key in values:
+            return MappingProxyType({key: values[key] for key in keys if key in values})
+    return _NO_LABELS
 
 
 def _gpus(member: Member) -> int:

@@ -6,7 +6,7 @@ what the record says.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import FrozenInstanceError, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TypeVar
@@ -130,8 +130,7 @@ class GuardedPolicy:
             # How deep it may call depends on who called it.
             raise self._failed(PolicyFailure.TOO_MUCH_MEMORY, f"{point}: {type(error).__name__}") from error
         except (Exception, SystemExit, GeneratorExit) as error:
-            writes = isinstance(error, ValueError) and ("read-only" in str(error) or "WRITEABLE" in str(error))
-            why = PolicyFailure.CHANGED_INPUT if writes else PolicyFailure.RAISED
+            why = PolicyFailure.CHANGED_INPUT if _writes(error) else PolicyFailure.RAISED
             raise self._failed(why, f"{point}: {type(error).__name__}") from error
 
     def _integer(self, point: Point, answer: object, least: int, most: int) -> int:
@@ -146,6 +145,16 @@ class GuardedPolicy:
 
     def _failed(self, why: PolicyFailure, detail: str) -> PolicyFailed:
         return PolicyFailed(PolicyLeftOut(policy=self.setting.name, why=why.value, detail=detail[:_LONGEST]))
+
+
+def _writes(error: BaseException) -> bool:
+    """Tell whether an error is what writing to columns, mappings or values of the input raises."""
+    text = str(error)
+    return (
+        isinstance(error, FrozenInstanceError)
+        or (isinstance(error, ValueError) and ("read-only" in text or "WRITEABLE" in text))
+        or (isinstance(error, TypeError) and text.startswith("'mappingproxy' object does not support item"))
+    )
 
 
 def _said(answer: object) -> str:
