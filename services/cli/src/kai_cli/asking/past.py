@@ -87,23 +87,15 @@ async def _figures(source: AnswerSource, at: str, output: OutputFlag) -> int:
         summaries = [await answers.cluster(cluster, at=at) for cluster in clusters]
     if not summaries:
         raise UnknownSubject("the log is empty")
-    if output != "table":
-        print_answers(summaries, output)
-        return 0
-    for summary in summaries:
-        print("\n".join(_summary_lines(summary)))
+    print_answers(summaries, output, lambda: "\n".join(map(_summary_text, summaries)))
     return 0
 
 
-def _summary_lines(summary: ClusterSummary) -> list[str]:
+def _summary_text(summary: ClusterSummary) -> str:
     pods = ", ".join(f"{count} {stage}" for stage, count in summary.pods.items())
-    return [
-        f"cluster {summary.name}: {as_of(summary.position, summary.recorded_at)}",
-        f"  nodes: {summary.nodes}",
-        f"  queues: {summary.queues}",
-        f"  groups: {summary.groups}",
-        f"  pods: {pods}",
-    ]
+    counts = {"nodes": summary.nodes, "queues": summary.queues, "groups": summary.groups, "pods": pods}
+    head = f"cluster {summary.name}: {as_of(summary.position, summary.recorded_at)}"
+    return "\n  ".join([head, *(f"{name}: {count}" for name, count in counts.items())])
 
 
 def diff(
@@ -152,11 +144,8 @@ async def _diff(
         differences = [await answers.diff(cluster, *moments, wanted) for cluster in clusters]
     if not differences:
         raise UnknownSubject("the log is empty")
-    if output != "table":
-        print_answers(differences, output)
-        return 0
-    for answer in differences:
-        print("\n".join(_diff_lines(answer, limit)))
+    lines = (line for answer in differences for line in _diff_lines(answer, limit))
+    print_answers(differences, output, lambda: "\n".join(lines))
     return 0
 
 

@@ -6,7 +6,7 @@ With `--watch` a list goes on: printed once, and then what is new, has changed o
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import msgspec
@@ -289,23 +289,18 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
             await watch_listings(answers, clusters, kind, wanted, output=output)
         listed = with_forecasts(answers) if kind == "groups" and not isinstance(answers, ApiAnswers) else answers
         listings = [await listed.listing(cluster, kind, wanted, at=at) for cluster in clusters]
-    _print(listings, output, past=bool(at))
+    print_answers(listings, output, lambda: "\n".join(_lines(listings, past=bool(at))) or "the log is empty")
     return 0
 
 
-def _print(listings: list[Listing], output: Output, *, past: bool) -> None:
-    if output != "table":
-        print_answers(listings, output)
-        return
-    if not listings:
-        print("the log is empty")
+def _lines(listings: list[Listing], *, past: bool) -> Iterator[str]:
     for listing in listings:
         if len(listings) > 1:
-            print(f"cluster {listing.cluster}:")
+            yield f"cluster {listing.cluster}:"
         if past:
             why = f"; WHY as the last cycle found it at position {listing.reasons_position}"
-            print(as_of(listing.position, listing.recorded_at) + (why if listing.reasons_position else ""))
-        print(listing_text(listing))
+            yield as_of(listing.position, listing.recorded_at) + (why if listing.reasons_position else "")
+        yield listing_text(listing)
 
 
 def priority(
@@ -317,10 +312,7 @@ def priority(
         queue: only groups of this queue, or of one below it; by default of all.
     """
     answers = asyncio.run(_priority(source or AnswerSource(), queue, at))
-    if output != "table":
-        print_answers(answers, output)
-        return 0
-    print("\n\n".join(map(priority_text, answers)))
+    print_answers(answers, output, lambda: "\n\n".join(map(priority_text, answers)))
     return 0
 
 

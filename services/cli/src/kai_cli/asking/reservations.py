@@ -22,7 +22,7 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.model.quantity import parse_duration
 
-from kai_cli.output import OutputFlag, print_answers, table
+from kai_cli.output import OutputFlag, print_answer, print_answers, table
 from kai_cli.running.load import Loader
 from kai_cli.sources.answers import ask_each, open_answers
 from kai_cli.sources.current_cluster import one_cluster
@@ -93,10 +93,11 @@ def reserve(  # long: one flag for each part of a reservation
         notice=notice,
     )
     plan = asyncio.run(_planned(source or AnswerSource(), asked))
-    if output != "table":
-        print_answers([plan], output)
-    else:
-        print(plan_text(plan, made=make))
+    print_answer(plan, output, lambda: plan_text(plan, made=make))
+    return _carried_out(name, plan, kubeconfig, make=make)
+
+
+def _carried_out(name: str, plan: ReservationPlan | DrainPlan, kubeconfig: Path | None, *, make: bool) -> int:
     if plan.refusal:
         return 1
     if make:
@@ -146,16 +147,8 @@ def drain(
         drain_by=_text(max(end, now)),
     )
     plan = asyncio.run(_drained(source or AnswerSource(), asked))
-    if output != "table":
-        print_answers([plan], output)
-    else:
-        print(drain_text(plan, made=make))
-    if plan.refusal:
-        return 1
-    if make:
-        asyncio.run(_make(plan.manifest, kubeconfig))
-        sys.stderr.write(f"made: Reservation {called}\n")
-    return 0
+    print_answer(plan, output, lambda: drain_text(plan, made=make))
+    return _carried_out(called, plan, kubeconfig, make=make)
 
 
 async def _drained(source: AnswerSource, asked: ReservationQuestion) -> DrainPlan:
@@ -245,10 +238,8 @@ def reservations(
     answers = asyncio.run(ask())
     if ical:
         print(calendar_text(answers), end="")
-    elif output != "table":
-        print_answers(answers, output)
     else:
-        print("\n\n".join(map(reservations_text, answers)))
+        print_answers(answers, output, lambda: "\n\n".join(map(reservations_text, answers)))
     return 0
 
 

@@ -85,23 +85,15 @@ async def _audit_verify(
             await audit_log(log, cluster, anchors=anchors.get(cluster, {}), chain_only=chain_only)
             for cluster in source.clusters(there_are)
         ]
-    if output != "table":
-        print_answers([audit_answer(one) for one in audits], output)
-    else:
-        if not audits:
-            print("the log is empty")
-        for one in audits:
-            print(one.report)
-            if lines := _left_out_lines(one):
-                print("\n".join(lines))
-            if one.promises is not None:
-                print(_promises_text(one.promises))
+    answers = [audit_answer(one) for one in audits]
+    print_answers(answers, output, lambda: "\n".join(map(_text, audits)) or "the log is empty")
     return 0 if all(one.ok for one in audits) else 1
 
 
-def _left_out_lines(audit: Audit) -> list[str]:
-    """Return the events that say nothing, and what cycles leave out, and why."""
-    return [
+def _text(audit: Audit) -> str:
+    """Return what was checked, the events that say nothing, what cycles leave out and why, and the promises."""
+    lines = [
+        str(audit.report),
         *(
             f"quarantined: event {event.position} ({event.type} on {event.stream}, by {event.actor}): {event.error}"
             for event in audit.quarantined
@@ -109,6 +101,7 @@ def _left_out_lines(audit: Audit) -> list[str]:
         *(f"set aside: event {event.position} (on {event.stream}): {event.reason}" for event in audit.set_aside),
         *(f"left out of cycles: {one}" for one in audit.left_out),
     ]
+    return "\n".join(lines if audit.promises is None else [*lines, _promises_text(audit.promises)])
 
 
 def _promises_text(promises: PromiseReport) -> str:
@@ -506,10 +499,5 @@ async def _ask(
 
 
 def _print(audits: list[_AuditT], text: Callable[[_AuditT], str], output: Output) -> None:
-    if output != "table":
-        print_answers(audits, output)
-        return
-    for audit in audits:
-        if len(audits) > 1:
-            print(f"cluster {audit.cluster}:")
-        print(text(audit))
+    head = "cluster {}:\n" if len(audits) > 1 else ""
+    print_answers(audits, output, lambda: "\n".join(head.format(audit.cluster) + text(audit) for audit in audits))

@@ -22,7 +22,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
 
-from kai_cli.output import Output, OutputFlag, Progress, print_data, table
+from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_data, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
@@ -148,11 +148,9 @@ async def _export_folded(
 
 
 def _report_rows(path: Path, about: Mapping[str, str], counts: Mapping[str, int], output: Output) -> int:
-    if output != "table":
-        print_data({"path": str(path), **about, "rows": counts}, output)
-        return 0
-    print(f"cluster {about['kai.cluster']}: events {about['kai.first']} to {about['kai.last']} in {path}")
-    print(table(("WHAT", "ROWS"), [(name, str(count)) for name, count in counts.items()]))
+    head = f"cluster {about['kai.cluster']}: events {about['kai.first']} to {about['kai.last']} in {path}\n"
+    rows = [(name, str(count)) for name, count in counts.items()]
+    print_answer({"path": str(path), **about, "rows": counts}, output, lambda: head + table(("WHAT", "ROWS"), rows))
     return 0
 
 

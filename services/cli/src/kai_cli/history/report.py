@@ -23,7 +23,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.seals.anchors import read_file
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import OutputFlag, Progress, print_data, table
+from kai_cli.output import OutputFlag, Progress, print_answer, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
@@ -132,10 +132,7 @@ def verify(*, month: str, source: LogSourceFlags | None = None, output: OutputFl
         month: by UTC, such as 2026-11.
     """
     answer = asyncio.run(_verify(source or LogSource(), month))
-    if output == "table":
-        print(check_text(answer))
-    else:
-        print_data(answer, output)
+    print_answer(answer, output, lambda: check_text(answer))
     return 0 if answer.same else 1
 
 
