@@ -98,7 +98,7 @@ def _summary_text(summary: ClusterSummary) -> str:
     return "\n  ".join([head, *(f"{name}: {count}" for name, count in counts.items())])
 
 
-def diff(
+async def diff(
     before: MomentArgument,
     after: MomentArgument = "end",
     /,
@@ -125,23 +125,17 @@ def diff(
     """
     word = WORDS.get(kind.lower(), kind.lower())
     wanted = DiffQuestion(kind=word, namespace=namespace or "", queue=queue, node=node)
-    try:
-        return asyncio.run(_diff(source or AnswerSource(), (before, after), wanted, limit, output))
-    except InvalidObject as error:
-        raise ConfigurationError(str(error)) from error
-
-
-async def _diff(
-    source: AnswerSource, moments: tuple[str, str], wanted: DiffQuestion, limit: int, output: OutputFlag
-) -> int:
-    async with open_answers(source, *moments) as (answers, clusters):
-        selection = RowSelection(node=wanted.node, queue=wanted.queue)
+    async with open_answers(source or AnswerSource(), before, after) as (answers, clusters):
+        selection = RowSelection(node=node, queue=queue)
         try:
-            await check_subjects(answers, clusters, "pods", selection, at=moments[1])
+            await check_subjects(answers, clusters, "pods", selection, at=after)
         except UnknownSubject:
             # It may be gone since.
-            await check_subjects(answers, clusters, "pods", selection, at=moments[0])
-        differences = [await answers.diff(cluster, *moments, wanted) for cluster in clusters]
+            await check_subjects(answers, clusters, "pods", selection, at=before)
+        try:
+            differences = [await answers.diff(cluster, before, after, wanted) for cluster in clusters]
+        except InvalidObject as error:
+            raise ConfigurationError(str(error)) from error
     if not differences:
         raise UnknownSubject("the log is empty")
     lines = (line for answer in differences for line in _diff_lines(answer, limit))

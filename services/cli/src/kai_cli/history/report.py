@@ -102,7 +102,7 @@ async def report_from(source: AnswerSource, question: ReportQuestion) -> UsageRe
             return await usage_report(log, cluster, question, progress=progress)
 
 
-def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None) -> int:
+async def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None) -> int:
     """Seal the account of a month that is over: its figures and digest become an event.
 
     Args:
@@ -110,37 +110,31 @@ def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None)
         correct: why an earlier seal is corrected; it is recorded.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    return asyncio.run(_seal(source or LogSource(), month, correct))
-
-
-async def _seal(source: LogSource, month: str, reason: str) -> int:
+    source = source or LogSource()
     async with open_log_as_owner(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("counting") as progress:
             sealed, position = await seal_month(
-                log, cluster, month, now=time.time_ns() // 1000, reason=reason, progress=progress
+                log, cluster, month, now=time.time_ns() // 1000, reason=correct, progress=progress
             )
     held = sealed.figures.get("held", 0) / 3_600_000
     print(f"cluster {cluster}: {month} is sealed by event {position}: {held:,.2f} GPU-hours held, {sealed.digest}")
     return 0
 
 
-def verify(*, month: str, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
+async def verify(*, month: str, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
     """Count a sealed month again, and compare; exit 1 if it is not the same.
 
     Args:
         month: by UTC, such as 2026-11.
     """
-    answer = asyncio.run(_verify(source or LogSource(), month))
-    print_answer(answer, output, lambda: check_text(answer))
-    return 0 if answer.same else 1
-
-
-async def _verify(source: LogSource, month: str) -> MonthCheck:
+    source = source or LogSource()
     async with open_log(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("counting") as progress:
-            return await verify_month(log, cluster, month, progress=progress)
+            answer = await verify_month(log, cluster, month, progress=progress)
+    print_answer(answer, output, lambda: check_text(answer))
+    return 0 if answer.same else 1
 
 
 def check_text(answer: MonthCheck) -> str:
