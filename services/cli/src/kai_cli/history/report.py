@@ -93,8 +93,8 @@ async def report_from(source: AnswerSource, question: ReportQuestion) -> UsageRe
         api = ApiAnswers(source.api() or "", source.api_token())
         cluster = one_cluster(source, [row.name for row in await api.clusters()])
         asked = {"by": question.by, "month": question.month, "from": question.since, "to": question.until}
-        prices = [("price", f"{model}={price}") for model, price in question.prices.items()]
-        body = await api.usage_report(cluster, [*((name, value) for name, value in asked.items() if value), *prices])
+        prices = [f"{model}={price}" for model, price in question.prices.items()]
+        body = await api.usage_report(cluster, {**asked, "price": prices})
         return msgspec.json.decode(body, type=UsageReport)
     async with open_log(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))

@@ -67,7 +67,10 @@ async def _report(
     source: AnswerSource, scheduler: str, since: str, until: str, policy: Sequence[str], *, simulate: bool
 ) -> ShadowReport:
     if source.api_named:
-        return await _by_api(source, scheduler, since, until, simulate=simulate)
+        api = ApiAnswers(source.api() or "", source.api_token())
+        cluster = _cluster(source, [row.name for row in await api.clusters()])
+        asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
+        return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
     book = book_of(policy)
     async with open_log(source) as log:
         cluster = _cluster(source, without_hub(await log.clusters()))
@@ -83,13 +86,6 @@ async def _report(
                 policies=book,
                 progress=progress,
             )
-
-
-async def _by_api(source: AnswerSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
-    api = ApiAnswers(source.api() or "", source.api_token())
-    cluster = _cluster(source, [row.name for row in await api.clusters()])
-    asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
-    return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
 
 
 async def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
