@@ -147,22 +147,23 @@ def print_answer(answer: object, output: Output, text: Callable[[], str]) -> Non
         print_data(answer, output)
 
 
-def print_answers(answers: Sequence[object], output: Output) -> None:
-    """Print an answer per cluster for machines: of one cluster as the API answers it, of several in a list."""
-    print_data(answers[0] if len(answers) == 1 else answers, output)
+def print_answers(answers: Sequence[object], output: Output, text: Callable[[], str]) -> None:
+    """Print an answer per cluster: for machines, of one cluster as the API answers it, of several in a list."""
+    print_answer(answers[0] if len(answers) == 1 else answers, output, text)
 
 
 def print_each(answers: Sequence[_OfMomentT], output: Output, text: Callable[[_OfMomentT], str], *, at: str) -> None:
     """Print an answer per cluster; for people, the cluster above it where there are several, and a named moment."""
-    if output != "table":
-        print_answers(answers, output)
-        return
-    for answer in answers:
-        if len(answers) > 1:
-            print(f"cluster {answer.cluster}:")
-        if at:
-            print(as_of(answer.position, answer.recorded_at))
-        print(text(answer))
+
+    def each() -> Iterator[str]:
+        for answer in answers:
+            if len(answers) > 1:
+                yield f"cluster {answer.cluster}:"
+            if at:
+                yield as_of(answer.position, answer.recorded_at)
+            yield text(answer)
+
+    print_answers(answers, output, lambda: "\n".join(each()))
 
 
 def in_colour() -> bool:

@@ -4,6 +4,7 @@ See docs/how-to/before-submitting.md.
 """
 
 import asyncio
+from collections.abc import Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -71,17 +72,16 @@ def calibration_command(*, renew: bool = False, source: SourceFlags | None = Non
         renew: measure it anew.
     """
     answers = asyncio.run(_measure(source or AnswerSource(), renew=renew))
-    if output != "table":
-        print_answers(answers, output)
-        return 0
-    for answer in answers:
-        of_cluster = f"cluster {answer.cluster}: " if len(answers) > 1 else ""
-        print(f"{of_cluster}{answer.text}")
-        if answer.undecided:
-            print(f"{answer.undecided} more wait still, and not yet longer than forecast")
-        if answer.left_out:
-            print(f"{answer.left_out} of the sample were left out, because of what they cost")
+    print_answers(answers, output, lambda: "\n".join(line for one in answers for line in _lines(one, answers)))
     return 0
+
+
+def _lines(answer: CalibrationAnswer, answers: Sequence[CalibrationAnswer]) -> Iterator[str]:
+    yield (f"cluster {answer.cluster}: " if len(answers) > 1 else "") + answer.text
+    if answer.undecided:
+        yield f"{answer.undecided} more wait still, and not yet longer than forecast"
+    if answer.left_out:
+        yield f"{answer.left_out} of the sample were left out, because of what they cost"
 
 
 async def _measure(source: AnswerSource, *, renew: bool) -> list[CalibrationAnswer]:

@@ -87,26 +87,18 @@ async def _figures(source: AnswerSource, at: str, output: OutputFlag) -> int:
         summaries = [await answers.cluster(cluster, at=at) for cluster in clusters]
     if not summaries:
         raise UnknownSubject("the log is empty")
-    if output != "table":
-        print_answers(summaries, output)
-        return 0
-    for summary in summaries:
-        print("\n".join(_summary_lines(summary)))
+    print_answers(summaries, output, lambda: "\n".join(map(_summary_text, summaries)))
     return 0
 
 
-def _summary_lines(summary: ClusterSummary) -> list[str]:
+def _summary_text(summary: ClusterSummary) -> str:
     pods = ", ".join(f"{count} {stage}" for stage, count in summary.pods.items())
-    return [
-        f"cluster {summary.name}: {as_of(summary.position, summary.recorded_at)}",
-        f"  nodes: {summary.nodes}",
-        f"  queues: {summary.queues}",
-        f"  groups: {summary.groups}",
-        f"  pods: {pods}",
-    ]
+    counts = {"nodes": summary.nodes, "queues": summary.queues, "groups": summary.groups, "pods": pods}
+    head = f"cluster {summary.name}: {as_of(summary.position, summary.recorded_at)}"
+    return "\n  ".join([head, *(f"{name}: {count}" for name, count in counts.items())])
 
 
-def diff(
+async def diff(
     before: MomentArgument,
     after: MomentArgument = "end",
     /,
@@ -133,30 +125,21 @@ def diff(
     """
     word = WORDS.get(kind.lower(), kind.lower())
     wanted = DiffQuestion(kind=word, namespace=namespace or "", queue=queue, node=node)
-    try:
-        return asyncio.run(_diff(source or AnswerSource(), (before, after), wanted, limit, output))
-    except InvalidObject as error:
-        raise ConfigurationError(str(error)) from error
-
-
-async def _diff(
-    source: AnswerSource, moments: tuple[str, str], wanted: DiffQuestion, limit: int, output: OutputFlag
-) -> int:
-    async with open_answers(source, *moments) as (answers, clusters):
-        selection = RowSelection(node=wanted.node, queue=wanted.queue)
+    async with open_answers(source or AnswerSource(), before, after) as (answers, clusters):
+        selection = RowSelection(node=node, queue=queue)
         try:
-            await check_subjects(answers, clusters, "pods", selection, at=moments[1])
+            await check_subjects(answers, clusters, "pods", selection, at=after)
         except UnknownSubject:
             # It may be gone since.
-            await check_subjects(answers, clusters, "pods", selection, at=moments[0])
-        differences = [await answers.diff(cluster, *moments, wanted) for cluster in clusters]
+            await check_subjects(answers, clusters, "pods", selection, at=before)
+        try:
+            differences = [await answers.diff(cluster, before, after, wanted) for cluster in clusters]
+        except InvalidObject as error:
+            raise ConfigurationError(str(error)) from error
     if not differences:
         raise UnknownSubject("the log is empty")
-    if output != "table":
-        print_answers(differences, output)
-        return 0
-    for answer in differences:
-        print("\n".join(_diff_lines(answer, limit)))
+    lines = (line for answer in differences for line in _diff_lines(answer, limit))
+    print_answers(differences, output, lambda: "\n".join(lines))
     return 0
 
 

@@ -6,7 +6,7 @@ With `--watch` a list goes on: printed once, and then what is new, has changed o
 
 import asyncio
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
 import msgspec
@@ -27,7 +27,7 @@ from kaicore.analysis.ask.answers import (
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.spelling import did_you_mean
 
-from kai_cli.asking.subjects import Subject, check_subjects, read_subject
+from kai_cli.asking.subjects import check_subjects, read_subject
 from kai_cli.asking.why_page import why_text
 from kai_cli.output import (
     Output,
@@ -169,7 +169,7 @@ _NAMESPACED = frozenset({"pods", "groups"})
 _CYCLES = 20
 
 
-def why(
+async def why(
     subject: str,
     /,
     *,
@@ -189,23 +189,16 @@ def why(
     if about.kind == "Dispatch":
         if at:
             raise ConfigurationError(f"--at {at}: a dispatch is explained as of now; its story tells the past")
-        return asyncio.run(_why_dispatch(source or AnswerSource(), about.name, output))
-    return asyncio.run(_why(source or AnswerSource(), about, output, at=at))
+        async with open_answers(source or AnswerSource()) as (answers, _):
+            found = await answers.why_dispatch(about.name)
+        print_answer(found, output, lambda: "\n".join(dispatch_lines(found)))
+        return 0
 
-
-async def _why_dispatch(source: AnswerSource, name: str, output: Output) -> int:
-    async with open_answers(source) as (answers, _):
-        why = await answers.why_dispatch(name)
-    print_answer(why, output, lambda: "\n".join(dispatch_lines(why)))
-    return 0
-
-
-async def _why(source: AnswerSource, subject: Subject, output: Output, *, at: str) -> int:
     async def ask(answers: Answers, cluster: str) -> Why:
         asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
-        return await asked.why(cluster, subject.kind, subject.namespace, subject.name, at=at)
+        return await asked.why(cluster, about.kind, about.namespace, about.name, at=at)
 
-    print_each(await ask_each(source, at, ask), output, why_text, at=at)
+    print_each(await ask_each(source or AnswerSource(), at, ask), output, why_text, at=at)
     return 0
 
 
@@ -289,26 +282,21 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
             await watch_listings(answers, clusters, kind, wanted, output=output)
         listed = with_forecasts(answers) if kind == "groups" and not isinstance(answers, ApiAnswers) else answers
         listings = [await listed.listing(cluster, kind, wanted, at=at) for cluster in clusters]
-    _print(listings, output, past=bool(at))
+    print_answers(listings, output, lambda: "\n".join(_lines(listings, past=bool(at))) or "the log is empty")
     return 0
 
 
-def _print(listings: list[Listing], output: Output, *, past: bool) -> None:
-    if output != "table":
-        print_answers(listings, output)
-        return
-    if not listings:
-        print("the log is empty")
+def _lines(listings: list[Listing], *, past: bool) -> Iterator[str]:
     for listing in listings:
         if len(listings) > 1:
-            print(f"cluster {listing.cluster}:")
+            yield f"cluster {listing.cluster}:"
         if past:
             why = f"; WHY as the last cycle found it at position {listing.reasons_position}"
-            print(as_of(listing.position, listing.recorded_at) + (why if listing.reasons_position else ""))
-        print(listing_text(listing))
+            yield as_of(listing.position, listing.recorded_at) + (why if listing.reasons_position else "")
+        yield listing_text(listing)
 
 
-def priority(
+async def priority(
     queue: str = "", /, *, at: AtFlag = "", source: SourceFlags | None = None, output: OutputFlag = "table"
 ) -> int:
     """Say in which order groups wait, and what puts each before the next.
@@ -316,19 +304,12 @@ def priority(
     Args:
         queue: only groups of this queue, or of one below it; by default of all.
     """
-    answers = asyncio.run(_priority(source or AnswerSource(), queue, at))
-    if output != "table":
-        print_answers(answers, output)
-        return 0
-    print("\n\n".join(map(priority_text, answers)))
-    return 0
-
-
-async def _priority(source: AnswerSource, queue: str, at: str) -> "list[PriorityAnswer]":
-    async with open_answers(source, at) as (answers, clusters):
+    async with open_answers(source or AnswerSource(), at) as (asked, clusters):
         if not clusters:
             raise ConfigurationError("the log is empty")
-        return [await answers.priority(cluster, queue=queue, at=at) for cluster in clusters]
+        answers = [await asked.priority(cluster, queue=queue, at=at) for cluster in clusters]
+    print_answers(answers, output, lambda: "\n\n".join(map(priority_text, answers)))
+    return 0
 
 
 def priority_text(answer: "PriorityAnswer") -> str:
@@ -353,7 +334,7 @@ def _cells(row: "StandingRow") -> list[str]:
     return [*about, str(row.waiting), row.gpus, "; ".join(notes)]
 
 
-def who(
+async def who(
     queue: str,
     /,
     *,
@@ -368,10 +349,7 @@ def who(
         queue: its name, or NAMESPACE/NAME of a group or pod of it.
         settings: KEY=VALUE of the scheduler's settings, such as fair_share.k_milli=0: the other rule.
     """
-    return asyncio.run(_who(source or AnswerSource(), queue, settings or [], output, at=at))
 
-
-async def _who(source: AnswerSource, queue: str, settings: list[str], output: Output, *, at: str) -> int:
     async def ask(asked: Answers, cluster: str) -> GpuHolders:
         change = None
         if settings and not isinstance(asked, ApiAnswers):
@@ -379,9 +357,9 @@ async def _who(source: AnswerSource, queue: str, settings: list[str], output: Ou
             from kaicore.analysis.trial.history.alternative import other_rule  # noqa: PLC0415
 
             change = other_rule(settings)
-        return await asked.who(cluster, queue, at=at, settings=settings, change=change)
+        return await asked.who(cluster, queue, at=at, settings=settings or (), change=change)
 
-    print_each(await ask_each(source, at, ask), output, _text, at=at)
+    print_each(await ask_each(source or AnswerSource(), at, ask), output, _text, at=at)
     return 0
 
 

@@ -1,6 +1,5 @@
 """`kai reserve` and `kai reservations`: nodes that are for some work, or for maintenance, from when to when."""
 
-import asyncio
 import re
 import sys
 from datetime import UTC, datetime, timedelta
@@ -22,7 +21,7 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.rules.model.quantity import parse_duration
 
-from kai_cli.output import OutputFlag, print_answers, table
+from kai_cli.output import OutputFlag, print_answer, print_answers, table
 from kai_cli.running.load import Loader
 from kai_cli.sources.answers import ask_each, open_answers
 from kai_cli.sources.current_cluster import one_cluster
@@ -31,7 +30,7 @@ from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
 _AHEAD = re.compile(r"\+(.+)")
 
 
-def reserve(  # long: one flag for each part of a reservation
+async def reserve(  # long: one flag for each part of a reservation
     name: str,
     /,
     *,
@@ -92,20 +91,25 @@ def reserve(  # long: one flag for each part of a reservation
         recurrence=repeat,
         notice=notice,
     )
-    plan = asyncio.run(_planned(source or AnswerSource(), asked))
-    if output != "table":
-        print_answers([plan], output)
-    else:
-        print(plan_text(plan, made=make))
+    async with open_answers(source or AnswerSource()) as (answers, clusters):
+        plan = await answers.planned_reservation(one_cluster(source or AnswerSource(), clusters), asked)
+    print_answer(plan, output, lambda: plan_text(plan, made=make))
+    return await _carried_out(name, plan, kubeconfig, make=make)
+
+
+async def _carried_out(name: str, plan: ReservationPlan | DrainPlan, kubeconfig: Path | None, *, make: bool) -> int:
     if plan.refusal:
         return 1
     if make:
-        asyncio.run(_make(plan.manifest, kubeconfig))
+        async with KubeClient(configured_access(str(kubeconfig or ""))) as client:
+            loaded = await Loader(client).create([plan.manifest])
+        if loaded.refused:
+            raise ConfigurationError(loaded.refused[0])
         sys.stderr.write(f"made: Reservation {name}\n")
     return 0
 
 
-def drain(
+async def drain(
     nodes: str = "",
     /,
     *,
@@ -145,22 +149,10 @@ def drain(
         labels=labels,
         drain_by=_text(max(end, now)),
     )
-    plan = asyncio.run(_drained(source or AnswerSource(), asked))
-    if output != "table":
-        print_answers([plan], output)
-    else:
-        print(drain_text(plan, made=make))
-    if plan.refusal:
-        return 1
-    if make:
-        asyncio.run(_make(plan.manifest, kubeconfig))
-        sys.stderr.write(f"made: Reservation {called}\n")
-    return 0
-
-
-async def _drained(source: AnswerSource, asked: ReservationQuestion) -> DrainPlan:
-    async with open_answers(source) as (answers, clusters):
-        return await answers.planned_drain(one_cluster(source, clusters), asked)
+    async with open_answers(source or AnswerSource()) as (answers, clusters):
+        plan = await answers.planned_drain(one_cluster(source or AnswerSource(), clusters), asked)
+    print_answer(plan, output, lambda: drain_text(plan, made=make))
+    return await _carried_out(called, plan, kubeconfig, make=make)
 
 
 def drain_text(plan: DrainPlan, *, made: bool) -> str:
@@ -194,18 +186,6 @@ def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-async def _planned(source: AnswerSource, asked: ReservationQuestion) -> ReservationPlan:
-    async with open_answers(source) as (answers, clusters):
-        return await answers.planned_reservation(one_cluster(source, clusters), asked)
-
-
-async def _make(manifest: dict[str, object], kubeconfig: Path | None) -> None:
-    async with KubeClient(configured_access(str(kubeconfig or ""))) as client:
-        loaded = await Loader(client).create([manifest])
-    if loaded.refused:
-        raise ConfigurationError(loaded.refused[0])
-
-
 def plan_text(plan: ReservationPlan, *, made: bool) -> str:
     """Return a plan for people."""
     if plan.refusal:
@@ -225,7 +205,7 @@ def _in_the_way(rows: list[InTheWayRow]) -> str:
     )
 
 
-def reservations(
+async def reservations(
     *, at: AtFlag = "", ical: bool = False, source: SourceFlags | None = None, output: OutputFlag = "table"
 ) -> int:
     """List the reservations of nodes: when, for whom, and what is in their way.
@@ -236,19 +216,11 @@ def reservations(
         source: where to ask: the log, or the API of --api-url.
         output: table, json or yaml.
     """
-
-    async def ask() -> list[ReservationsAnswer]:
-        return await ask_each(
-            source or AnswerSource(), at, lambda answers, cluster: answers.reservations(cluster, at=at)
-        )
-
-    answers = asyncio.run(ask())
+    answers = await ask_each(source or AnswerSource(), at, lambda one, cluster: one.reservations(cluster, at=at))
     if ical:
         print(calendar_text(answers), end="")
-    elif output != "table":
-        print_answers(answers, output)
     else:
-        print("\n\n".join(map(reservations_text, answers)))
+        print_answers(answers, output, lambda: "\n\n".join(map(reservations_text, answers)))
     return 0
 
 

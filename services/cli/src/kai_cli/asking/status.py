@@ -6,12 +6,13 @@ import socket
 import sys
 import urllib.parse
 from collections import Counter
+from collections.abc import Iterator
 
 from kaicore.analysis.ask.answers import Answer, ClusterRow
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.runtime.asked_health import ask_health, ask_path
 
-from kai_cli.output import OutputFlag, print_data, rows_text, table
+from kai_cli.output import OutputFlag, print_answer, rows_text, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.api_requests import login_address
 from kai_cli.sources.paths import RunningStack, data_directory
@@ -89,10 +90,7 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
         source: which `kai up` is meant, or which API.
     """
     status = asyncio.run(stack_status(source or AnswerSource()))
-    if output == "table":
-        _print(status)
-    else:
-        print_data(status, output)
+    print_answer(status, output, lambda: "\n".join(_lines(status)))
     return 0 if status.ready else 1
 
 
@@ -203,32 +201,31 @@ def promises_of(metrics: str) -> str:
     return f"reserved starts: {counts['made']} promised, {kept}, {counts['given up']} given up"
 
 
-def _print(status: StackStatus) -> None:
+def _lines(status: StackStatus) -> Iterator[str]:
     if status.left_over:
-        print(
+        yield (
             f"{status.data_dir}: `running.json` names no run of `kai up`, but processes of one still use it; "
             "they end by themselves"
         )
     elif not status.services:
-        print(f"nothing runs in {status.data_dir}")
+        yield f"nothing runs in {status.data_dir}"
     else:
         where = f"{status.data_dir}, process {status.pid}" if status.pid else status.api
-        print(f"{where}: {'all ready' if status.ready else 'something is not ready'}")
+        yield f"{where}: {'all ready' if status.ready else 'something is not ready'}"
     if not status.services:
         return
     if status.starting:
-        print("no cluster is up yet")
+        yield "no cluster is up yet"
     rows = [
         (item.name, item.status, _lag(item), item.address.removeprefix("http://"), item.details or item.share)
         for item in status.services
     ]
-    print(table(("SERVICE", "STATUS", "LAG", "ADDRESS", "REMARKS"), rows))
+    yield table(("SERVICE", "STATUS", "LAG", "ADDRESS", "REMARKS"), rows)
     # Each scheduler has the figures of its whole cluster.
     promises = {item.name.partition("-scheduler")[0]: item.promises for item in status.services if item.promises}
-    for name, text in sorted(promises.items()):
-        print(f"{name}: {text}")
+    yield from (f"{name}: {text}" for name, text in sorted(promises.items()))
     if status.clusters:
-        print(rows_text("clusters", status.clusters))
+        yield rows_text("clusters", status.clusters)
 
 
 def _lag(item: ServiceStatus) -> str:

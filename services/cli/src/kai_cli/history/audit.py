@@ -1,6 +1,5 @@
 """`kai audit`: whether the log still says what it said; who decided what, and whether it came to be so."""
 
-import asyncio
 import sys
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -52,7 +51,7 @@ _MEANINGS = {
 }
 
 
-def audit_verify(
+async def audit_verify(
     *,
     against: Annotated[Sequence[str], Parameter(name="--against")] = (),
     key: Path | None = None,
@@ -72,36 +71,23 @@ def audit_verify(
         source: where to ask; without --cluster all clusters of the log and of the seals.
     """
     deposits = [open_deposit(address, token=_token(token_file)) for address in against]
-    return asyncio.run(_audit_verify(source or LogSource(), deposits, _key(key), output=output, chain_only=chain_only))
-
-
-async def _audit_verify(
-    source: LogSource, deposits: Sequence[Deposit], key: Key | None, *, output: Output, chain_only: bool
-) -> int:
-    anchors = await _anchors(deposits, key)
+    source = source or LogSource()
+    anchors = await _anchors(deposits, _key(key))
     async with open_log(source) as log:
         there_are = sorted({*await log.clusters(), *anchors})
         audits = [
             await audit_log(log, cluster, anchors=anchors.get(cluster, {}), chain_only=chain_only)
             for cluster in source.clusters(there_are)
         ]
-    if output != "table":
-        print_answers([audit_answer(one) for one in audits], output)
-    else:
-        if not audits:
-            print("the log is empty")
-        for one in audits:
-            print(one.report)
-            if lines := _left_out_lines(one):
-                print("\n".join(lines))
-            if one.promises is not None:
-                print(_promises_text(one.promises))
+    answers = [audit_answer(one) for one in audits]
+    print_answers(answers, output, lambda: "\n".join(map(_text, audits)) or "the log is empty")
     return 0 if all(one.ok for one in audits) else 1
 
 
-def _left_out_lines(audit: Audit) -> list[str]:
-    """Return the events that say nothing, and what cycles leave out, and why."""
-    return [
+def _text(audit: Audit) -> str:
+    """Return what was checked, the events that say nothing, what cycles leave out and why, and the promises."""
+    lines = [
+        str(audit.report),
         *(
             f"quarantined: event {event.position} ({event.type} on {event.stream}, by {event.actor}): {event.error}"
             for event in audit.quarantined
@@ -109,6 +95,7 @@ def _left_out_lines(audit: Audit) -> list[str]:
         *(f"set aside: event {event.position} (on {event.stream}): {event.reason}" for event in audit.set_aside),
         *(f"left out of cycles: {one}" for one in audit.left_out),
     ]
+    return "\n".join(lines if audit.promises is None else [*lines, _promises_text(audit.promises)])
 
 
 def _promises_text(promises: PromiseReport) -> str:
@@ -123,7 +110,7 @@ def _promises_text(promises: PromiseReport) -> str:
     return "\n".join(lines)
 
 
-def audit_seal(
+async def audit_seal(
     address: str,
     /,
     *,
@@ -142,11 +129,31 @@ def audit_seal(
         token_file: a file with the bearer token for an http(s):// address.
         source: where to ask; without --cluster all clusters of the log.
     """
-    deposit = open_deposit(address, token=_token(token_file))
-    return asyncio.run(_audit_seal(source or LogSource(), deposit, _key(key)))
+    deposit, signed_by, source = open_deposit(address, token=_token(token_file)), _key(key), source or LogSource()
+    async with closing(deposit):
+        lines = await deposit.lines()
+        anchors = hashes_of(read_anchors("\n".join(lines), name=deposit.address, key=signed_by))
+        async with open_log(source) as log:
+            clusters = source.clusters(sorted({*await log.clusters(), *anchors}))
+            reports = [await verify(log, cluster, anchors=anchors.get(cluster, {})) for cluster in clusters]
+        if not all(report.ok for report in reports):
+            for report in reports:
+                print(report)
+            sys.stderr.write(f"kai: nothing was written to {deposit.address}\n")
+            return 1
+        for report in reports:
+            before = lines[-1] if lines else ""
+            now = time.time_ns() // 1000
+            line = anchor_line(
+                report.cluster, report.head, seals=report.seals, sealed_at=now, before=before, key=signed_by
+            )
+            await deposit.add(line, number=len(lines) + 1)
+            lines.append(line)
+            print(f"cluster {report.cluster}: sealed at {report.head.position} {report.head.hash.hex()}")
+    return 0
 
 
-def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags | None = None) -> int:
+async def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags | None = None) -> int:
     """Set aside an event that cannot be decoded or folded: from then on it counts as if it said nothing.
 
     The event stays where it is, and an `EventSetAside` says which it was and why. Services decide about its node or pod
@@ -157,10 +164,7 @@ def audit_set_aside(position: int, /, *, reason: str, source: LogSourceFlags | N
         reason: why it is there and may be left out; it is recorded.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    return asyncio.run(_set_aside(source or LogSource(), position, reason))
-
-
-async def _set_aside(source: LogSource, position: int, reason: str) -> int:
+    source = source or LogSource()
     async with open_log_as_owner(source) as log:
         clusters = source.clusters(await log.clusters())
         if len(clusters) != 1:
@@ -194,28 +198,6 @@ async def _set_aside(source: LogSource, position: int, reason: str) -> int:
         f"cluster {cluster}: event {position} ({event.type} on {event.stream}, by {event.actor}: {error}) "
         f"is set aside by event {outcome.positions[0]}"
     )
-    return 0
-
-
-async def _audit_seal(source: LogSource, deposit: Deposit, key: Key | None) -> int:
-    async with closing(deposit):
-        lines = await deposit.lines()
-        anchors = hashes_of(read_anchors("\n".join(lines), name=deposit.address, key=key))
-        async with open_log(source) as log:
-            clusters = source.clusters(sorted({*await log.clusters(), *anchors}))
-            reports = [await verify(log, cluster, anchors=anchors.get(cluster, {})) for cluster in clusters]
-        if not all(report.ok for report in reports):
-            for report in reports:
-                print(report)
-            sys.stderr.write(f"kai: nothing was written to {deposit.address}\n")
-            return 1
-        for report in reports:
-            before = lines[-1] if lines else ""
-            now = time.time_ns() // 1000
-            line = anchor_line(report.cluster, report.head, seals=report.seals, sealed_at=now, before=before, key=key)
-            await deposit.add(line, number=len(lines) + 1)
-            lines.append(line)
-            print(f"cluster {report.cluster}: sealed at {report.head.position} {report.head.hash.hex()}")
     return 0
 
 
@@ -406,7 +388,7 @@ def _eviction_row(one: DecidedEviction) -> list[str]:
 _AuditT = TypeVar("_AuditT", PlacementAudit, NodeAudit, GroupAudit, EvictionAudit)
 
 
-def audit_placements(
+async def audit_placements(
     *,
     node: str = "",
     since: BeginFlag = "",
@@ -420,14 +402,12 @@ def audit_placements(
         node: only of this one.
     """
     span = Span(since=since, until=until)
-    audits = asyncio.run(
-        _ask(source, span, lambda answers, cluster: answers.audit_placements(cluster, span, node=node))
-    )
+    audits = await _ask(source, span, lambda answers, cluster: answers.audit_placements(cluster, span, node=node))
     _print(audits, placements_text, output)
     return 0 if all(audit.ok for audit in audits) else 1
 
 
-def audit_node(
+async def audit_node(
     name: str,
     /,
     *,
@@ -444,15 +424,12 @@ def audit_node(
         gpu: only what held this GPU, by index, UUID or group, or may have: no record names the whole GPUs of a pod.
     """
     span = Span(since=since, until=until)
-    _print(
-        asyncio.run(_ask(source, span, lambda answers, cluster: answers.audit_node(cluster, name, span, gpu=gpu))),
-        node_text,
-        output,
-    )
+    audits = await _ask(source, span, lambda answers, cluster: answers.audit_node(cluster, name, span, gpu=gpu))
+    _print(audits, node_text, output)
     return 0
 
 
-def audit_group(
+async def audit_group(
     name: str,
     /,
     *,
@@ -470,14 +447,12 @@ def audit_group(
     if not slash or not namespace or not plain or "/" in plain:
         raise ConfigurationError(f"{name!r}: is no group: NAMESPACE/NAME")
     span = Span(since=since, until=until)
-    audits = asyncio.run(
-        _ask(source, span, lambda answers, cluster: answers.audit_group(cluster, namespace, plain, span))
-    )
+    audits = await _ask(source, span, lambda answers, cluster: answers.audit_group(cluster, namespace, plain, span))
     _print(audits, group_text, output)
     return 0
 
 
-def audit_evictions(
+async def audit_evictions(
     *,
     namespace: NamespaceFlag = None,
     since: BeginFlag = "",
@@ -492,10 +467,9 @@ def audit_evictions(
     """
     span = Span(since=since, until=until)
 
-    async def ask(answers: Answers, cluster: str) -> EvictionAudit:
-        return await answers.audit_evictions(cluster, span, namespace=namespace or "")
-
-    _print(asyncio.run(_ask(source, span, ask)), evictions_text, output)
+    wanted = namespace or ""
+    audits = await _ask(source, span, lambda one, cluster: one.audit_evictions(cluster, span, namespace=wanted))
+    _print(audits, evictions_text, output)
     return 0
 
 
@@ -506,10 +480,5 @@ async def _ask(
 
 
 def _print(audits: list[_AuditT], text: Callable[[_AuditT], str], output: Output) -> None:
-    if output != "table":
-        print_answers(audits, output)
-        return
-    for audit in audits:
-        if len(audits) > 1:
-            print(f"cluster {audit.cluster}:")
-        print(text(audit))
+    head = "cluster {}:\n" if len(audits) > 1 else ""
+    print_answers(audits, output, lambda: "\n".join(head.format(audit.cluster) + text(audit) for audit in audits))

@@ -1,6 +1,5 @@
 """`kai export` and `kai import log`: a log, or a range of it, as one file, and back."""
 
-import asyncio
 import secrets
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -22,7 +21,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.rules.state.cluster_state import ClusterState
 
-from kai_cli.output import Output, OutputFlag, Progress, print_data, table
+from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_data, table
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
@@ -37,7 +36,7 @@ def moments_of(begin: str, to: str) -> tuple[Moment | None, Moment | None]:
     return parse_moment(begin) if begin else None, parse_moment(to) if to else None
 
 
-def export(
+async def export(
     file: Path,
     /,
     *,
@@ -62,14 +61,14 @@ def export(
     """
     moments = moments_of(begin, to)
     if form == "log":
-        return asyncio.run(_export(file, moments, source or LogSource(), output))
+        return await _export(file, moments, source or LogSource(), output)
     if form == "perfetto":
         from kai_cli.history.perfetto import write_trace  # noqa: PLC0415
 
-        return asyncio.run(_export_folded(file, moments, source or LogSource(), output, writer=write_trace))
+        return await _export_folded(file, moments, source or LogSource(), output, writer=write_trace)
     if begin:
         raise ConfigurationError(f"--from {begin}: tables begin with the log, for a pod's row needs all of its life")
-    return asyncio.run(_export_tables(file, moments, source or LogSource(), output))
+    return await _export_tables(file, moments, source or LogSource(), output)
 
 
 async def _export(file: Path, moments: tuple[Moment | None, Moment | None], source: LogSource, output: Output) -> int:
@@ -148,15 +147,13 @@ async def _export_folded(
 
 
 def _report_rows(path: Path, about: Mapping[str, str], counts: Mapping[str, int], output: Output) -> int:
-    if output != "table":
-        print_data({"path": str(path), **about, "rows": counts}, output)
-        return 0
-    print(f"cluster {about['kai.cluster']}: events {about['kai.first']} to {about['kai.last']} in {path}")
-    print(table(("WHAT", "ROWS"), [(name, str(count)) for name, count in counts.items()]))
+    head = f"cluster {about['kai.cluster']}: events {about['kai.first']} to {about['kai.last']} in {path}\n"
+    rows = [(name, str(count)) for name, count in counts.items()]
+    print_answer({"path": str(path), **about, "rows": counts}, output, lambda: head + table(("WHAT", "ROWS"), rows))
     return 0
 
 
-def report_bug(
+async def report_bug(
     file: Path,
     /,
     *,
@@ -180,22 +177,13 @@ def report_bug(
     """
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
-    return asyncio.run(_report_bug(file, cycle, moments_of(begin, to), source or LogSource(), output))
-
-
-async def _report_bug(
-    file: Path,
-    cycle: str | None,
-    moments: tuple[Moment | None, Moment | None],
-    source: LogSource,
-    output: Output,
-) -> int:
+    (since, until), source = moments_of(begin, to), source or LogSource()
     async with open_log(source) as log:
         cluster = await _cluster(log, source)
         if cycle is not None:
             wanted = await cycle_with_input(log, cluster, cycle)
         else:
-            wanted = await range_of(log, cluster, since=moments[0], until=moments[1])
+            wanted = await range_of(log, cluster, since=since, until=until)
         header, otherwise = await export_redacted(log, cluster, file, wanted, key=secrets.token_bytes(32))
     _report(file, header, output)
     if otherwise:
@@ -217,7 +205,7 @@ def _report(file: Path, header: Header, output: Output) -> None:
     print(f"{size:,} bytes in {file}")
 
 
-def import_log(file: Path, /, *, source: LogSourceFlags | None = None) -> int:
+async def import_log(file: Path, /, *, source: LogSourceFlags | None = None) -> int:
     """Take a file that `kai export` wrote into a database, with the same positions, hashes and ids.
 
     What is there already stays: after an interruption, or for a longer file of the same log, it goes on where the log
@@ -232,15 +220,11 @@ def import_log(file: Path, /, *, source: LogSourceFlags | None = None) -> int:
         cluster = opened.header.cluster
         if source.cluster not in (None, cluster):
             raise ConfigurationError(f"{file}: has the log of cluster {cluster}, not of {source.cluster}")
-        return asyncio.run(_import(opened, source))
-
-
-async def _import(file: LogFile, source: LogSource) -> int:
-    async with open_log_as_owner(source) as log:
-        with Progress("importing events") as progress:
-            count = await log.import_file(file, progress=progress)
-        head = await log.head(file.header.cluster)
+        async with open_log_as_owner(source) as log:
+            with Progress("importing events") as progress:
+                count = await log.import_file(opened, progress=progress)
+            head = await log.head(cluster)
     what = f"{count:,} events imported" if count else "all events of the file were there already"
-    print(f"cluster {file.header.cluster}: {what}")
+    print(f"cluster {cluster}: {what}")
     print(f"head {head.position} {head.hash.hex()}")
     return 0

@@ -28,7 +28,7 @@ from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.runtime.policies import load_source
 
 from kai_cli.history.exporting import moments_of
-from kai_cli.output import Output, OutputFlag, Progress, print_answers, print_data, table
+from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_answers, table
 from kai_cli.sources.current_cluster import look_in, one_cluster
 from kai_cli.sources.log_access import open_log, opened_source
 from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
@@ -204,13 +204,8 @@ async def _replay_here(
         async with open_log(source) as log:
             return _print_choices(await replay_choices(log), output)
     reports = await replayed(source, cycle, moments, processes, policies=policies)
-    if output != "table":
-        print_answers([replay_answer(report) for report in reports], output)
-    else:
-        if not reports:
-            print("the log is empty")
-        for report in reports:
-            print("\n".join(report_lines(report)))
+    lines = (line for report in reports for line in report_lines(report))
+    print_answers([replay_answer(one) for one in reports], output, lambda: "\n".join(lines) or "the log is empty")
     return 1 if any(report.differences for report in reports) else 0
 
 
@@ -241,11 +236,8 @@ async def replayed(
 
 
 def _print_choices(replay: ChoiceReplay, output: Output) -> int:
-    if output != "table":
-        print_data(replay, output)
-    else:
-        print(f"hub: {replay.choices:,} choices of clusters made again: {len(replay.differences):,} differences")
-        print("\n".join(replay.differences[:_PRINTED]), end="\n" if replay.differences else "")
+    head = f"hub: {replay.choices:,} choices of clusters made again: {len(replay.differences):,} differences"
+    print_answer(replay, output, lambda: "\n".join([head, *replay.differences[:_PRINTED]]))
     return 1 if replay.differences else 0
 
 

@@ -23,7 +23,7 @@ from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.seals.anchors import read_file
 from kaicore.rules.hub.hub_state import without_hub
 
-from kai_cli.output import OutputFlag, Progress, print_data, table
+from kai_cli.output import OutputFlag, Progress, print_answer, print_data, table
 from kai_cli.sources.answers import ApiAnswers
 from kai_cli.sources.current_cluster import one_cluster
 from kai_cli.sources.log_access import open_log, open_log_as_owner
@@ -93,8 +93,8 @@ async def report_from(source: AnswerSource, question: ReportQuestion) -> UsageRe
         api = ApiAnswers(source.api() or "", source.api_token())
         cluster = one_cluster(source, [row.name for row in await api.clusters()])
         asked = {"by": question.by, "month": question.month, "from": question.since, "to": question.until}
-        prices = [("price", f"{model}={price}") for model, price in question.prices.items()]
-        body = await api.usage_report(cluster, [*((name, value) for name, value in asked.items() if value), *prices])
+        prices = [f"{model}={price}" for model, price in question.prices.items()]
+        body = await api.usage_report(cluster, {**asked, "price": prices})
         return msgspec.json.decode(body, type=UsageReport)
     async with open_log(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))
@@ -102,7 +102,7 @@ async def report_from(source: AnswerSource, question: ReportQuestion) -> UsageRe
             return await usage_report(log, cluster, question, progress=progress)
 
 
-def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None) -> int:
+async def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None) -> int:
     """Seal the account of a month that is over: its figures and digest become an event.
 
     Args:
@@ -110,40 +110,31 @@ def seal(*, month: str, correct: str = "", source: LogSourceFlags | None = None)
         correct: why an earlier seal is corrected; it is recorded.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    return asyncio.run(_seal(source or LogSource(), month, correct))
-
-
-async def _seal(source: LogSource, month: str, reason: str) -> int:
+    source = source or LogSource()
     async with open_log_as_owner(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("counting") as progress:
             sealed, position = await seal_month(
-                log, cluster, month, now=time.time_ns() // 1000, reason=reason, progress=progress
+                log, cluster, month, now=time.time_ns() // 1000, reason=correct, progress=progress
             )
     held = sealed.figures.get("held", 0) / 3_600_000
     print(f"cluster {cluster}: {month} is sealed by event {position}: {held:,.2f} GPU-hours held, {sealed.digest}")
     return 0
 
 
-def verify(*, month: str, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
+async def verify(*, month: str, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
     """Count a sealed month again, and compare; exit 1 if it is not the same.
 
     Args:
         month: by UTC, such as 2026-11.
     """
-    answer = asyncio.run(_verify(source or LogSource(), month))
-    if output == "table":
-        print(check_text(answer))
-    else:
-        print_data(answer, output)
-    return 0 if answer.same else 1
-
-
-async def _verify(source: LogSource, month: str) -> MonthCheck:
+    source = source or LogSource()
     async with open_log(source) as log:
         cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("counting") as progress:
-            return await verify_month(log, cluster, month, progress=progress)
+            answer = await verify_month(log, cluster, month, progress=progress)
+    print_answer(answer, output, lambda: check_text(answer))
+    return 0 if answer.same else 1
 
 
 def check_text(answer: MonthCheck) -> str:

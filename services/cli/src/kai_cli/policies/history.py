@@ -3,7 +3,6 @@
 `kai policy input`: facts from outside that policies look at, recorded and listed.
 """
 
-import asyncio
 import re
 import urllib.parse
 from collections.abc import AsyncIterator
@@ -91,24 +90,21 @@ def _text(setting: PolicySetting) -> str:
     return f"{setting.name} {setting.version} ({setting.digest[:12]}){queues}"
 
 
-def history(*, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
+async def history(*, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
     """Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed.
 
     Args:
         source: where to ask.
         output: table, json or yaml.
     """
-    steps = asyncio.run(_ask(source or LogSource()))
-    print_answer(steps, output, lambda: steps_text(steps))
-    return 0
-
-
-async def _ask(source: LogSource) -> list[PolicyStep]:
+    source = source or LogSource()
     async with open_log(source) as log:
         there_are = without_hub(await log.clusters())
         if not there_are:
             raise ConfigurationError("the log is empty: there is no history")
-        return await policy_steps(log, one_cluster(source, there_are))
+        steps = await policy_steps(log, one_cluster(source, there_are))
+    print_answer(steps, output, lambda: steps_text(steps))
+    return 0
 
 
 def steps_text(steps: list[PolicyStep]) -> str:
@@ -134,7 +130,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,19}", re.ASCII)
 _BY = "kai"
 
 
-def policy_input(
+async def policy_input(
     name: str = "",
     value: Annotated[str, Parameter(allow_leading_hyphen=True)] = "",
     /,
@@ -158,14 +154,14 @@ def policy_input(
     """
     source = source or AnswerSource()
     if not name:
-        rows = asyncio.run(_listed(source))
+        rows = await _listed(source)
         print_answer(rows, output, lambda: listing_text(rows))
         return 0
     if bool(value) == remove:
         raise ConfigurationError(f"policy input {name}: give a value, or --remove")
     given = None if remove else int(value) if _NUMBER.fullmatch(value) else value
     asked = PolicyInputRequest(name=name, value=given, node=node, request=request)
-    cluster = asyncio.run(_record(source, asked))
+    cluster = await _record(source, asked)
     where = f" of node {node}" if node else ""
     print(f"cluster {cluster}: {name}{where}: {'taken away' if given is None else given}")
     return 0
@@ -180,9 +176,7 @@ def listing_text(rows: list[PolicyInputRow]) -> str:
 
 
 async def _listed(source: AnswerSource) -> list[PolicyInputRow]:
-    address = source.api() if source.api_named else None
-    if address is not None:
-        url = _address(source, address)
+    if url := _address(source):
         return msgspec.json.decode(request_api(url, source.api_token()), type=list[PolicyInputRow])
     async with open_log(source) as log:
         inquiry = Inquiry(log)
@@ -191,9 +185,7 @@ async def _listed(source: AnswerSource) -> list[PolicyInputRow]:
 
 
 async def _record(source: AnswerSource, asked: PolicyInputRequest) -> str:
-    address = source.api() if source.api_named else None
-    if address is not None:
-        url = _address(source, address)
+    if url := _address(source):
         request_api(url, source.api_token(), method="POST", body=msgspec.json.encode(asked))
         return source.cluster or ""
     async with open_log(source) as log:
@@ -204,7 +196,11 @@ async def _record(source: AnswerSource, asked: PolicyInputRequest) -> str:
         return cluster
 
 
-def _address(source: AnswerSource, address: str) -> str:
+def _address(source: AnswerSource) -> str:
+    """Return where the API that is named has the facts; empty where none is."""
+    address = source.api() if source.api_named else None
+    if address is None:
+        return ""
     if source.cluster is None:
         raise ConfigurationError("--cluster: name it; whoever records may not ask an API which clusters there are")
     return f"{address.rstrip('/')}/v1/clusters/{urllib.parse.quote(source.cluster, safe='')}/policy-inputs"

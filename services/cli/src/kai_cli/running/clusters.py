@@ -30,7 +30,7 @@ from kaicore.rules.model.quantity import parse_amount
 from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.spelling import did_you_mean
 
-from kai_cli.output import OutputFlag, print_data, table
+from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.paths import check_cluster_name, data_directory
@@ -289,12 +289,8 @@ def cluster_list(*, source: HubFlags | None = None, output: OutputFlag = "table"
     Args:
     """
     rows = asyncio.run(_rows((source or HubSource()).log))
-    if output != "table":
-        print_data(rows, output)
-    elif not rows:
-        print("the hub has no cluster; `kai cluster add` registers one")
-    else:
-        print(clusters_table(rows))
+    none = "the hub has no cluster; `kai cluster add` registers one"
+    print_answer(rows, output, lambda: clusters_table(rows) if rows else none)
     return 0
 
 

@@ -6,8 +6,9 @@ Nothing that folding needs is imported before it is clear that there is no API: 
 import asyncio
 import sys
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 import msgspec
@@ -27,7 +28,7 @@ from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit,
 from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import UnknownSubject
 
-from kai_cli.sources.api_requests import LONG_ANSWER_S, ApiUnreachable, request_api
+from kai_cli.sources.api_requests import ANSWER_S, LONG_ANSWER_S, ApiUnreachable, request_api
 from kai_cli.sources.current_cluster import clusters_at, look_in
 from kai_cli.sources.source import AnswerSource
 
@@ -62,7 +63,7 @@ class ApiAnswers:
 
     async def dispatches(self, *, pending: bool = False) -> list[DispatchRow]:
         """Return the hub's dispatches, the oldest first; `pending` for those that have not started."""
-        return await self._get(list[DispatchRow], "dispatches", **({"pending": "true"} if pending else {}))
+        return await self._get(list[DispatchRow], "dispatches", pending=pending)
 
     async def why_dispatch(self, name: str) -> DispatchWhy:
         """Say in which cluster a dispatch is, and why."""
@@ -70,66 +71,66 @@ class ApiAnswers:
 
     async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind."""
-        return await self._get(Listing, "clusters", cluster, kind, **_flags(wanted), **_moment(at))
+        return await self._get(Listing, "clusters", cluster, kind, **msgspec.to_builtins(wanted), at=at)
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:
         """Return what the domains of a cluster's topologies have, use, and still have room for."""
-        return await self._get(TopologiesAnswer, "clusters", cluster, "topologies", **_flags(wanted), **_moment(at))
+        return await self._get(
+            TopologiesAnswer, "clusters", cluster, "topologies", **msgspec.to_builtins(wanted), at=at
+        )
 
     async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
         """Explain something."""
-        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, **_moment(at))
+        return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, at=at)
 
     async def priority(self, cluster: str, *, queue: str = "", at: str = "") -> "PriorityAnswer":
         """Return the order of a queue's waiting groups."""
         from kaicore.analysis.ask.standings import PriorityAnswer  # noqa: PLC0415
 
-        return await self._get(PriorityAnswer, "clusters", cluster, "priority", queue=queue, **_moment(at))
+        return await self._get(PriorityAnswer, "clusters", cluster, "priority", queue=queue, at=at)
 
     async def reservations(self, cluster: str, *, at: str = "") -> "ReservationsAnswer":
         """Return the reservations of nodes that stand."""
         from kaicore.analysis.ask.counterfactuals.reservations import ReservationsAnswer  # noqa: PLC0415
 
-        return await self._get(ReservationsAnswer, "clusters", cluster, "reservations", **_moment(at))
+        return await self._get(ReservationsAnswer, "clusters", cluster, "reservations", at=at)
 
     async def planned_reservation(self, cluster: str, asked: "ReservationQuestion") -> "ReservationPlan":
         """Return what a reservation would be, before it is made."""
         from kaicore.analysis.ask.counterfactuals.reservations import ReservationPlan  # noqa: PLC0415
 
-        return await self._get(ReservationPlan, "clusters", cluster, "planned-reservation", **_flags(asked))
+        return await self._get(
+            ReservationPlan, "clusters", cluster, "planned-reservation", **msgspec.to_builtins(asked)
+        )
 
     async def planned_drain(self, cluster: str, asked: "ReservationQuestion") -> "DrainPlan":
         """Return what a drain would do, before it is made."""
         from kaicore.analysis.ask.counterfactuals.drains import DrainPlan  # noqa: PLC0415
 
-        return await self._get(DrainPlan, "clusters", cluster, "planned-drain", **_flags(asked))
+        return await self._get(DrainPlan, "clusters", cluster, "planned-drain", **msgspec.to_builtins(asked))
 
     async def cluster(self, cluster: str, *, at: str = "") -> ClusterSummary:
         """Return a cluster in figures."""
-        return await self._get(ClusterSummary, "clusters", cluster, **_moment(at))
+        return await self._get(ClusterSummary, "clusters", cluster, at=at)
 
     async def who(
         self, cluster: str, queue: str, *, at: str = "", settings: Sequence[str] = (), change: object = None
     ) -> GpuHolders:
         """Say who has the GPUs that a queue is owed; the API makes `change` of the settings itself."""
-        query = [("queue", queue), *(("set", one) for one in settings), *_moment(at).items()]
-        url = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/who?{urllib.parse.urlencode(query)}"
-        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=GpuHolders)
+        return await self._get(GpuHolders, "clusters", cluster, "who", queue=queue, set=settings, at=at)
 
     async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
         """Return what is different at one moment from what it was at another one."""
         sides = {"from": before, "to": after}
-        return await self._get(DiffAnswer, "clusters", cluster, "diff", **_flags(wanted), **sides)
+        return await self._get(DiffAnswer, "clusters", cluster, "diff", **msgspec.to_builtins(wanted), **sides)
 
     async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
         """Compare predicted placements with observed ones."""
-        flags = _ends(span) | ({"node": node} if node else {})
-        return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **flags)
+        return await self._get(PlacementAudit, "clusters", cluster, "audit", "placements", **_ends(span), node=node)
 
     async def audit_node(self, cluster: str, node: str, span: Span, *, gpu: str = "") -> NodeAudit:
         """Return everything that held a node, and by which decision."""
-        flags = {**_ends(span), **({"gpu": gpu} if gpu else {})}
-        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **flags)
+        return await self._get(NodeAudit, "clusters", cluster, "audit", "nodes", node, **_ends(span), gpu=gpu)
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
         """Return what was decided about a group, and by whom."""
@@ -137,55 +138,43 @@ class ApiAnswers:
 
     async def audit_evictions(self, cluster: str, span: Span, *, namespace: str = "") -> EvictionAudit:
         """Return every eviction that was decided."""
-        flags = {**_ends(span), **({"namespace": namespace} if namespace else {})}
-        return await self._get(EvictionAudit, "clusters", cluster, "audit", "evictions", **flags)
+        ends = _ends(span)
+        return await self._get(EvictionAudit, "clusters", cluster, "audit", "evictions", **ends, namespace=namespace)
 
     async def calibration(self, cluster: str, *, renew: bool) -> bytes:
         """Return how often forecasts of starts came true, as JSON."""
-        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/calibration"
-        return await asyncio.to_thread(request_api, f"{where}?renew=true" if renew else where, self._token)
+        return await self._bytes("clusters", cluster, "calibration", query={"renew": renew})
 
     async def shadow_report(self, cluster: str, **asked: str) -> bytes:
         """Return what a shadow's decisions come to, as JSON; `asked` is the question's query."""
-        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/shadow-report"
-        query = urllib.parse.urlencode({name: value for name, value in asked.items() if value})
-        return await asyncio.to_thread(request_api, f"{where}?{query}", self._token, answer_s=LONG_ANSWER_S)
+        return await self._bytes("clusters", cluster, "shadow-report", query=asked, answer_s=LONG_ANSWER_S)
 
-    async def usage_report(self, cluster: str, asked: Sequence[tuple[str, str]]) -> bytes:
+    async def usage_report(self, cluster: str, asked: Mapping[str, object]) -> bytes:
         """Return who held how many GPU-hours, as JSON; `asked` is the question's query."""
-        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/report"
-        url = f"{where}?{urllib.parse.urlencode(asked)}"
-        return await asyncio.to_thread(request_api, url, self._token, answer_s=LONG_ANSWER_S)
+        return await self._bytes("clusters", cluster, "report", query=asked, answer_s=LONG_ANSWER_S)
 
     async def jobs(self, cluster: str, wanted: "JobQuestion") -> "JobHistory":
         """Return what became of jobs."""
         from kaicore.analysis.ask.projections.jobs import JobHistory  # noqa: PLC0415
 
-        flags = {_ENDS.get(name, name): value for name, value in _flags(wanted).items()}
+        flags = {_ENDS.get(name, name): value for name, value in msgspec.to_builtins(wanted).items()}
         return await self._get(JobHistory, "clusters", cluster, "history", "jobs", **flags)
 
     async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> bytes:
         """Return when what waits is likely to start, as JSON."""
-        path = "/".join(urllib.parse.quote(part, safe="") for part in (cluster, "start", kind, name))
-        query = urllib.parse.urlencode({"namespace": namespace, **_moment(at)})
-        return await asyncio.to_thread(request_api, f"{self._url}/v1/clusters/{path}?{query}", self._token)
+        return await self._bytes("clusters", cluster, "start", kind, name, query={"namespace": namespace, "at": at})
 
     async def what_if(self, cluster: str, question: bytes) -> bytes:
         """Return a window of history simulated again, as JSON; so is the question."""
-        url = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/what-if"
-        return await asyncio.to_thread(
-            request_api, url, self._token, method="POST", body=question, answer_s=LONG_ANSWER_S
-        )
+        return await self._bytes("clusters", cluster, "what-if", body=question, answer_s=LONG_ANSWER_S)
 
     async def submit(self, cluster: str, manifests: bytes, *, at: str = "") -> bytes:
         """Return what would become of manifests, as JSON."""
-        where = f"{self._url}/v1/clusters/{urllib.parse.quote(cluster, safe='')}/submit"
-        url = f"{where}?{urllib.parse.urlencode(_moment(at))}"
-        return await asyncio.to_thread(request_api, url, self._token, method="POST", body=manifests)
+        return await self._bytes("clusters", cluster, "submit", query={"at": at}, body=manifests)
 
     async def position(self, cluster: str, *, at: str = "") -> int:
         """Return the position of a moment of a cluster's log."""
-        return (await self._get(dict[str, int], "clusters", cluster, "position", **_moment(at)))["position"]
+        return (await self._get(dict[str, int], "clusters", cluster, "position", at=at))["position"]
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
         """Wait until a cluster's log goes on beyond a position; return its end's position."""
@@ -193,28 +182,29 @@ class ApiAnswers:
         return answer["position"]
 
     async def _get(self, shape: type[_AnswerT], /, *path: str, **query: object) -> _AnswerT:
+        return msgspec.json.decode(await self._bytes(*path, query=query), type=shape)
+
+    async def _bytes(
+        self,
+        *path: str,
+        query: Mapping[str, object] = MappingProxyType({}),
+        body: bytes | None = None,
+        answer_s: float = ANSWER_S,
+    ) -> bytes:
+        """Return an answer's body; what is empty or false in the query is left out, and `body` is posted."""
         where = "/".join(urllib.parse.quote(part, safe="") for part in ("v1", *path))
-        url = f"{self._url}/{where}?{urllib.parse.urlencode(query)}"
-        return msgspec.json.decode(await asyncio.to_thread(request_api, url, self._token), type=shape)
-
-
-def _moment(at: str) -> dict[str, str]:
-    return {"at": at} if at else {}
+        given = {name: "true" if value is True else value for name, value in query.items() if value}
+        url = f"{self._url}/{where}?{urllib.parse.urlencode(given, doseq=True)}"
+        method = "GET" if body is None else "POST"
+        return await asyncio.to_thread(request_api, url, self._token, method=method, body=body, answer_s=answer_s)
 
 
 def _ends(span: Span) -> dict[str, str]:
-    return {name: end for name, end in (("from", span.since), ("to", span.until)) if end}
+    return {"from": span.since, "to": span.until}
 
 
 #: The ends of a span, as the API calls them.
 _ENDS = {"since": "from", "until": "to"}
-
-
-def _flags(
-    wanted: "RowSelection | TopologyQuestion | DiffQuestion | JobQuestion | ReservationQuestion",
-) -> dict[str, object]:
-    fields = msgspec.to_builtins(wanted)
-    return {name: "true" if value is True else value for name, value in fields.items() if value}
 
 
 #: Who answers: an API, or this process from the log. Both have the questions of `Inquiry`.

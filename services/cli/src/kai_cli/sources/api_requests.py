@@ -7,7 +7,7 @@ import msgspec
 from kaicore.errors import ConfigurationError, KaiError, UnknownSubject
 
 #: Seconds that an answer may take, besides what the question itself wants to wait.
-_ANSWER_S = 120.0
+ANSWER_S = 120.0
 #: The same for a question that a process of its own computes on: longer than an API lets it.
 LONG_ANSWER_S = 3600.0
 #: Statuses that blame the question, or who asks it.
@@ -32,7 +32,7 @@ class _LoginToken(msgspec.Struct):
 
 
 def request_api(
-    url: str, token: str, *, method: str = "GET", body: bytes | None = None, answer_s: float = _ANSWER_S
+    url: str, token: str, *, method: str = "GET", body: bytes | None = None, answer_s: float = ANSWER_S
 ) -> bytes:
     """Send a request, and return the answer's body.
 

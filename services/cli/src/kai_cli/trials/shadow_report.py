@@ -67,7 +67,10 @@ async def _report(
     source: AnswerSource, scheduler: str, since: str, until: str, policy: Sequence[str], *, simulate: bool
 ) -> ShadowReport:
     if source.api_named:
-        return await _by_api(source, scheduler, since, until, simulate=simulate)
+        api = ApiAnswers(source.api() or "", source.api_token())
+        cluster = _cluster(source, [row.name for row in await api.clusters()])
+        asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
+        return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
     book = book_of(policy)
     async with open_log(source) as log:
         cluster = _cluster(source, without_hub(await log.clusters()))
@@ -85,14 +88,7 @@ async def _report(
             )
 
 
-async def _by_api(source: AnswerSource, scheduler: str, since: str, until: str, *, simulate: bool) -> ShadowReport:
-    api = ApiAnswers(source.api() or "", source.api_token())
-    cluster = _cluster(source, [row.name for row in await api.clusters()])
-    asked = {"scheduler": scheduler, "from": since, "to": until, "simulate": "" if simulate else "false"}
-    return msgspec.json.decode(await api.shadow_report(cluster, **asked), type=ShadowReport)
-
-
-def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+async def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
     """Have a shard's shadow decide, and its scheduler stand by.
 
     If the shadow ends, the scheduler takes over.
@@ -101,10 +97,10 @@ def promote(shard: str = "default", /, *, source: LogSourceFlags | None = None) 
         shard: the shard; its shadow is a `kai-scheduler` with `KAI_SHADOW` naming its own scheduler.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    return asyncio.run(_list(source or LogSource(), shard, ("shadow",)))
+    return await _list(source or LogSource(), shard, ("shadow",))
 
 
-def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
+async def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> int:
     """Have the scheduler of a shard decide again.
 
     Its promoted shadow is a shadow again.
@@ -113,7 +109,7 @@ def back(shard: str = "default", /, *, source: LogSourceFlags | None = None) -> 
         shard: the shard.
         source: which log; with --database-url, as the role that owns it (kai_migrate).
     """
-    return asyncio.run(_list(source or LogSource(), shard, ()))
+    return await _list(source or LogSource(), shard, ())
 
 
 async def _list(source: LogSource, shard: str, replicas: tuple[str, ...]) -> int:

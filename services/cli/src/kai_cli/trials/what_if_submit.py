@@ -54,11 +54,7 @@ def submit_command(
     answers = [
         msgspec.structs.replace(answer, problems=[*map(str, reading.problems), *answer.problems]) for answer in answers
     ]
-    if output == "table":
-        for answer in answers:
-            _print(answer, named=len(answers) > 1, at=at)
-    else:
-        print_answers(answers, output)
+    print_answers(answers, output, lambda: "\n".join(_text(one, named=len(answers) > 1, at=at) for one in answers))
     return 0 if any(answer.good for answer in answers) else 1
 
 
@@ -92,22 +88,20 @@ async def _by_log(answers: Answers, cluster: str, objects: Sequence[Located], at
     return await Submissions(answers).submit(cluster, objects, at=at)
 
 
-def _print(answer: SubmitAnswer, *, named: bool, at: str) -> None:
-    for warning in answer.warnings:
-        sys.stderr.write(f"kai: warning: {warning}\n")
-    for problem in answer.problems:
-        sys.stderr.write(f"kai: {problem}\n")
-    if at:
-        print(as_of(answer.position, answer.recorded_at))
-    if named:
-        print(f"cluster {answer.cluster}:")
-    print("\n\n".join(map(group_text, answer.groups)))
+def _text(answer: SubmitAnswer, *, named: bool, at: str) -> str:
+    """Return what would become of manifests, for people; warnings and problems go to stderr."""
+    sys.stderr.writelines(f"kai: warning: {warning}\n" for warning in answer.warnings)
+    sys.stderr.writelines(f"kai: {problem}\n" for problem in answer.problems)
+    head = f"{as_of(answer.position, answer.recorded_at)}\n" if at else ""
+    head += f"cluster {answer.cluster}:\n" if named else ""
+    parts = [head + "\n\n".join(map(group_text, answer.groups))]
     if answer.others_placed and any(group.reasons for group in answer.groups):
-        print(f"\n{_others_text(answer.others_placed)}")
+        parts.append(_others_text(answer.others_placed))
     if answer.calibration is not None:
-        print(f"\n{answer.calibration.text}")
+        parts.append(answer.calibration.text)
     elif any(group.start is not None for group in answer.groups):
-        print("\naccuracy of past forecasts: `kai what-if calibration`")
+        parts.append("accuracy of past forecasts: `kai what-if calibration`")
+    return "\n\n".join(parts)
 
 
 def _others_text(others: Sequence[SubmittedPod]) -> str:

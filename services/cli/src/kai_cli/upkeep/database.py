@@ -1,6 +1,5 @@
 """Commands that keep a log's database: its schema, its read models, its oldest months, and pods' texts taken out."""
 
-import asyncio
 import os
 import zlib
 from contextlib import suppress
@@ -22,7 +21,7 @@ from kai_cli.sources.log_access import open_log_as_owner, opened_source
 from kai_cli.sources.source import LogSource, LogSourceFlags
 
 
-def retire(
+async def retire(
     month: str, /, *, to: Path | None = None, dry_run: bool = False, source: LogSourceFlags | None = None
 ) -> int:
     """Take the oldest month out of the log, and seal it; refused where the rest could not start without it.
@@ -40,32 +39,29 @@ def retire(
     source = source or LogSource()
     if source.cluster is not None:
         raise ConfigurationError("--cluster: a month is retired of all clusters at once")
-    return asyncio.run(_retire(source, Month.parse(month), to, dry_run=dry_run))
-
-
-async def _retire(source: LogSource, month: Month, to: Path | None, *, dry_run: bool) -> int:
+    oldest = Month.parse(month)
     async with open_log_as_owner(source) as log:
-        seals = await log.month_seals(month)
+        seals = await log.month_seals(oldest)
         if seals and to is None:
             raise ConfigurationError(
-                f"month {month} is retired already; its table {month.table} is still there: --to DIR puts it away"
+                f"month {month} is retired already; its table {oldest.table} is still there: --to DIR puts it away"
             )
         if not seals:
-            await _leave_states(log, month)
-            seals = await log.detach_month(month, dry_run=dry_run)
+            await _leave_states(log, oldest)
+            seals = await log.detach_month(oldest, dry_run=dry_run)
         for seal in seals:
             print(await _summary(log, seal, dry_run=dry_run))
         if not seals:
             print(f"month {month}: no events")
         if dry_run:
             put_away = "left in the database" if to is None else f"written to {to} and dropped"
-            print(f"would be sealed and detached, and table {month.table} {put_away}; nothing was changed")
+            print(f"would be sealed and detached, and table {oldest.table} {put_away}; nothing was changed")
         elif to is None:
-            print(f"sealed and detached; its events are in table {month.table}")
+            print(f"sealed and detached; its events are in table {oldest.table}")
         else:
-            for file in await log.put_away_month(month, seals, to):
+            for file in await log.put_away_month(oldest, seals, to):
                 print(f"written and read back: {file}")
-            print(f"sealed and detached; table {month.table} is dropped")
+            print(f"sealed and detached; table {oldest.table} is dropped")
     return 0
 
 
@@ -93,7 +89,7 @@ async def _summary(log: PostgresLog, seal: Seal, *, dry_run: bool) -> str:
     return f"{line}; what reads it starts at {kept[-1].position}" if kept else line
 
 
-def project(*, rebuild: bool = False, source: LogSourceFlags | None = None) -> int:
+async def project(*, rebuild: bool = False, source: LogSourceFlags | None = None) -> int:
     """Bring the read models up to the log's end; `kai-projector` does so all the time.
 
     Args:
@@ -101,10 +97,7 @@ def project(*, rebuild: bool = False, source: LogSourceFlags | None = None) -> i
             have caught up.
         source: which log; with --database-url, as the role kai_project.
     """
-    return asyncio.run(_project(source or LogSource(), rebuild=rebuild))
-
-
-async def _project(source: LogSource, *, rebuild: bool) -> int:
+    source = source or LogSource()
     if source.file is not None:
         raise ConfigurationError("--file: read models are kept in the database of a log, and a file has none")
     async with opened_source(source, role="kai_project") as opened:
@@ -144,7 +137,7 @@ def migrate(*, database_url: str | None = None) -> int:
 _MOST_SHOWN = 20
 
 
-def erase_pod(
+async def erase_pod(
     pod: str,
     /,
     *,
@@ -168,10 +161,7 @@ def erase_pod(
     if pod.count("/") > 1 or not pod.strip("/") or pod.startswith("/") or pod.endswith("/"):
         raise ConfigurationError(f"{pod!r}: is not a pod: write NAMESPACE/NAME, or a uid")
     request = ErasureRequest(pod, all_labels=all_labels, reason=reason, dry_run=dry_run)
-    return asyncio.run(_erase(source or LogSource(), request))
-
-
-async def _erase(source: LogSource, request: ErasureRequest) -> int:
+    source = source or LogSource()
     async with open_log_as_owner(source) as log:
         clusters = source.clusters(without_hub(await log.clusters()))
         if len(clusters) != 1:
@@ -179,7 +169,7 @@ async def _erase(source: LogSource, request: ErasureRequest) -> int:
                 f"--cluster: which one? An erasure cannot be undone. There are: {', '.join(clusters) or '-'}"
             )
         report = await log.erase(clusters[0], request)
-    print(_text(report, dry_run=request.dry_run))
+    print(_text(report, dry_run=dry_run))
     return 0
 
 
