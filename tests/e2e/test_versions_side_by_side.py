@@ -14,9 +14,13 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
 
+import aiohttp
+import psycopg
 import pytest
 from kai_cli.running.load import Loader
+from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.analysis.replay.replay import promises_of, replay_log
+from kaicore.errors import ApiStatus
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
@@ -24,9 +28,10 @@ from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import schema_version
 from kaicore.rules.events.envelope import Event
 from kaicore.runtime.fork_server import ForkedProcess, Program, request
+from kaicore.yaml_text import load_yaml
 
 from tests.conftest import as_role
-from tests.e2e.cluster import PATIENCE_S, TWO_GPU_NODES, Cluster, answers, foreign_kubeconfig
+from tests.e2e.cluster import DEPLOY, PATIENCE_S, SYSTEM, TWO_GPU_NODES, Cluster, answers, foreign_kubeconfig
 from tests.e2e.live_stack import pod_manifest
 from tests.given.processes.kai_commands import server
 
@@ -36,9 +41,15 @@ RELEASE = "e8fe5891"
 #: Its schema of `CycleCompleted`.
 RELEASE_CYCLES = 9
 #: In the order of docs/how-to/upgrade.md: those that read cycles come before the scheduler, which writes them.
-SERVICES = ("relay", "ingest", "exporter", "binder", "projector", "api", "scheduler", "watcher")
+SERVICES = (
+    *("relay", "ingest", "exporter", "binder", "projector", "api", "webhook", "hub", "scheduler", "watcher"),
+    "operator",
+)
 #: Those of the release before that go on beside this version's scheduler; the others stop at its cycles.
 GO_BACK = ("relay", "ingest", "exporter", "watcher")
+#: Those that others reach at one address, whichever version answers.
+_REACHED = ("ingest", "webhook")
+_SHARDS = "/apis/kai.scheduler/v1/schedulingshards"
 #: Seconds between two pods.
 _PAUSE_S = 0.2
 _LOOK_S = 0.02
@@ -70,7 +81,7 @@ def release(tmp_path: Path) -> Iterator[Path]:
 
     Their sources are those of this checkout's own history, on the libraries of today.
     """
-    archive = ["git", "-C", str(ROOT), "archive", RELEASE, "libs", "services", "migrations"]
+    archive = ["git", "-C", str(ROOT), "archive", RELEASE, "libs", "services", "migrations", "deploy/k8s"]
     done = subprocess.run(archive, capture_output=True, check=False)
     if done.returncode:
         pytest.skip(f"no {RELEASE} in this checkout's history: {done.stderr.decode().strip()}")
@@ -104,14 +115,16 @@ class Versions:
         self._cluster, self._root, self._name = cluster, cluster.root, name
         self._servers = {True: release, False: server()}
         self._database_url, self._nats_url = database_url, nats_url
-        # Exporters know one address, whichever version answers.
-        self._ingest = socket.create_server(("127.0.0.1", 0))
+        self._listening = {service: socket.create_server(("127.0.0.1", 0)) for service in _REACHED}
         self._running: dict[str, ForkedProcess] = {}
         self._numbers = count()
         (self._root / "secret").write_text("s" * 32)
+        for file, content in make_certificate(["localhost"], days=1).items():
+            (self._root / file).write_bytes(content)
 
     def _settings(self, service: str) -> dict[str, str]:
-        role = {"relay": "kai_read", "api": "kai_read", "projector": "kai_project"}.get(service, "kai_append")
+        reads = dict.fromkeys(("relay", "api", "webhook"), "kai_read")
+        role = {**reads, "projector": "kai_project"}.get(service, "kai_append")
         settings = {
             "KAI_CLUSTER": self._name,
             "KAI_CLUSTERS": self._name,
@@ -124,9 +137,17 @@ class Versions:
         if service in ("ingest", "exporter"):
             settings["KAI_NODE_TOKEN_SECRET_FILE"] = str(self._root / "secret")
         if service == "exporter":
-            settings["KAI_INGEST_URL"] = f"http://127.0.0.1:{self._ingest.getsockname()[1]}"
+            settings["KAI_INGEST_URL"] = f"http://{self.address('ingest')}"
             settings["KAI_PODRESOURCES_DIR"] = str(self._root / "pr")
+        if service == "webhook":
+            settings |= {"KAI_TLS_CERT_FILE": f"{self._root}/tls.crt", "KAI_TLS_KEY_FILE": f"{self._root}/tls.key"}
+        if service == "operator":
+            settings |= {"KAI_KUBECONFIG": str(self._cluster.kubeconfig), "KAI_IMAGE": "kai:test"}
         return settings | ({"KAI_ANONYMOUS": "loopback"} if service == "api" else {})
+
+    def address(self, service: str) -> str:
+        """The address where others reach a service."""
+        return "127.0.0.1:{1}".format(*self._listening[service].getsockname())
 
     def run(
         self,
@@ -150,20 +171,24 @@ class Versions:
     async def replace(self, service: str, *, older: bool) -> None:
         """Start a process of a version; when it is ready, end the one that ran."""
         before = self._running.get(service)
-        process, is_ready = self._start(service, older=older)
+        process, is_ready, log = self._start(service, older=older)
         self._running[service] = process
-        async with asyncio.timeout(PATIENCE_S):
-            while not await asyncio.to_thread(is_ready):
-                assert process.poll() is None, f"{service} ended"
-                await asyncio.sleep(_LOOK_S)
+        try:
+            async with asyncio.timeout(PATIENCE_S):
+                while not await asyncio.to_thread(is_ready):
+                    assert process.poll() is None, f"{service} ended"
+                    await asyncio.sleep(_LOOK_S)
+        except (TimeoutError, AssertionError) as error:
+            raise AssertionError(f"{service} is not ready: {log.read_text()[-2000:]}") from error
         if before is not None:
             before.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(before.wait, PATIENCE_S) == 0, service
 
-    def _start(self, service: str, *, older: bool) -> tuple[ForkedProcess, Callable[[], bool]]:
-        """Start a process; return it, and what says whether it is ready."""
+    def _start(self, service: str, *, older: bool) -> tuple[ForkedProcess, Callable[[], bool], Path]:
+        """Start a process; return it, what says whether it is ready, and its log."""
         log = self._root / f"{service}-{next(self._numbers)}.log"
-        with self._ingest.dup() if service == "ingest" else socket.create_server(("127.0.0.1", 0)) as listener:
+        reached = self._listening.get(service)
+        with socket.create_server(("127.0.0.1", 0)) if reached is None else reached.dup() as listener:
             url = f"http://127.0.0.1:{listener.getsockname()[1]}/readyz"
             own = {"KAI_HTTP_FD": str(listener.fileno())} | ({"KAI_REPLICA": log.stem} if service == "binder" else {})
             process = self.run(
@@ -173,15 +198,17 @@ class Versions:
                 inherit=(listener.fileno(),),
                 settings=self._settings(service) | own,
             )
-        # The other version answers at the address of ingest as well.
-        return process, (lambda: b'"listening"' in log.read_bytes()) if service == "ingest" else lambda: answers(url)
+        # There the other version answers as well.
+        is_ready = (lambda: b'listening"' in log.read_bytes()) if reached is not None else (lambda: answers(url))
+        return process, is_ready, log
 
     def kill(self) -> None:
         """End all, as a crash would."""
         for process in self._running.values():
             process.kill()
             process.wait()
-        self._ingest.close()
+        for listening in self._listening.values():
+            listening.close()
 
 
 @asynccontextmanager
@@ -209,6 +236,62 @@ async def pods_arriving(cluster: Cluster) -> AsyncIterator[list[str]]:
             ended.set()
 
 
+@asynccontextmanager
+async def reviewed(address: str) -> AsyncIterator[list[bool]]:
+    """Have the webhook judge one topology after the other until the block ends; yield its answers."""
+    answers: list[bool] = []
+    kind = {"group": "kai.scheduler", "version": "v1alpha1", "kind": "Topology"}
+    request = {"uid": "r", "operation": "CREATE", "name": "t", "kind": kind}
+    topology = {"apiVersion": "kai.scheduler/v1alpha1", "kind": "Topology", "metadata": {"name": "t"}}
+    spec = {"levels": [{"nodeLabel": "example.com/rack"}]}
+    review = {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "request": {**request, "object": {**topology, "spec": spec}},
+    }
+
+    async def ask() -> None:
+        while not ended.is_set():
+            # As an API server does, it asks on a connection of its own.
+            async with (
+                aiohttp.ClientSession(raise_for_status=True) as session,
+                session.post(f"https://{address}/validate", json=review, ssl=False) as answer,
+            ):
+                answers.append((await answer.json())["response"]["allowed"])
+            with suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), 2 * _PAUSE_S)
+
+    ended = asyncio.Event()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(ask())
+        try:
+            yield answers
+        finally:
+            ended.set()
+
+
+async def shard(cluster: Cluster, name: str) -> None:
+    """Have a shard of one's own made, and wait for its scheduler, which an operator makes."""
+    async with cluster.client() as client:
+        spec = {"partitionLabelValue": name}
+        made = {"apiVersion": "kai.scheduler/v1", "kind": "SchedulingShard", "metadata": {"name": name}}
+        await client.post(_SHARDS, {**made, "spec": spec})
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                with suppress(ApiStatus):
+                    await client.get(f"/apis/apps/v1/namespaces/{SYSTEM}/deployments/kai-scheduler-{name}")
+                    return
+                await asyncio.sleep(_LOOK_S)
+
+
+async def used(database_url: str) -> None:
+    """Wait until there are events in a log of the release before."""
+    opening = psycopg.AsyncConnection.connect(database_url, autocommit=True)
+    async with asyncio.timeout(PATIENCE_S), await opening as connection:
+        while await (await connection.execute("SELECT FROM log_head")).fetchone() is None:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+
+
 async def bound(log: PostgresLog, cluster: str, count: int) -> list[Event]:
     """Wait until so many pods are bound; return the events that say so."""
     position = 0
@@ -226,14 +309,25 @@ async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_m
     log_file, settings = cluster.root / "migrate.log", {"KAI_DATABASE_URL": empty_database_url}
     migrating = versions.run("kai_cli.main", "migrate", older=True, log=log_file, settings=settings)
     assert await asyncio.to_thread(migrating.wait, PATIENCE_S) == 0, log_file.read_text()
+    async with cluster.client() as client:
+        definitions = [load_yaml(file.read_text()) for file in sorted((DEPLOY / "crds/operator").glob("*.yaml"))]
+        assert (await Loader(client).create(definitions)).refused == []
+        config = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}}
+        await client.post("/apis/kai.scheduler/v1/configs", {**config, "spec": {"cluster": cluster_name}})
     try:
         await asyncio.gather(*(versions.replace(service, older=True) for service in SERVICES))
-        async with pods_arriving(cluster) as names:
+        await shard(cluster, "old")
+        async with pods_arriving(cluster) as names, reviewed(versions.address("webhook")) as allowed:
+            # A log with events has a day until its rows get shapes, at which the release before stops.
+            await used(empty_database_url)
             await asyncio.to_thread(upgrade, empty_database_url)
             for service in SERVICES:
                 await versions.replace(service, older=False)
+            await shard(cluster, "new")
             for service in GO_BACK:
                 await versions.replace(service, older=True)
+        assert len(allowed) > len(SERVICES)
+        assert all(allowed)
         async with await PostgresLog.open(as_role(empty_database_url, "kai_append")) as log:
             events = await bound(log, cluster_name, len(names))
             # Nothing is lost, and nothing is bound or promised twice.

@@ -168,7 +168,9 @@ def drain(cluster: Workloads, nodes: str) -> DrainPlan:
     return planned_drain(cluster.state, asked, NO_POLICIES)
 
 
-@pytest.mark.parametrize(("waiting", "goes_on"), [(False, "n1"), (True, "waits: there is no room")])
+@pytest.mark.parametrize(
+    ("waiting", "goes_on"), [(False, "at once: n1"), (True, "no room now: leaves once there is, or at {by}")]
+)
 def test_drain_says_what_each_group_loses_and_where_it_goes_on_and_changes_nothing(waiting: bool, goes_on: str) -> None:
     cluster = busy(waiting=waiting)
     before = encode_state(cluster.state)
@@ -177,8 +179,9 @@ def test_drain_says_what_each_group_loses_and_where_it_goes_on_and_changes_nothi
     assert encode_state(cluster.state) == before
     rows = {row.group.rpartition("/")[2]: (row.pods, row.gpus, row.goes_on) for row in answer.groups}
     assert rows["lone"] == (1, "2", "ends: no controller makes it anew")
-    assert rows["g"] == (2, "4", goes_on)
-    assert answer.manifest["spec"]["drainBy"] == time_text(cluster.now + HOUR)  # type: ignore[index]
+    by = time_text(cluster.now + HOUR)
+    assert rows["g"] == (2, "4", goes_on.format(by=by))
+    assert answer.manifest["spec"]["drainBy"] == by  # type: ignore[index]
 
 
 def test_nodes_without_work_are_drained_at_once_and_unknown_ones_refused() -> None:

@@ -19,6 +19,7 @@ from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.interpreter import version
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.quantity import parse_duration
 
 from kai_cli.output import OutputFlag, print_answer, print_answers, table
@@ -105,7 +106,8 @@ async def _carried_out(name: str, plan: ReservationPlan | DrainPlan, kubeconfig:
             loaded = await Loader(client).create([plan.manifest])
         if loaded.refused:
             raise ConfigurationError(loaded.refused[0])
-        sys.stderr.write(f"made: Reservation {name}\n")
+        undo = "; to stop the drain or to undo it, delete that" if isinstance(plan, DrainPlan) else ""
+        sys.stderr.write(f"made: Reservation {name}{undo}\n")
     return 0
 
 
@@ -159,7 +161,7 @@ def drain_text(plan: DrainPlan, *, made: bool) -> str:
     """Return the plan of a drain for people."""
     if plan.refusal:
         return f"refused: {plan.refusal}"
-    parts = [f"{len(plan.nodes)} nodes: {', '.join(plan.nodes)}"]
+    parts = [f"{plural(len(plan.nodes), 'node')}: {', '.join(plan.nodes)}"]
     rows = [(row.group, row.queue or "-", str(row.pods), row.gpus, row.lost, row.goes_on) for row in plan.groups]
     head = ("GROUP", "QUEUE", "PODS", "GPUS", "LOSES", "GOES ON")
     parts.append(table(head, rows) if rows else "no work is on them")
@@ -190,7 +192,8 @@ def plan_text(plan: ReservationPlan, *, made: bool) -> str:
     """Return a plan for people."""
     if plan.refusal:
         return f"refused: {plan.refusal}"
-    parts = [f"{len(plan.nodes)} nodes with {plan.gpus} GPUs: {', '.join(plan.nodes)}", _in_the_way(plan.displaces)]
+    about = f"{plural(len(plan.nodes), 'node')} with {plural(plan.gpus, 'GPU')}: {', '.join(plan.nodes)}"
+    parts = [about, _in_the_way(plan.displaces)]
     if not made:
         parts.append(yaml.safe_dump(plan.manifest, sort_keys=False).rstrip())
     return "\n\n".join(parts)
@@ -254,7 +257,7 @@ def calendar_text(answers: list[ReservationsAnswer]) -> str:
             event.add("dtstamp", datetime.fromisoformat(answer.recorded_at))
             event.add("dtstart", datetime.fromisoformat(row.start))
             event.add("dtend", datetime.fromisoformat(row.end))
-            event.add("summary", f"{row.name}: {len(row.nodes)} nodes for {row.whom}")
+            event.add("summary", f"{row.name}: {plural(len(row.nodes), 'node')} for {row.whom}")
             event.add("description", ", ".join(row.nodes))
             if row.recurrence:
                 event.add("rrule", vRecur.from_ical(row.recurrence))

@@ -429,9 +429,12 @@ def node_row(state: FleetView, node: Node) -> answers.NodeRow:
     topology, zones = columns.topologies[row], columns.zones
     status = ["Ready" if node.ready else "NotReady", *(["SchedulingDisabled"] if node.unschedulable else [])]
     suspect = [suspect_text(one) for one in state.node_trials.of_node(node.name)]
+    status += ["Suspect"] if suspect else []
+    windows = (one.window(state.recorded_at) for one in state.reservations.values() if one.has(node.name, node.labels))
+    status += ["Reserved"] if any(one is not None and one.start <= state.recorded_at for one in windows) else []
     return answers.NodeRow(
         name=node.name,
-        status=",".join([*status, "Suspect"] if suspect else status),
+        status=",".join(status),
         suspect=suspect,
         policy="" if topology is None else topology.policy.value,
         scope="" if topology is None else topology.scope.value,

@@ -30,7 +30,7 @@ class DrainedGroupRow(Answer, frozen=True, kw_only=True):
     Attributes:
         pods: that are evicted; of a gang, all of them.
         lost: of work since each pod's checkpoint, or since its start.
-        goes_on: the nodes on which its successors would start at once, or why they would not.
+        goes_on: the nodes on which its successors would start at once, or why not, and when it leaves.
     """
 
     group: str
@@ -77,7 +77,8 @@ def planned_drain(state: ClusterState, asked: ReservationQuestion, policies: Pol
         now = state.recorded_at
         rehearsal = _Rehearsal(state, policies)
         moved = rehearsal.drain(payloads.ReservationObserved(replace(reservation, start=now, drain_by=now)))
-        groups = [_row(state, key, entries, kept, rehearsal) for key, (entries, kept) in sorted(moved.items())]
+        by = time_text(reservation.drain_by)
+        groups = [_row(state, key, *found, rehearsal, by=by) for key, found in sorted(moved.items())]
         waits = sorted(map(display_key, rehearsal.starts(state) - rehearsal.started))
     return DrainPlan(
         cluster=state.cluster,
@@ -137,7 +138,7 @@ class _Rehearsal:
 
 
 def _row(
-    state: ClusterState, key: str, entries: Collection[PodEntry], kept: bool, rehearsal: _Rehearsal
+    state: ClusterState, key: str, entries: Collection[PodEntry], kept: bool, rehearsal: _Rehearsal, *, by: str
 ) -> DrainedGroupRow:
     lost = sum(gpu_seconds_lost(entry, entry.requests, now=state.recorded_at) for entry in entries)
     nodes = sorted(rehearsal.nodes.get(key, ()))
@@ -147,9 +148,10 @@ def _row(
     elif first.pod.owner is None:
         goes_on = "ends: no controller makes it anew"
     elif len(nodes) < len(entries):
-        goes_on = f"waits: room for {len(nodes)} of {len(entries)} pods" if nodes else "waits: there is no room"
+        room = f"room for {len(nodes)} of {len(entries)} pods" if nodes else "no room now"
+        goes_on = f"{room}: leaves once there is, or at {by}"
     else:
-        goes_on = ", ".join(sorted(set(nodes)))
+        goes_on = f"at once: {', '.join(sorted(set(nodes)))}"
     return DrainedGroupRow(
         group=display_key(key),
         queue=state.queue_of(first)[0],
