@@ -22,6 +22,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from kaicore.rules.engine.work.workload import LonePod
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.numa.columns import RowMemory
@@ -117,6 +118,9 @@ class _Fork:
 
     def _how(self, kind: type) -> _Copy:
         """Return how objects of a type are copied."""
+        if kind is LonePod:
+            # A workload keeps it, with an entry that belongs to the original; False has it made anew.
+            return lambda _: False
         if kind in _FIXED_TYPES or issubclass(kind, _FIXED):
             return _same
         if issubclass(kind, msgspec.Struct) and kind.__struct_config__.frozen:
