@@ -334,10 +334,11 @@ def waiting_reports(
         share: of the groups, those that the cycle was about.
         placed: uids of the pods that the cycle places.
     """
-    left_waiting = []
+    left_waiting, pods, whole = [], state.pods, share.whole
     for uid in state.waiting:
-        entry = state.pods[uid]
-        if uid not in placed and entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group):
+        entry = pods[uid]
+        own = entry.pod.scheduler_name == config.scheduler_name and (whole or share.has(entry.group))
+        if own and uid not in placed:
             waiting = _waiting_pod(state, entry, class_of(entry).key)
             if waiting is not None:
                 left_waiting.append(waiting)

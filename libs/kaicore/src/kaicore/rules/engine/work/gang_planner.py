@@ -10,7 +10,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput, moved_at
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.session.cycle_pods import CyclePods
-from kaicore.rules.engine.work.pending_group import PendingGroup, PendingGroups
+from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup, PendingGroups
 from kaicore.rules.engine.work.workload import LonePod, Member, Step, Workload
 from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.events.reasons.group import (
@@ -36,32 +36,43 @@ def pending_groups(
     Args:
         in_lines: whether groups that are alike may stand in lines: nothing looks at each of them.
     """
-    pending, workloads = PendingGroups(cycle_input.workloads), cycle_input.workloads
+    pending, workloads, name = (
+        PendingGroups(cycle_input.workloads, cycle_input.accounts),
+        cycle_input.workloads,
+        config.scheduler_name,
+    )
     moved = bool(config.consolidate_win_us and cycle_input.moved_at)
     in_lines = in_lines and not moved and not config.priority_aging
+    # Of thousands of groups there is nothing else to be done in a cycle.
+    class_of, now, in_backoff = cycle_input.class_of, cycle_input.now, cycle_input.in_backoff
     for key in cycle_input.pending:
         workload = workloads[key]
         if in_lines and (lone := workload.lone) is not None:
-            if lone.member.pod.scheduler_name != config.scheduler_name:
+            member, pod = lone.member, lone.member.pod
+            if pod.scheduler_name != name:
                 continue
-            pod_class = pods.class_of(lone.member)
-            if _rests(lone, workload, cycle_input) and not _is_refused(pod_class, config, pods):
-                pending.rest(key, lone, pod_class.key, cycle_input.accounts)
-                continue
+            evicts = now >= max(lone.created_us, workload.evicted_at) + workload.group.preemption_delay_us
+            if evicts and member.nomination is None and pod.uid not in in_backoff:
+                pod_class = class_of(member)
+                line = pending.lines.get((pod_class.key, *lone.kind)) or _line_of(
+                    pod_class, lone, config, pods, pending
+                )
+                if line is not None:
+                    pending.rest(key, lone, line)
+                    continue
         for member in workload.waiting.values():
-            if member.pod.scheduler_name == config.scheduler_name:
+            if member.pod.scheduler_name == name:
                 pending.add(pending_group(workload, cycle_input, config, pods))
                 break
     return pending
 
 
-def _rests(lone: LonePod, workload: Workload, cycle_input: CycleInput) -> bool:
-    """Tell whether nothing of a group that waits alone matters but what others of its kind have as well."""
-    member, group = lone.member, workload.group
-    if member.nomination is not None or member.pod.uid in cycle_input.in_backoff:
-        return False
-    evicts_from = max(group.created_at * 1_000_000, workload.evicted_at) + group.preemption_delay_us
-    return cycle_input.now >= evicts_from
+def _line_of(
+    pod_class: PodClass, lone: LonePod, config: EngineConfig, pods: CyclePods, pending: PendingGroups
+) -> AlikeLine | None:
+    """Return a new line for groups like that of a pod that waits alone; None where its class may not be placed."""
+    pods.class_of(lone.member)
+    return None if _is_refused(pod_class, config, pods) else pending.begin(pod_class.key, lone)
 
 
 def _is_refused(pod_class: PodClass, config: EngineConfig, pods: CyclePods) -> bool:

@@ -205,10 +205,10 @@ class PendingGroups(Mapping[str, PendingGroup]):
         kinds: numbers of what groups that are alike have in common.
     """
 
-    def __init__(self, workloads: Mapping[str, Workload]) -> None:
+    def __init__(self, workloads: Mapping[str, Workload], accounts: CycleQueues) -> None:
         self.lines: dict[tuple[object, ...], AlikeLine] = {}
         self.kinds: dict[tuple[object, ...], int] = {}
-        self._workloads = workloads
+        self._workloads, self._accounts = workloads, accounts
         self._keys: list[str] = []
         self._made: dict[str, PendingGroup] = {}
         self._resting: dict[str, AlikeLine] = {}
@@ -218,20 +218,21 @@ class PendingGroups(Mapping[str, PendingGroup]):
         self._keys.append(pending_group.key)
         self._made[pending_group.key] = pending_group
 
-    def rest(self, key: str, lone: LonePod, pod_class: str, accounts: CycleQueues) -> None:
-        """Add a group of a line, behind all others.
+    def begin(self, pod_class: str, lone: LonePod) -> AlikeLine:
+        """Begin a line, of groups like that of a pod.
 
         Args:
-            pod_class: the key of its pod's class.
+            pod_class: the key of the pod's class.
         """
-        kind, created_at = (pod_class, *lone.kind), lone.member.pod.created_at
-        line = self.lines.get(kind)
-        if line is None:
-            number = self.kinds.setdefault(kind, len(self.kinds) + 1)
-            queue = accounts.queue_of(self._workloads[key].group)
-            line = self.lines[kind] = AlikeLine(pod_class, number, queue, oldest=created_at)
-        elif created_at < line.oldest:
-            line.oldest = created_at
+        kind = pod_class, *lone.kind
+        number = self.kinds.setdefault(kind, len(self.kinds) + 1)
+        queue = self._accounts.queue_of(self._workloads[lone.member.group].group)
+        line = self.lines[kind] = AlikeLine(pod_class, number, queue, oldest=lone.member.pod.created_at)
+        return line
+
+    def rest(self, key: str, lone: LonePod, line: AlikeLine) -> None:
+        """Add a group to a line, behind all others."""
+        line.oldest = min(line.oldest, lone.member.pod.created_at)
         line.entries.append((lone.order_key, key))
         self._keys.append(key)
         self._resting[key] = line

@@ -142,12 +142,14 @@ class LonePod(NamedTuple):
         leaf: of the pod.
         kind: all that tells such groups apart in a cycle, besides the pod's class and its delay before evictions.
         order_key: the group's place in its queue, where it is neither moved nor gains priority.
+        created_us: when the group was created, microseconds since the epoch.
     """
 
     member: Member
     leaf: str
     kind: tuple[object, ...]
     order_key: OrderKey
+    created_us: int
 
 
 class Workload:
@@ -330,7 +332,8 @@ class Workload:
             return None
         (member,) = self.waiting.values()
         order_key = -group.priority, 0, group.created_at, group.namespace, group.name, group.key
-        return LonePod(member, self.leaf(member), alone_kind(group, member, group.priority), order_key)
+        kind = alone_kind(group, member, group.priority)
+        return LonePod(member, self.leaf(member), kind, order_key, group.created_at * 1_000_000)
 
     def leaf(self, member: Member) -> str:
         """Return the leaf that a pod belongs to: the one that it names, else the first."""
