@@ -132,18 +132,18 @@ async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
 
 async def _start(stack: Stack, specs: list[ClusterSpec]) -> None:
     """Start everything, and keep the clusters as the hub's log says until cancelled."""
-    if len(specs) > 1:
-        keeping = _keeping(stack, specs)
+    keeping = _keeping(stack, specs) if len(specs) > 1 else None
+    if keeping is not None:
         await stack.start()
         await keeping.register_own_first()
         await asyncio.gather(*(stack.add_cluster(spec) for spec in specs))
     else:
         await stack.start_with(specs[0])
-    following = asyncio.create_task(_follow_hub(stack, specs) if len(specs) == 1 else keeping.run())
+    following = asyncio.create_task(_follow_hub(stack, specs) if keeping is None else keeping.run())
     try:
-        if len(specs) > 1:
+        if keeping is not None:
             await keeping.hub_started.wait()
-        for line in how_to_ask(stack.directory, *(("cluster list", "get dispatches") if len(specs) > 1 else ())):
+        for line in how_to_ask(stack.directory, *(("cluster list", "get dispatches") if keeping is not None else ())):
             print_line(line)
         print_line("Ctrl-C stops it.")
         await following

@@ -21,7 +21,7 @@ from psycopg import AsyncClientCursor
 from psycopg.errors import LockNotAvailable
 
 from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleExpectation
-from kaicore.ledger.log.appending import Call, Known, Tail
+from kaicore.ledger.log.appending import Call, Known, Tail, Taken
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.shapes import BODY, SCHEMA, Shapes
@@ -173,7 +173,7 @@ class Appender:
         streams = list(set().union(*(call.streams() for call in calls)))
         await cursor.execute(_TAIL, {"cluster": self._cluster, "ids": ids, "streams": streams})
         ((position, hash_, recorded_at),) = await _next(cursor)
-        known = {event_id: Known(at, mark) for event_id, at, mark in await _next(cursor)}
+        known: dict[UUID, Known | Taken] = {one: Known(at, mark) for one, at, mark in await _next(cursor)}
         tail = Tail(self._cluster, Head(position, hash_, recorded_at), dict(await _next(cursor)), known)
         ((now,),) = await _next(cursor)
         return tail, int(now) if self._clock is None else self._clock()
