@@ -244,7 +244,7 @@ def _told_apart(commands: list[tuple[str, str]]) -> list[tuple[str, str]]:
     ]
 
 
-#: They ask no server: `tests/unit/cli/test_documented_commands.py` runs each of them.
+#: They ask no server: `tests/unit/cli/test_commands.py` runs each of them.
 ASKS_NOTHING = ("kai completion",)
 #: They decide anew all that was decided since, so they come first: work keeps coming as long as commands are run.
 DECIDES_ANEW = (

@@ -1,5 +1,6 @@
 """A small league, exact: what the engine makes of a public trace may not fall."""
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,7 @@ def test_gpus_of_claims_are_allocated_as_those_of_kubelets_are() -> None:
     assert by_claims == by_kubelets
 
 
+@functools.cache
 def _over_time(name: str, policy: str, *, hours: int) -> Figures:
     """Eight nodes, or about so many of OpenB, for some hours."""
     require_shared("data/traces/lingjun")

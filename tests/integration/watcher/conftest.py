@@ -104,6 +104,7 @@ class World:
         self.log = log
         self.cluster = cluster
         self.watchers: list[RunningWatcher] = []
+        self._read: list[Event] = []
 
     async def __aenter__(self) -> "World":
         return self
@@ -119,8 +120,9 @@ class World:
 
     async def events(self, *types: str, after: int = 0) -> list[Event]:
         """Events of the log, of some types."""
-        events = await self.log.read(self.cluster, after=after, limit=100_000)
-        return [event for event in events if not types or event.type in types]
+        known = self._read
+        self._read = known + await self.log.read(self.cluster, after=known[-1].position if known else 0, limit=100_000)
+        return [event for event in self._read if event.position > after and (not types or event.type in types)]
 
     async def payloads(self, *types: str, after: int = 0) -> list[Any]:
         """Payloads of the log, of some types."""
@@ -153,10 +155,15 @@ class World:
     async def converged(self) -> None:
         """Wait until the log says what is true, and check that it never said anything twice."""
         async with asyncio.timeout(PATIENCE_S):
-            while shown(events := await self.events()) != (truth := await self.truth()):
+            truth = await self.truth()
+            while shown(events := await self.events()) != truth:
+                position = events[-1].position if events else 0
                 try:
                     async with asyncio.timeout(PATIENCE_S / 2):
-                        await self.log.wait_beyond(self.cluster, events[-1].position if events else 0, timeout_s=0.5)
+                        head = await self.log.wait_beyond(self.cluster, position, timeout_s=0.5)
+                    if head <= position:
+                        # Nothing more is said: what is true may have changed.
+                        truth = await self.truth()
                 except TimeoutError:
                     assert shown(events) == truth
         check_no_repetition(events)
