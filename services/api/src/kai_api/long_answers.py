@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Awaitable, Mapping
 from enum import StrEnum
+from http import HTTPStatus
 from typing import IO
 
 import msgspec
@@ -29,6 +30,9 @@ from prometheus_client import Counter
 ANSWERS = "kai_api.answer"
 #: Bytes of an answer read at a time; it is kept as a whole.
 _MOST_BYTES = 64 << 20
+
+#: The status of a request that its client does not wait for any more, as nginx has it.
+CLIENT_GONE = 499
 
 #: No options.
 NONE: Mapping[str, str | None] = {}
@@ -52,20 +56,8 @@ class Failure(msgspec.Struct, frozen=True):
     status: int = 500
 
 
-class Busy(KaiError):
-    """As many questions as may be are being answered."""
-
-
-class TookTooLong(KaiError):
-    """The answer was given up."""
-
-
-class ClientGone(KaiError):
-    """The client does not wait for the answer any more."""
-
-
 class NoAnswer(KaiError):
-    """The log cannot answer this, or not now, or the process that was to answer failed.
+    """The log cannot answer this, or not now; or the answer was given up, or its process failed, or the client is gone.
 
     Attributes:
         status: the HTTP status that says so.
@@ -74,6 +66,10 @@ class NoAnswer(KaiError):
     def __init__(self, failure: Failure) -> None:
         super().__init__(failure.error)
         self.status = failure.status
+
+
+class Busy(NoAnswer):
+    """As many questions as may be are being answered."""
 
 
 class LongAnswers:
@@ -110,14 +106,13 @@ class LongAnswers:
 
         Raises:
             Busy: too many questions are being answered.
-            TookTooLong: the answer took longer than it may.
-            ClientGone: `gone` ended first.
-            NoAnswer: there is none.
+            NoAnswer: there is none; 504 where it took longer than it may, 499 where `gone` ended first.
         """
         if self._running >= self._at_once:
             if asyncio.iscoroutine(gone):
                 gone.close()
-            raise Busy(f"{self._at_once} questions of this kind are being answered, which is as many as may be")
+            many = f"{self._at_once} questions of this kind are being answered, which is as many as may be"
+            raise Busy(Failure(many, HTTPStatus.TOO_MANY_REQUESTS))
         self._running += 1
         try:
             return await self._ask(question, cluster, options, gone)
@@ -145,8 +140,9 @@ class LongAnswers:
                 await asyncio.wait({answer, leaving}, timeout=self._most_s, return_when=asyncio.FIRST_COMPLETED)
                 if not answer.done():
                     if leaving.done():
-                        raise ClientGone(f"cluster {cluster}: {question}: the client has gone")
-                    raise TookTooLong(f"cluster {cluster}: {question}: took more than {self._most_s:.0f} s")
+                        raise NoAnswer(Failure(f"cluster {cluster}: {question}: the client has gone", CLIENT_GONE))
+                    late = f"cluster {cluster}: {question}: took more than {self._most_s:.0f} s"
+                    raise NoAnswer(Failure(late, HTTPStatus.GATEWAY_TIMEOUT))
             finally:
                 leaving.cancel()
                 if not answer.done():
@@ -182,9 +178,6 @@ FAILURES = Counter("kai_api_replays_failed", "Replays that the API began by itse
 
 #: Seconds until a replay is begun that others were answered before.
 _BUSY_S = 60.0
-
-#: Nothing was decided in the range.
-_BAD_REQUEST = 400
 
 _log = logging.getLogger(__name__)
 
@@ -239,12 +232,10 @@ async def _replay(long_answers: LongAnswers, cluster: str, positions: Mapping[st
             await asyncio.sleep(_BUSY_S)
             continue
         except NoAnswer as error:
-            if error.status != _BAD_REQUEST:
+            # Nothing may have been decided in the range.
+            if error.status != HTTPStatus.BAD_REQUEST:
                 FAILURES.labels(cluster).inc()
                 _log.warning("cluster %s: cannot be replayed: %s", cluster, error)
-        except KaiError as error:
-            FAILURES.labels(cluster).inc()
-            _log.warning("cluster %s: cannot be replayed: %s", cluster, error)
         return
 
 

@@ -61,14 +61,13 @@ from kai_api.answering import HIDDEN, AnswerRouter, encoded
 from kai_api.auth import check_kind, check_sees_hub, for_namespaces, for_recorders
 from kai_api.events import PositionQuery
 from kai_api.long_answers import (
+    CLIENT_GONE,
     NONE,
     Busy,
     Calibrations,
-    ClientGone,
     LongAnswers,
     NoAnswer,
     Question,
-    TookTooLong,
     count_replay,
 )
 
@@ -127,10 +126,6 @@ def make_audit_router(inquiry: Inquiry) -> APIRouter:
     return router
 
 
-_Since = Annotated[str, Query(alias="from")]
-_Until = Annotated[str, Query(alias="to")]
-
-
 def make_history_router(history: ReadModels) -> APIRouter:  # long: a small handler for each route
     """Make the routes."""
     router = AnswerRouter()
@@ -172,8 +167,8 @@ def make_history_router(history: ReadModels) -> APIRouter:  # long: a small hand
         queue: str = "",
         user: str = "",
         state: str = "",
-        since: _Since = "",
-        until: _Until = "",
+        since: Since = "",
+        until: Until = "",
     ) -> JobHistory:
         """Return what became of jobs: by attempts where one is named."""
         view = current_view()
@@ -186,17 +181,17 @@ def make_history_router(history: ReadModels) -> APIRouter:  # long: a small hand
         return found
 
     @router.get("/v1/clusters/{cluster}/series/occupancy")
-    async def occupancy(cluster: str, *, since: _Since = "", until: _Until = "", step: str = "") -> OccupancySeries:
+    async def occupancy(cluster: str, *, since: Since = "", until: Until = "", step: str = "") -> OccupancySeries:
         """Return how many GPUs were held, free, stranded and waited for, step by step."""
         return await history.occupancy(cluster, since=since, until=until, step=step)
 
     @router.get("/v1/clusters/{cluster}/series/queues")
-    async def queues(cluster: str, *, queue: str = "", since: _Since = "", until: _Until = "") -> QueueSeries:
+    async def queues(cluster: str, *, queue: str = "", since: Since = "", until: Until = "") -> QueueSeries:
         """Return what queues used, asked for and deserved, by the hour."""
         return await history.queues(cluster, queue=queue, since=since, until=until)
 
     @router.get("/v1/clusters/{cluster}/series/decisions")
-    async def decisions(cluster: str, *, since: _Since = "", until: _Until = "") -> DecisionSeries:
+    async def decisions(cluster: str, *, since: Since = "", until: Until = "") -> DecisionSeries:
         """Return what was decided, and how often kubelets did as predicted, by the hour."""
         return await history.decisions(cluster, since=since, until=until)
 
@@ -386,14 +381,10 @@ async def answered(question: Awaitable[object]) -> Response:
     """Return an answer that takes long, or the status that says why there is none."""
     try:
         answer = await question
-    except Busy as error:
-        raise HTTPException(429, str(error), headers=_RETRY_AFTER) from error
-    except TookTooLong as error:
-        raise HTTPException(504, str(error)) from error
     except NoAnswer as error:
-        raise HTTPException(error.status, str(error)) from error
-    except ClientGone:
-        return Response(status_code=499)
+        if error.status == CLIENT_GONE:
+            return Response(status_code=CLIENT_GONE)
+        raise HTTPException(error.status, str(error), _RETRY_AFTER if isinstance(error, Busy) else None) from error
     return Response(answer, media_type="application/json") if isinstance(answer, bytes) else encoded(answer)
 
 

@@ -6,17 +6,7 @@ An unknown name is reported, as kubectl does.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from kaicore.analysis.ask.answers import (
-    ClusterRow,
-    CycleRow,
-    GroupRow,
-    NodeRow,
-    PodRow,
-    QueueRow,
-    Row,
-    RowSelection,
-    ZoneRow,
-)
+from kaicore.analysis.ask.answers import CycleRow, RowSelection
 from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.rules.groups.dialects.table import WORKLOADS
 from kaicore.spelling import did_you_mean
@@ -118,14 +108,7 @@ async def _check(
 ) -> None:
     if await _any(answers, clusters, kind, RowSelection(namespace=among.namespace, name=name, limit=1), at=at):
         return
-    names = {_name(row) for cluster in clusters for row in (await answers.listing(cluster, kind, among, at=at)).rows}
+    rows = [row for cluster in clusters for row in (await answers.listing(cluster, kind, among, at=at)).rows]
+    names = {row.cycle if isinstance(row, CycleRow) else row.name for row in rows}
     where = f" in namespace {among.namespace!r}" if among.namespace else ""
     raise UnknownSubject(f"{kind[:-1]} {name!r} not found{where}{did_you_mean(name, names)}")
-
-
-def _name(row: Row | ClusterRow) -> str:
-    match row:
-        case PodRow() | GroupRow() | QueueRow() | NodeRow() | ZoneRow() | ClusterRow():
-            return row.name
-        case CycleRow():
-            return row.cycle

@@ -100,16 +100,10 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
     """
     book = PolicyBook()
     config = read_shard_settings(scheduler_config, book)
-    installed: list[PolicySetting] = []
-    built_in: list[PolicySetting] = []
-    for entry in entry_points(group=GROUP):
-        loaded = load_policy(entry.name)
-        book.add(loaded.kind, loaded.setting.digest)
-        installed.append(loaded.setting)
-    for name in BUILT_IN:
-        loaded = load_policy(name)
-        book.add(loaded.kind, loaded.setting.digest)
-        built_in.append(loaded.setting)
+    loaded = [[load_policy(one) for one in names] for names in ([e.name for e in entry_points(group=GROUP)], BUILT_IN)]
+    for one in (one for some in loaded for one in some):
+        book.add(one.kind, one.setting.digest)
+    installed, built_in = ([one.setting for one in some] for some in loaded)
     listing = listing_of(book.policies(config.policies), book.policies(installed), book.policies(built_in))
     print_answer(listing, output, lambda: listing_text(listing))
     return 0

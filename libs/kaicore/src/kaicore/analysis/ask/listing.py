@@ -48,18 +48,12 @@ async def list_cycles(log: EventLog, cluster: str, wanted: answers.RowSelection,
 
 
 def _cycle(event: Event, cycle: CycleCompleted) -> answers.CycleRow:
-    return answers.CycleRow(
-        cycle=cycle.cycle,
-        shard=cycle.shard,
+    return answers.CycleRow.copied(
+        cycle,
         position=event.position,
-        input_position=cycle.input_position,
         recorded_at=time_text(event.recorded_at),
         engine=cycle.engine_version,
         config=cycle.config_digest,
-        pods=cycle.pods,
-        placed=cycle.placed,
-        nominated=cycle.nominated,
-        evicted=cycle.evicted,
     )
 
 

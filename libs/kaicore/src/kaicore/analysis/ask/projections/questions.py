@@ -7,10 +7,10 @@ import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import aclosing
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, func, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, func, select, tuple_
 
 from kaicore.analysis.ask.answers import Answer
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion, jobs_of
@@ -293,24 +293,11 @@ class ReadModels:
             if match is None:
                 raise InvalidObject("history", "after", after[:100], "is not the `next` of a page")
             where.append(tuple_(columns.seen_at, columns.uid) < (int(match[1]), match[2]))
-        generation = await self._live(cluster)
-        rows = await self._store.rows(
-            PodHistory,
-            POD_HISTORY,
-            cluster,
-            generation.number,
-            where=where,
-            order=(columns.seen_at.desc(), columns.uid.desc()),
-            limit=limit + 1,
-        )
+        order = (columns.seen_at.desc(), columns.uid.desc())
+        as_of, rows = await self._rows(PodHistory, POD_HISTORY, cluster, where=where, order=order, limit=limit + 1)
         more, rows = len(rows) > limit, rows[:limit]
-        return PodRecords(
-            cluster=cluster,
-            position=generation.position,
-            recorded_at=time_text(generation.recorded_at),
-            next=f"{rows[-1].seen_at}-{rows[-1].uid}" if more else "",
-            items=[pod_record(_counted(row, generation)) for row in rows],
-        )
+        after = f"{rows[-1].seen_at}-{rows[-1].uid}" if more else ""
+        return PodRecords(**as_of, next=after, items=list(map(pod_record, rows)))
 
     async def jobs(
         self, cluster: str, wanted: JobQuestion, *, namespaces: frozenset[str] | None = None
@@ -325,8 +312,7 @@ class ReadModels:
             UnknownMoment: a moment is none.
         """
         wanted.check()
-        generation = await self._store.live(cluster)
-        if generation is None:
+        if (generation := await self._store.live(cluster)) is None:
             return None
         begins, ends = await _times(self._log, cluster, wanted.since, wanted.until)
         columns = POD_HISTORY.c
@@ -339,17 +325,12 @@ class ReadModels:
             where.append((columns.name == wanted.name) | columns.group.endswith(f"/{wanted.name}", autoescape=True))
         if namespaces is not None:
             where.append(columns.namespace.in_(sorted(namespaces)))
-        rows = await self._store.rows(
-            PodHistory, POD_HISTORY, cluster, generation.number, where=where, limit=_MOST_ROWS + 1
+        as_of, rows = await self._rows(
+            PodHistory, POD_HISTORY, cluster, where=where, limit=_MOST_ROWS + 1, generation=generation
         )
         if len(rows) > _MOST_ROWS:
             raise InvalidObject("history", "from", wanted.since[:100], f"over {_MOST_ROWS:,} pods are of that span")
-        return JobHistory(
-            cluster=cluster,
-            position=generation.position,
-            recorded_at=time_text(generation.recorded_at),
-            items=jobs_of([_counted(row, generation) for row in rows], wanted, now=generation.recorded_at),
-        )
+        return JobHistory(**as_of, items=jobs_of(rows, wanted, now=generation.recorded_at))
 
     async def occupancy(self, cluster: str, *, since: str = "", until: str = "", step: str = "") -> OccupancySeries:
         """Return how full a cluster was, a point for each step in which something was recorded: how it ended.
@@ -367,24 +348,15 @@ class ReadModels:
         step_us = parse_duration(step, subject="occupancy", field="step") if step else MINUTE_US
         if step_us < MINUTE_US:
             raise InvalidObject("occupancy", "step", step, "is shorter than a minute")
-        generation = await self._live(cluster)
-        columns = OCCUPANCY.c
-        where = [columns.at >= begins // MINUTE_US * MINUTE_US, columns.at <= ends]
+        at = OCCUPANCY.c.at
+        where = [at >= begins // MINUTE_US * MINUTE_US, at <= ends]
         # The last rows, where there are too many.
-        rows = await self._store.rows(
-            Occupancy, OCCUPANCY, cluster, generation.number, where=where, order=(columns.at.desc(),), limit=_MOST_ROWS
-        )
-        rows = [_counted(row, generation) for row in rows]
+        as_of, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, order=(at.desc(),))
         points = list(_steps(reversed(rows), step_us))
         while len(points) > _MOST_POINTS and not step:
             step_us *= 2
             points = list(_steps(reversed(rows), step_us))
-        return OccupancySeries(
-            cluster=cluster,
-            position=generation.position,
-            recorded_at=time_text(generation.recorded_at),
-            items=points[-_MOST_POINTS:],
-        )
+        return OccupancySeries(**as_of, items=points[-_MOST_POINTS:])
 
     async def occupancy_rows(self, cluster: str, *, since: int, until: int, step: int) -> list[Occupancy]:
         """Return how full a cluster was at the end of each step, and as the first one began, for a chart.
@@ -396,16 +368,9 @@ class ReadModels:
         here = (OCCUPANCY.c.cluster == cluster) & (OCCUPANCY.c.generation == generation.number)
         before = select(func.max(at)).where(here, at <= since).scalar_subquery()
         ends = select(func.max(at)).where(here, at > since, at <= until).group_by(at // step)
-        rows = await self._store.rows(
-            Occupancy,
-            OCCUPANCY,
-            cluster,
-            generation.number,
-            where=[at.in_(ends) | (at == before)],
-            order=(at,),
-            limit=_MOST_POINTS,
-        )
-        return [_counted(row, generation) for row in rows]
+        where = [at.in_(ends) | (at == before)]
+        _, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, order=(at,), generation=generation)
+        return rows[:_MOST_POINTS]
 
     async def queue_rows(
         self, cluster: str, names: Sequence[str], resource: str, *, since: int, until: int, step: int
@@ -414,7 +379,7 @@ class ReadModels:
 
         Args: see `occupancy_rows`.
         """
-        generation, columns = await self._live(cluster), QUEUE_HOUR.c
+        columns = QUEUE_HOUR.c
         keys = (columns.cluster, columns.generation, columns.queue, columns.resource)
         amounts = (columns.seconds, columns.allocated, columns.requested, columns.fair_share)
         sums = (
@@ -424,8 +389,7 @@ class ReadModels:
             .group_by(*keys, (columns.at - since + step - 1) // step)
             .subquery()
         )
-        rows = await self._store.rows(QueueHour, sums, cluster, generation.number, order=(sums.c.at,), limit=_MOST_ROWS)
-        return [_counted(row, generation) for row in rows]
+        return (await self._rows(QueueHour, sums, cluster, order=(sums.c.at,)))[1]
 
     async def queues(self, cluster: str, *, queue: str = "", since: str = "", until: str = "") -> QueueSeries:
         """Return what queues used by the hour.
@@ -434,26 +398,13 @@ class ReadModels:
             UnknownMoment: a moment is none.
         """
         begins, ends = await _times(self._log, cluster, since, until)
-        generation = await self._live(cluster)
         columns = QUEUE_HOUR.c
         where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]
         if queue:
             where.append(columns.queue == queue)
-        rows = await self._store.rows(
-            QueueHour,
-            QUEUE_HOUR,
-            cluster,
-            generation.number,
-            where=where,
-            order=(columns.at, columns.queue, columns.resource),
-            limit=_MOST_ROWS,
-        )
-        return QueueSeries(
-            cluster=cluster,
-            position=generation.position,
-            recorded_at=time_text(generation.recorded_at),
-            items=[queue_use(_counted(row, generation)) for row in rows],
-        )
+        order = (columns.at, columns.queue, columns.resource)
+        as_of, rows = await self._rows(QueueHour, QUEUE_HOUR, cluster, where=where, order=order)
+        return QueueSeries(**as_of, items=list(map(queue_use, rows)))
 
     async def decisions(self, cluster: str, *, since: str = "", until: str = "") -> DecisionSeries:
         """Return what was decided by the hour, and whether kubelets did as predicted.
@@ -462,24 +413,28 @@ class ReadModels:
             UnknownMoment: a moment is none.
         """
         begins, ends = await _times(self._log, cluster, since, until)
-        generation = await self._live(cluster)
-        columns = DECISIONS_HOUR.c
-        where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]
-        rows = await self._store.rows(
-            DecisionsHour,
-            DECISIONS_HOUR,
-            cluster,
-            generation.number,
-            where=where,
-            order=(columns.at,),
-            limit=_MOST_ROWS,
-        )
-        return DecisionSeries(
-            cluster=cluster,
-            position=generation.position,
-            recorded_at=time_text(generation.recorded_at),
-            items=[decisions(row) for row in rows],
-        )
+        at = DECISIONS_HOUR.c.at
+        where = [at > begins - 60 * MINUTE_US, at <= ends]
+        as_of, rows = await self._rows(DecisionsHour, DECISIONS_HOUR, cluster, where=where, order=(at,))
+        return DecisionSeries(**as_of, items=list(map(decisions, rows)))
+
+    async def _rows(
+        self,
+        row: type[_RowT],
+        table: FromClause,
+        cluster: str,
+        *,
+        where: Sequence[ColumnElement[bool]] = (),
+        order: Sequence[ColumnElement[Any]] = (),
+        limit: int = _MOST_ROWS,
+        generation: Generation | None = None,
+    ) -> tuple[dict[str, Any], list[_RowT]]:
+        """Return an answer's fields about a generation, by default the one that is read, and rows of it."""
+        generation = generation or await self._live(cluster)
+        rows = await self._store.rows(row, table, cluster, generation.number, where=where, order=order, limit=limit)
+        recorded_at = time_text(generation.recorded_at)
+        as_of = {"cluster": cluster, "position": generation.position, "recorded_at": recorded_at}
+        return as_of, [_counted(one, generation) for one in rows]
 
     async def _live(self, cluster: str) -> Generation:
         """Return the generation that is read; one of position 0 without rows where nothing was made yet."""

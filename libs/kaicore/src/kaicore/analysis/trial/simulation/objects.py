@@ -14,6 +14,7 @@ HyperNodes by `name` and `type`) and of Koordinator's documentation (kinds in sm
 import copy
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -301,10 +302,10 @@ class _Reader:
         for kind, item in identified:
             if group_kind(item.object["apiVersion"], kind[1]) is not None:
                 self._attempt(item, self._add_group_source)
-            elif queue_kind(item.object["apiVersion"], kind[1]) is not None:
-                self._attempt(item, self._add_queue)
-            elif topology_kind(item.object["apiVersion"], kind[1]) is not None:
-                self._attempt(item, self._add_network_topology)
+            elif (queue := queue_kind(item.object["apiVersion"], kind[1])) is not None:
+                self._attempt(item, partial(self._add_to, world.queues, queue))
+            elif (topology := topology_kind(item.object["apiVersion"], kind[1])) is not None:
+                self._attempt(item, partial(self._add_to, world.network_topologies, topology))
         world.group_sources.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
         world.network_topologies.sort(key=lambda one: (one[0].name, one[1].metadata.name))
         world.queues.sort(key=lambda one: (one[0].name, one[1].metadata.namespace, one[1].metadata.name))
@@ -487,19 +488,10 @@ class _Reader:
         self._sources[source.key] = source
         self._world.group_sources.append((kind, wire))
 
-    def _add_queue(self, item: Located) -> None:
-        kind = queue_kind(item.object["apiVersion"], item.object["kind"])
-        assert kind is not None
+    def _add_to(self, world: list[tuple[Kind[Any], Any]], kind: Kind[Any], item: Located) -> None:
         wire = kind.decode(_JSON.encode(item.object))
         kind.normalize(wire, self._lost_at(item))
-        self._world.queues.append((kind, wire))
-
-    def _add_network_topology(self, item: Located) -> None:
-        kind = topology_kind(item.object["apiVersion"], item.object["kind"])
-        assert kind is not None
-        wire = kind.decode(_JSON.encode(item.object))
-        kind.normalize(wire, self._lost_at(item))
-        self._world.network_topologies.append((kind, wire))
+        world.append((kind, wire))
 
     def _make_up_owners(self) -> None:
         """Stand in for owners of unfinished pods that are not in the input, for nothing more will come."""

@@ -175,7 +175,8 @@ def start_answer(forecast: StartForecast, *, now: int) -> StartAnswer:
     p50, p90, earliest, latest = map(
         _seconds, (forecast.p50_us, forecast.p90_us, forecast.earliest_us, forecast.latest_us)
     )
-    answer = StartAnswer(
+    answer = StartAnswer.copied(
+        forecast,
         p50=_time(now, p50),
         p90=_time(now, p90),
         p50_seconds=p50,
@@ -184,13 +185,7 @@ def start_answer(forecast: StartForecast, *, now: int) -> StartAnswer:
         latest_seconds=latest,
         horizon_seconds=forecast.horizon_us // 1_000_000,
         within_horizon=round(forecast.within / forecast.scenarios, 3),
-        scenarios=forecast.scenarios,
-        asked_scenarios=forecast.asked_scenarios,
-        ahead=forecast.ahead,
-        runs=forecast.runs,
         bases={basis.value: count for basis, count in forecast.bases.items()},
-        unknown=forecast.unknown,
-        deadlines=forecast.deadlines,
         text="",
     )
     return checked_start(answer, None)
