@@ -3,7 +3,7 @@
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons import queue as reasons
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.model.queue import PreemptionRule, Queue, QueueShare
 
 from tests.given.cluster.factory import Cluster, pod
 from tests.given.cluster.hierarchy import queue
@@ -96,3 +96,12 @@ def may_not_preempt() -> tuple[Cluster, Pod]:
     cluster = of_queue(queue("a", quota=8, may_preempt=False))
     running(cluster, "low", "a", priority=1)
     return asking(cluster, priority=5)
+
+
+@shows(reasons.PreemptionRuleUnsupported, "rule by-name", "queue a", "matchNames", "n0")
+def preemption_rule_by_names() -> tuple[Cluster, Pod]:
+    rule = PreemptionRule("by-name", "Always", unsupported="priority.matchNames")
+    rules = Queue("PreemptionConfig/rules", rules=(rule,))
+    cluster = of_queue(queue("a", rules_in=rules.name), rules)
+    running(cluster, "theirs", "a")
+    return asking(cluster)

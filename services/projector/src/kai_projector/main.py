@@ -297,22 +297,7 @@ async def follow(
                 builder.watcher = await notifications.maker(log, cluster, upto=builder.generation.position)
             check.trust(builder.state)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
-            while leads.is_set():
-                events = await builder.step()
-                metrics.took(cluster, len(events))
-                if sender is not None:
-                    await _send_spans(log, builder, events, sender)
-                position = builder.generation.position
-                head = (await log.head(cluster)).position
-                metrics.reached(cluster, position=position, head=head)
-                if check.look(builder.state, idle=position >= head) is not None:
-                    # What was written by a wrong state is wrong as well.
-                    builder = await Builder.anew(log, store, cluster)
-                    break
-                if position >= head:
-                    await builder.catch_up()
-                    await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
-                    await asyncio.sleep(_GATHER_S)
+            builder = await _lead(log, store, cluster, builder, check, leads=leads, metrics=metrics, sender=sender)
             continue
         except LogUnavailable as error:
             logger.warning("projecting waits", error=str(error))
@@ -326,6 +311,36 @@ async def follow(
             check.stop()
         tried.set()
         await asyncio.sleep(_PAUSE_S)
+
+
+async def _lead(
+    log: EventLog,
+    store: GenerationStore,
+    cluster: str,
+    builder: Builder,
+    check: SelfCheck[ClusterState],
+    *,
+    leads: asyncio.Event,
+    metrics: ProjectorMetrics,
+    sender: "OtlpSender | None",
+) -> Builder:
+    """Take in what is appended while this instance leads; return the builder to go on with."""
+    while leads.is_set():
+        events = await builder.step()
+        metrics.took(cluster, len(events))
+        if sender is not None:
+            await _send_spans(log, builder, events, sender)
+        position = builder.generation.position
+        head = (await log.head(cluster)).position
+        metrics.reached(cluster, position=position, head=head)
+        if check.look(builder.state, idle=position >= head) is not None:
+            # What was written by a wrong state is wrong as well.
+            return await Builder.anew(log, store, cluster)
+        if position >= head:
+            await builder.catch_up()
+            await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
+            await asyncio.sleep(_GATHER_S)
+    return builder
 
 
 async def _keep_account(

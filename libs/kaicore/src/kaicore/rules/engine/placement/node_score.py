@@ -252,7 +252,7 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
 
 
 class Levels:
-    """How much policies prefer rows, for all classes about which they say the same.
+    """Scores that policies give rows, for all classes about which they say the same.
 
     Attributes:
         by_row: the levels, not negative; higher is better.

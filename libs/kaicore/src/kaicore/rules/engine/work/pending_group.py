@@ -191,7 +191,7 @@ class AlikeLine:
         self.blocked = False
 
     def is_uniform(self, wanted: Callable[[PendingGroup], bool]) -> bool:
-        """Tell whether nothing has told its groups apart, and all of them are wanted."""
+        """Tell whether no group differs from the others, and all are wanted."""
         return len(self.made) < len(self.entries) and all(
             one.kind == self.kind and one.reasons is self.reasons and wanted(one) for one in self.made
         )
