@@ -3,7 +3,7 @@
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons import queue as reasons
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.model.queue import PreemptionRule, Queue, QueueShare
 
 from tests.given.cluster.factory import Cluster, pod
 from tests.given.cluster.hierarchy import queue
@@ -96,3 +96,12 @@ def may_not_preempt() -> tuple[Cluster, Pod]:
     cluster = of_queue(queue("a", quota=8, may_preempt=False))
     running(cluster, "low", "a", priority=1)
     return asking(cluster, priority=5)
+
+
+@shows(reasons.PreemptionRuleUnsupported, "rule r", "ClusterQueue/a", "mode Boosted")
+def rule_unsupported() -> tuple[Cluster, Pod]:
+    rule = PreemptionRule("r", "Always", unsupported="candidateSelectors[0].priority.mode Boosted")
+    ruled = queue("ClusterQueue/a", quota=8, may_preempt=False, rules_in="PreemptionConfig/c")
+    cluster = of_queue(ruled, queue("PreemptionConfig/c", rules=(rule,)))
+    running(cluster, "low", "ClusterQueue/a", priority=1)
+    return asking(cluster, "ClusterQueue/a", priority=5)
