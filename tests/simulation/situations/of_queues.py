@@ -98,10 +98,10 @@ def may_not_preempt() -> tuple[Cluster, Pod]:
     return asking(cluster, priority=5)
 
 
-@shows(reasons.PreemptionRuleUnsupported, "rule by-name", "queue a", "matchNames", "n0")
-def preemption_rule_by_names() -> tuple[Cluster, Pod]:
-    rule = PreemptionRule("by-name", "Always", unsupported="priority.matchNames")
-    rules = Queue("PreemptionConfig/rules", rules=(rule,))
-    cluster = of_queue(queue("a", rules_in=rules.name), rules)
-    running(cluster, "theirs", "a")
-    return asking(cluster)
+@shows(reasons.PreemptionRuleUnsupported, "rule r", "ClusterQueue/a", "mode Boosted")
+def rule_unsupported() -> tuple[Cluster, Pod]:
+    rule = PreemptionRule("r", "Always", unsupported="candidateSelectors[0].priority.mode Boosted")
+    ruled = queue("ClusterQueue/a", quota=8, may_preempt=False, rules_in="PreemptionConfig/c")
+    cluster = of_queue(ruled, queue("PreemptionConfig/c", rules=(rule,)))
+    running(cluster, "low", "ClusterQueue/a", priority=1)
+    return asking(cluster, "ClusterQueue/a", priority=5)
