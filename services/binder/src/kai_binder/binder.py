@@ -116,9 +116,7 @@ class BinderOptions(BaseModel):
         100.0, gt=0, description="such annotations, conditions, statuses and events per second at most"
     )
     snapshot_events: int = Field(50_000, ge=1, description="events between two snapshots of what is left to do")
-    check_s: float = Field(
-        3600.0, ge=0, description="how often memory and log are compared, samples 60 times as often; 0: never"
-    )
+    check_s: float = Field(3600.0, ge=0, description="how often memory and log are compared; 0: never")
     hub_lease_s: float = Field(
         30.0, gt=0, description="how long the lease lasts on which the binder acts for the hub; renewed thrice as often"
     )

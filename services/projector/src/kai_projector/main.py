@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +12,7 @@ from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
 from kaicore.analysis.hours.kept import keep_hours
 from kaicore.analysis.replay.samples import SampleDifference
-from kaicore.analysis.replay.self_check import Reporting, SelfCheck, states
+from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck, states
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
@@ -61,9 +61,7 @@ class ProjectorSettings(LeaseSettings):
         "", description="http://HOST:4318 of a receiver of OpenTelemetry traces (OTLP over HTTP); empty for none"
     )
     otlp_headers: str = Field("", description="sent with them: name=value,name=value", repr=False)
-    check_s: float = Field(
-        3600.0, ge=0, description="how often memory and log are compared, samples 60 times as often; 0: never"
-    )
+    check_s: float = Field(3600.0, ge=0, description="how often memory and log are compared; 0: never")
     notifications: Path | None = Field(
         None, description="file of rules and targets of notifications (docs/how-to/monitor.md); none without it"
     )
@@ -281,14 +279,7 @@ async def follow(
     logger = context.log.bind(cluster=cluster)
     reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
     builder: Builder | None = None
-
-    async def sampled(state: ClusterState) -> SampleDifference | None:
-        return None if builder is None else await builder.differs_by_sample(state)
-
-    async def stored(after: int, upto: int) -> SampleDifference | None:
-        return None if builder is None else await builder.stored_differs(after, upto)
-
-    memory = states(log, cluster)._replace(sampled=sampled, stored=stored)
+    memory = _memory(log, cluster, lambda: builder)
     check = SelfCheck(memory, reporting, every_s=check_s, monotonic=time.monotonic)
     while True:
         try:
@@ -297,7 +288,22 @@ async def follow(
                 builder.watcher = await notifications.maker(log, cluster, upto=builder.generation.position)
             check.trust(builder.state)
             logger.info("projecting", generation=builder.generation.number, after=builder.generation.position)
-            builder = await _lead(log, store, cluster, builder, check, leads=leads, metrics=metrics, sender=sender)
+            while leads.is_set():
+                events = await builder.step()
+                metrics.took(cluster, len(events))
+                if sender is not None:
+                    await _send_spans(log, builder, events, sender)
+                position = builder.generation.position
+                head = (await log.head(cluster)).position
+                metrics.reached(cluster, position=position, head=head)
+                if check.look(builder.state, idle=position >= head) is not None:
+                    # What was written by a wrong state is wrong as well.
+                    builder = await Builder.anew(log, store, cluster)
+                    break
+                if position >= head:
+                    await builder.catch_up()
+                    await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
+                    await asyncio.sleep(_GATHER_S)
             continue
         except LogUnavailable as error:
             logger.warning("projecting waits", error=str(error))
@@ -313,34 +319,18 @@ async def follow(
         await asyncio.sleep(_PAUSE_S)
 
 
-async def _lead(
-    log: EventLog,
-    store: GenerationStore,
-    cluster: str,
-    builder: Builder,
-    check: SelfCheck[ClusterState],
-    *,
-    leads: asyncio.Event,
-    metrics: ProjectorMetrics,
-    sender: "OtlpSender | None",
-) -> Builder:
-    """Take in what is appended while this instance leads; return the builder to go on with."""
-    while leads.is_set():
-        events = await builder.step()
-        metrics.took(cluster, len(events))
-        if sender is not None:
-            await _send_spans(log, builder, events, sender)
-        position = builder.generation.position
-        head = (await log.head(cluster)).position
-        metrics.reached(cluster, position=position, head=head)
-        if check.look(builder.state, idle=position >= head) is not None:
-            # What was written by a wrong state is wrong as well.
-            return await Builder.anew(log, store, cluster)
-        if position >= head:
-            await builder.catch_up()
-            await log.wait_beyond(cluster, position, timeout_s=_WAIT_S)
-            await asyncio.sleep(_GATHER_S)
-    return builder
+def _memory(log: EventLog, cluster: str, building: Callable[[], Builder | None]) -> Memory[ClusterState]:
+    """Return how the state is checked, and the rows that a builder has saved."""
+
+    async def sampled(state: ClusterState) -> SampleDifference | None:
+        builder = building()
+        return None if builder is None else await builder.differs_by_sample(state)
+
+    async def stored(after: int, upto: int) -> SampleDifference | None:
+        builder = building()
+        return None if builder is None else await builder.stored_differs(after, upto)
+
+    return states(log, cluster)._replace(sampled=sampled, stored=stored)
 
 
 async def _keep_account(
