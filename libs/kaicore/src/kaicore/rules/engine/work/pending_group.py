@@ -191,7 +191,7 @@ class AlikeLine:
         self.blocked = False
 
     def is_uniform(self, wanted: Callable[[PendingGroup], bool]) -> bool:
-        """Tell whether no group differs from the others, and all are wanted."""
+        """Tell whether its groups are alike still, and all of them are wanted."""
         return len(self.made) < len(self.entries) and all(
             one.kind == self.kind and one.reasons is self.reasons and wanted(one) for one in self.made
         )
@@ -253,7 +253,7 @@ class PendingGroups(Mapping[str, PendingGroup]):
                 yield line, sorted(key for _, key in line.entries if key in self._resting)
 
     def apart(self, wanted: Callable[[PendingGroup], bool]) -> tuple[list[PendingGroup], list[AlikeLine]]:
-        """Return the wanted groups, by key, but for those of lines in which nothing tells groups apart; and these."""
+        """Return the wanted groups, by key, but for those of lines that are uniform; and these lines."""
         uniform = [line for line in self.lines.values() if line.is_uniform(wanted)]
         for line in self.lines.values():
             if line not in uniform:
