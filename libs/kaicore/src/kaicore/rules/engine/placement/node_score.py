@@ -255,7 +255,7 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
 
 
 class Levels:
-    """How much policies prefer rows, for all classes about which they say the same.
+    """Levels by which policies prefer rows, for all classes about which they say the same.
 
     Attributes:
         by_row: the levels, not negative; higher is better.
