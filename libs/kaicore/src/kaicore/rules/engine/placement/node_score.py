@@ -44,7 +44,7 @@ class Ranking:
         self._ranked: Ints = self._blocks.reshape(-1)[:rows]
         self.by_row: Ints = self._ranked
         #: The same memory, of which single elements are read and written several times faster.
-        self._of_row, self._of_block = memoryview(self._ranked), memoryview(self._highest)
+        self._of_row, self._of_block = self._ranked.data, self._highest.data
         #: By block, whether its highest score is perhaps lower than `_highest` says.
         self._lower: list[bool] = [False] * count
         #: The row of the highest score as it was found last, and its score; -1 where it is to be looked for.
@@ -263,7 +263,7 @@ class Levels:
     """
 
     def __init__(self, by_row: Ints) -> None:
-        self.by_row, self.of_row = by_row, memoryview(by_row)
+        self.by_row, self.of_row = by_row, by_row.data
         self._rows: dict[int, Ints] = {}
         self._below: dict[int | None, int] = {}
 
@@ -295,7 +295,7 @@ class LevelRanking(Ranking):
         """
         super().__init__(rows)
         self.by_row = np.full(rows, NEVER)
-        self._of_all = memoryview(self.by_row)
+        self._of_all = self.by_row.data
         self._levels = levels
         #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
         self._level: int | None = None
