@@ -667,7 +667,7 @@ class FeasibleNodes:
     def _take_over(self, rows: "array[int]") -> None:
         """Take over the scores of rows that the class has that it is like: their array is the same."""
         assert self._before is not None, "see with_policies"
-        before, eligible, change = memoryview(self._before), self._eligible_bytes, self._ranking.set
+        before, eligible, change = self._before.data, self._eligible_bytes, self._ranking.set
         if len(rows) > _FEW:
             charged = np.zeros(len(before), np.bool_)
             charged[np.frombuffer(rows, np.int64)] = True

@@ -41,9 +41,10 @@ class Ranking:
         count = -(-rows // _BLOCK)
         self._blocks: Ints = np.full((count, _BLOCK), NEVER)
         self._highest: Ints = np.full(count, NEVER)
-        self.by_row: Ints = self._blocks.reshape(-1)[:rows]
+        self._ranked: Ints = self._blocks.reshape(-1)[:rows]
+        self.by_row: Ints = self._ranked
         #: The same memory, of which single elements are read and written several times faster.
-        self._of_row, self._of_block = memoryview(self.by_row), memoryview(self._highest)
+        self._of_row, self._of_block = self._ranked.data, self._highest.data
         #: By block, whether its highest score is perhaps lower than `_highest` says.
         self._lower: list[bool] = [False] * count
         #: The row of the highest score as it was found last, and its score; -1 where it is to be looked for.
@@ -83,15 +84,17 @@ class Ranking:
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
-        self._first = -1
-        self.by_row[: len(scores)] = scores
+        self._ranked[: len(scores)] = scores
+        self._rank()
+
+    def _rank(self) -> None:
+        self._first, self._lower = -1, [False] * len(self._highest)
         np.maximum.reduce(self._blocks, axis=1, out=self._highest)
-        self._lower = [False] * len(self._highest)
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
         """Set the scores of rows; a row that is there twice has the same score twice."""
         self._first = -1
-        self.by_row[rows] = scores
+        self._ranked[rows] = scores
         changed = np.zeros(len(self._highest), np.bool_)
         changed[rows // _BLOCK] = True
         blocks = np.flatnonzero(changed)
@@ -252,7 +255,7 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
 
 
 class Levels:
-    """Scores that policies give rows, for all classes about which they say the same.
+    """Levels by which policies prefer rows, for all classes about which they say the same.
 
     Attributes:
         by_row: the levels, not negative; higher is better.
@@ -260,7 +263,7 @@ class Levels:
     """
 
     def __init__(self, by_row: Ints) -> None:
-        self.by_row, self.of_row = by_row, memoryview(by_row)
+        self.by_row, self.of_row = by_row, by_row.data
         self._rows: dict[int, Ints] = {}
         self._below: dict[int | None, int] = {}
 
@@ -281,8 +284,8 @@ class Levels:
 class LevelRanking(Ranking):
     """Scores by row, as `Ranking` has them; the first row is one of the highest level, which policies give a row.
 
-    An integer has no room for both. So the rows of the highest level that is wanted are ranked by themselves; only when
-    none of them is left, or a higher one comes back, are others looked for.
+    An integer has no room for both. So only the rows of the highest level that is wanted are ranked; when none of them
+    is left, or a higher one comes back, others are looked for.
     """
 
     def __init__(self, rows: int, levels: Levels) -> None:
@@ -291,57 +294,58 @@ class LevelRanking(Ranking):
         levels: of the rows.
         """
         super().__init__(rows)
+        self.by_row = np.full(rows, NEVER)
+        self._of_all = self.by_row.data
         self._levels = levels
-        #: The wanted rows of one level, above which none is wanted; None where the level is to be looked for.
-        self._top: Ranking | None = None
-        self._level = 0
+        #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
+        self._level: int | None = None
 
     def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
-        self._levels, self._top = levels, None
+        self._levels, self._level = levels, None
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
-        row = None if self._top is None else self._top.first()
+        row = None if self._level is None else super().first()
         if row is not None:
             return row
-        levels = self._levels
+        levels, scores = self._levels, self.by_row
         # Mostly it is the next one, of which all classes with these levels share the rows.
-        self._level = levels.below(None if self._top is None else self._level)
-        if self._level >= 0 and (self.by_row[levels.rows(self._level)] == NEVER).all():
-            self._level = int(levels.by_row[self.by_row != NEVER].max(initial=-1))
-        if self._level < 0:
+        level = levels.below(self._level)
+        if level >= 0 and (scores[levels.rows(level)] == NEVER).all():
+            level = int(levels.by_row[scores != NEVER].max(initial=-1))
+        if level < 0:
             return None
-        rows, scores = levels.rows(self._level), np.full(len(self.by_row), NEVER)
-        scores[rows] = self.by_row[rows]
-        self._top = Ranking(len(scores))
-        self._top.set_first(scores)
-        return self._top.first()
+        rows, self._level = levels.rows(level), level
+        self._ranked.fill(NEVER)
+        self._ranked[rows] = scores[rows]
+        self._rank()
+        return super().first()
 
     def set(self, row: int, score: int) -> None:
         """Set a row's score."""
-        self._of_row[row] = score
-        if self._top is None:
+        self._of_all[row] = score
+        if self._level is None:
             return
         level = self._levels.of_row[row]
         if level == self._level:
-            self._top.set(row, score)
+            super().set(row, score)
         elif level > self._level and score != NEVER:
-            self._top = None
+            self._level = None
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
         self.by_row[: len(scores)] = scores
-        self._top = None
+        self._level = None
 
     def set_many(self, rows: Ints, scores: Ints) -> None:
         """Set the scores of rows; a row that is there twice has the same score twice."""
         self.by_row[rows] = scores
-        if self._top is None:
+        if self._level is None:
             return
         levels = self._levels.by_row[rows]
         if ((levels > self._level) & (scores != NEVER)).any():
-            self._top = None
+            self._level = None
         else:
             of_level = levels == self._level
-            self._top.set_many(rows[of_level], scores[of_level])
+            super().set_many(rows[of_level], scores[of_level])

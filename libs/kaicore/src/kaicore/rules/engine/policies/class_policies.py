@@ -138,7 +138,7 @@ class _Say:
         self.replaced: list[tuple[Band, Ints]] = [
             (BANDS[band.value], scores) for band, scores in sorted(self._sums.items()) if band is not _LEVELS
         ]
-        self.replaced_rows = [(band, memoryview(scores)) for band, scores in self.replaced]
+        self.replaced_rows = [(band, scores.data) for band, scores in self.replaced]
 
     def renew(self, rows: Ints) -> None:
         """Take over what the answers, which were changed in place, are now about rows."""
