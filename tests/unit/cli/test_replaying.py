@@ -1,5 +1,7 @@
 """The output of `kai replay` for a report."""
 
+import asyncio
+
 import pytest
 from kai_cli.history.replaying import replay, report_lines
 from kaicore.errors import ConfigurationError, UnknownMoment
@@ -55,6 +57,6 @@ def test_what_another_engine_decided_is_summed_up() -> None:
 
 def test_a_range_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="--cycle selects one cycle"):
-        replay(cycle="3", begin="5")
+        asyncio.run(replay(cycle="3", begin="5"))
     with pytest.raises(UnknownMoment, match="is no moment"):
-        replay(begin="yesterday")
+        asyncio.run(replay(begin="yesterday"))

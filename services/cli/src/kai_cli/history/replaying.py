@@ -159,7 +159,7 @@ _PRINTED = 5
 _WIDTH = 60
 
 
-def replay(
+async def replay(
     *,
     cycle: str | None = None,
     begin: FromFlag = "",
@@ -188,18 +188,7 @@ def replay(
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")
     moments = moments_of(begin, to)
     policies = PolicySources(policy, other_policies)
-    return asyncio.run(_replay_here(source or LogSource(), cycle, moments, processes, output, policies=policies))
-
-
-async def _replay_here(
-    source: LogSource,
-    cycle: str | None,
-    moments: tuple[Moment | None, Moment | None],
-    processes: int | None,
-    output: Output,
-    *,
-    policies: PolicySources,
-) -> int:
+    source = source or LogSource()
     if source.cluster == HUB:
         async with open_log(source) as log:
             return _print_choices(await replay_choices(log), output)

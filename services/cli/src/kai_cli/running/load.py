@@ -109,7 +109,9 @@ class Loader:
                 await asyncio.sleep(_PAUSE_S * attempt)
 
 
-def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig: Path | None = None) -> int:
+async def load(
+    *files: Path, data_dir: Path | None = None, cluster: str | None = None, kubeconfig: Path | None = None
+) -> int:
     """Create the objects of manifests (YAML, JSON, folders) on a cluster; what is there already stays as it is.
 
     Args:
@@ -120,11 +122,8 @@ def load(*files: Path, data_dir: Path | None = None, cluster: str | None = None,
     """
     if not files:
         raise ConfigurationError("load what? Name files or folders")
-    return asyncio.run(_load(list(files), service_kubeconfig(data_dir, cluster, kubeconfig)))
-
-
-async def _load(files: list[Path], config: Path) -> int:
-    manifests = read_manifests(files)
+    config = service_kubeconfig(data_dir, cluster, kubeconfig)
+    manifests = read_manifests(list(files))
     try:
         async with KubeClient(configured_access(str(config))) as client:
             with Progress("creating objects") as progress:

@@ -1,6 +1,5 @@
 """`kai dump`: all objects of a cluster that matter to scheduling, as one file that `kai simulate` reads."""
 
-import asyncio
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -123,7 +122,7 @@ def _name(item: Object) -> tuple[str, str]:
     return metadata.get("namespace", ""), metadata.get("name", "")
 
 
-def dump(
+async def dump(
     *,
     data_dir: Path | None = None,
     cluster: str | None = None,
@@ -138,8 +137,10 @@ def dump(
         kubeconfig: another API server instead.
         output: json or yaml.
     """
-    items, warnings = asyncio.run(_dump(service_kubeconfig(data_dir, cluster, kubeconfig)))
-    for warning in warnings:
+    async with KubeClient(configured_access(str(service_kubeconfig(data_dir, cluster, kubeconfig)))) as client:
+        one = Dump(client)
+        items = await one.objects()
+    for warning in one.warnings:
         sys.stderr.write(f"kai: warning: {warning}\n")
     if not items:
         raise ConfigurationError("nothing could be listed that matters to scheduling")
@@ -149,9 +150,3 @@ def dump(
     else:
         yaml.safe_dump(document, sys.stdout, sort_keys=False)
     return 0
-
-
-async def _dump(kubeconfig: Path) -> tuple[list[Object], list[str]]:
-    async with KubeClient(configured_access(str(kubeconfig))) as client:
-        one = Dump(client)
-        return await one.objects(), one.warnings
