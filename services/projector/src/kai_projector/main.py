@@ -279,8 +279,7 @@ async def follow(
     logger = context.log.bind(cluster=cluster)
     reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
     builder: Builder | None = None
-    memory = _memory(log, cluster, lambda: builder)
-    check = SelfCheck(memory, reporting, every_s=check_s, monotonic=time.monotonic)
+    check = SelfCheck(_memory(log, cluster, lambda: builder), reporting, every_s=check_s, monotonic=time.monotonic)
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
