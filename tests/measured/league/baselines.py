@@ -172,7 +172,8 @@ class Fgd:
     def __call__(self, cluster: Cluster, task: Task, able: Ints) -> tuple[int, int | None]:
         """Choose a node, and for a part of a GPU a device: the first of the best score, as in the simulator."""
         if task not in self._known:
-            self._known[task] = tuple(np.zeros(len(cluster.cpu), np.int64) for _ in range(3))
+            none = np.zeros(len(cluster.cpu), np.int64)
+            self._known[task] = none, none.copy(), none.copy()
         stamps, scores, devices = self._known[task]
         stale = able[stamps[able] != cluster.stamps[able]]
         if len(stale):
