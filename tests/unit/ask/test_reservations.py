@@ -178,8 +178,8 @@ def test_drain_says_what_each_group_loses_and_where_it_goes_on_and_changes_nothi
     answer = drain(cluster, "n0")
     assert encode_state(cluster.state) == before
     rows = {row.group.rpartition("/")[2]: (row.pods, row.gpus, row.goes_on) for row in answer.groups}
-    assert rows["lone"] == (1, "2", "ends: no controller makes it anew")
     by = time_text(cluster.now + HOUR)
+    assert rows["lone"] == (1, "2", f"ends at {by}: no controller makes it anew")
     assert rows["g"] == (2, "4", goes_on.format(by=by))
     assert answer.manifest["spec"]["drainBy"] == by  # type: ignore[index]
 

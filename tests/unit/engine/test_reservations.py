@@ -9,14 +9,14 @@ from kaicore.rules.deciding.cycle_input import next_due
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.node import NodeReserved
-from kaicore.rules.model.pod import PodDisruptionBudget
+from kaicore.rules.model.pod import Owner, PodDisruptionBudget
 from kaicore.rules.model.queue import Queue
 from kaicore.rules.model.reservation import NodeReservation, Window
 from kaicore.rules.model.selector import PodSelector
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import pod
-from tests.given.work.workloads import Workloads
+from tests.given.work.workloads import OWNER, Workloads
 
 HOUR = 3_600_000_000
 
@@ -188,6 +188,16 @@ def test_drained_node_loses_at_once_what_can_go_on_elsewhere_and_the_rest_in_tim
     assert due <= cluster.now + HOUR
     cluster.now += HOUR
     assert cluster.evicted(cluster.cycle()) == {"lone": "Drained"}
+
+
+@pytest.mark.parametrize("owner", [None, OWNER], ids=["alone", "with a controller"])
+def test_drained_pod_goes_on_elsewhere_at_once_only_if_a_controller_makes_it_anew(owner: Owner | None) -> None:
+    cluster = Workloads()
+    cluster.add_nodes(1, cpu=64, gpu=2)
+    cluster.full(cluster.add_pod(pod("lone", gpu=2, owner=owner)))
+    cluster.add_node("n1", cpu=64, gpu=2)
+    draining(cluster, 1)
+    assert cluster.evicted(cluster.cycle()) == ({} if owner is None else {"lone": "Drained"})
 
 
 @pytest.mark.parametrize(("begins", "deleted"), [(1, False), (-1, True)])

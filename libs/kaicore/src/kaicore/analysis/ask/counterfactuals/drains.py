@@ -146,7 +146,7 @@ def _row(
     if kept:
         goes_on = "stays: a disruption budget keeps it"
     elif first.pod.owner is None:
-        goes_on = "ends: no controller makes it anew"
+        goes_on = f"ends at {by}: no controller makes it anew"
     elif len(nodes) < len(entries):
         room = f"room for {len(nodes)} of {len(entries)} pods" if nodes else "no room now"
         goes_on = f"{room}: leaves once there is, or at {by}"

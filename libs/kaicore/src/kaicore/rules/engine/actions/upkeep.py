@@ -246,7 +246,8 @@ class Repair(CycleAction):
 class Drain(CycleAction):
     """Evict pods from nodes that are drained: a gang as a whole, and each other pod for itself.
 
-    What can go on elsewhere goes at once, and its room is charged there. What cannot has until the drain's time.
+    What can go on elsewhere goes at once, and its room is charged there. What cannot, for want of room or of a
+    controller that makes it anew, has until the drain's time.
     """
 
     def run(self) -> None:
@@ -260,7 +261,9 @@ class Drain(CycleAction):
         workloads = [session.cycle_input.workloads[key] for key in by_group if key in session.cycle_input.workloads]
         for workload in sorted(workloads, key=_order_key):
             for members, until in _leaving_together(workload, by_group[workload.group.key]):
-                elsewhere = session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
+                elsewhere = None
+                if all(member.pod.owner is not None for member in members):
+                    elsewhere = session.step_placer.place_again([(workload, members)], session.nodes.now, among=usable)
                 if elsewhere is not None or session.cycle_input.now >= until:
                     _evict(session, members, EvictionReason.DRAINED, elsewhere or ())
 
