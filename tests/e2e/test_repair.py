@@ -99,7 +99,7 @@ async def test_a_node_is_drained_by_one_command_and_its_work_goes_on_elsewhere(
     other = "gpu-1" if before == "gpu-0" else "gpu-0"
     flags = ("--by", "+1h", "--name", "maintenance", "--make", "--kubeconfig", str(cluster.tls_kubeconfig))
     plan = stack.ask("drain", before, *flags)
-    assert [row["goesOn"] for row in plan["groups"]] == [other]
+    assert [row["goesOn"] for row in plan["groups"]] == [f"at once: {other}"]
     state = await stack.until(runs_on(other))
     assert state.counters.evictions_decided == {"Drained": 1}
     listed = stack.ask("reservations")

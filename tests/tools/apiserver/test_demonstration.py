@@ -104,6 +104,10 @@ MANIFESTS: dict[str, tuple[str, Json]] = {
         },
     ),
     "Kueue LocalQueue": ("/apis/kueue.x-k8s.io/v1beta1/namespaces/default/localqueues", {"clusterQueue": "q"}),
+    "Kueue PreemptionConfig": (
+        "/apis/kueue.x-k8s.io/v1alpha1/preemptionconfigs",
+        {"rules": [{"name": "r", "candidateSelectors": [{"scope": "WithinClusterQueue"}]}]},
+    ),
     "Kueue Topology": ("/apis/kueue.x-k8s.io/v1beta2/topologies", {"levels": [{"nodeLabel": "rack"}]}),
 }
 
