@@ -20,8 +20,8 @@ from kaicore.errors import ConfigurationError, UnknownSubject
 from kaicore.ledger.log.chain import mark_of
 from kaicore.ledger.log.port import Snapshot
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.postgres.append import encode_rows
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
+from kaicore.ledger.log.postgres.rows import encode_rows
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState

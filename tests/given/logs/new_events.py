@@ -10,7 +10,7 @@ import pytest
 from kaicore.ledger.log.chain import event_hash
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres import PostgresLog
-from kaicore.ledger.log.postgres.append import encode_rows
+from kaicore.ledger.log.postgres.rows import encode_rows
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id

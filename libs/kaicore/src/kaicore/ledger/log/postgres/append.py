@@ -4,19 +4,15 @@ Every writer locks the head row first, for as long as the transaction lasts; so 
 deadlock, and the append that gets the lock sees all that was committed before. While a transaction runs, further
 calls queue up and share the next one: a busy process pays for one commit, not for many. Each call still is judged by
 itself, against versions as after the calls before it, and one that is refused leaves the others alone.
-
-Events as rows: a batch as one statement, and rows back into events.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 from uuid import UUID
 
-import msgspec
 from psycopg import AsyncClientCursor
 from psycopg.errors import LockNotAvailable
 
@@ -24,7 +20,8 @@ from kaicore.errors import IdempotencyConflict, KaiError, LogUnavailable, StaleE
 from kaicore.ledger.log.appending import Call, Known, Tail, Taken
 from kaicore.ledger.log.port import Head
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
-from kaicore.ledger.log.shapes import BODY, SCHEMA, Shapes
+from kaicore.ledger.log.postgres.rows import encode_rows
+from kaicore.ledger.log.shapes import Shapes
 from kaicore.rules.events.envelope import Event, UnitOutcome
 
 #: Channel of the notifications that `kai_append` gives; the payload is the cluster.
@@ -198,70 +195,3 @@ def _unavailable(message: str, cause: BaseException) -> LogUnavailable:
     error = LogUnavailable(message)
     error.__cause__ = cause
     return error
-
-
-#: Of the table `event`, in the order in which `to_event` takes them.
-COLUMNS = (
-    f"position, stream, version, type, {SCHEMA} AS schema, id, actor, occurred_at, recorded_at, "
-    f"convert_to({BODY}, 'UTF8') AS body, hash, subject, cause, correlation"
-)
-
-_encoder = msgspec.json.Encoder()
-
-
-class _Row(msgspec.Struct):
-    """An event as the insert takes it.
-
-    The body goes as a string, not as JSON within JSON: Postgres would have to parse it twice to find its end, and does
-    not let a NUL pass that is escaped in it.
-    """
-
-    stream: str
-    version: int
-    type: str
-    schema: int
-    id: UUID
-    actor: str
-    occurred_at: int
-    subject: str
-    cause: UUID | None
-    correlation: str
-    body: str
-    hash: bytes
-    shape: int = 0
-
-
-def encode_rows(events: Iterable[Event], cut: Mapping[UUID, tuple[int, bytes]] = MappingProxyType({})) -> str:
-    """Encode consecutive events for `kai_append`.
-
-    Cluster and recorded_at are the same for all and not in it, nor are positions: the last one's is said beside it.
-
-    Args:
-        cut: by id, the shape and the values of bodies (`kaicore.ledger.log.shapes`).
-    """
-    rows = []
-    for event in events:
-        shape, body = cut.get(event.id) or (0, bytes(event.body))
-        rows.append(
-            _Row(
-                event.stream,
-                event.version,
-                event.type,
-                event.schema,
-                event.id,
-                event.actor,
-                event.occurred_at,
-                event.subject,
-                event.cause,
-                event.correlation,
-                body.decode(),
-                event.hash,
-                shape,
-            )
-        )
-    return _encoder.encode(rows).decode()
-
-
-def to_events(cluster: str, rows: Sequence[tuple[Any, ...]]) -> list[Event]:
-    """Make events of rows of `COLUMNS`."""
-    return [Event(cluster, *(*row[:9], msgspec.Raw(row[9]), *row[10:])) for row in rows]

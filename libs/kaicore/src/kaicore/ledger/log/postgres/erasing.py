@@ -16,7 +16,7 @@ from kaicore.errors import ConfigurationError, CorruptLog, InvalidObject, Unknow
 from kaicore.ledger.log.appending import Tail, draft
 from kaicore.ledger.log.chain import GENESIS, continues, mark_of, marked
 from kaicore.ledger.log.port import Head, Snapshot
-from kaicore.ledger.log.postgres.append import COLUMNS, encode_rows, to_events
+from kaicore.ledger.log.postgres.rows import COLUMNS, encode_rows, to_events
 from kaicore.ledger.log.shapes import BODY
 from kaicore.ledger.log.snapshots import snapshot_digest
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id

@@ -33,10 +33,11 @@ from kaicore.ledger.log.files.reader import LogFile
 from kaicore.ledger.log.partitions import Month, Seal
 from kaicore.ledger.log.port import Filter, Head, Snapshot
 from kaicore.ledger.log.postgres import erasing
-from kaicore.ledger.log.postgres.append import CHANNEL, COLUMNS, Appender, to_events
+from kaicore.ledger.log.postgres.append import CHANNEL, Appender
 from kaicore.ledger.log.postgres.connections import Connection, Connections, end
 from kaicore.ledger.log.postgres.erasing import ErasureReport, ErasureRequest
 from kaicore.ledger.log.postgres.importing import import_file
+from kaicore.ledger.log.postgres.rows import COLUMNS, to_events
 from kaicore.ledger.log.seals.audit import MOST_FINDINGS, Finding, RecordedErasure, recorded_erasures
 from kaicore.ledger.log.shapes import BODY, Shapes
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, TrailPlace, discard, snapshot_digest
