@@ -9,7 +9,7 @@ from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.work.provisioning import ProvisioningConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import ProvisioningRequested, ProvisioningWithdrawn
-from kaicore.rules.model.queue import (
+from kaicore.rules.objects.provisioning import (
     ACCEPTED,
     BOOKING_EXPIRED,
     CAPACITY_REVOKED,

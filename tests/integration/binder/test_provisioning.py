@@ -17,7 +17,7 @@ from kaicore.rules.events.payloads import (
     ProvisioningRequestRemoved,
     ProvisioningWithdrawn,
 )
-from kaicore.rules.model.queue import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION, NOT_SERVED
+from kaicore.rules.objects.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION, NOT_SERVED
 from kaicore.yaml_text import load_yaml
 
 from tests.given.logs.new_events import cycle_id, cycle_unit

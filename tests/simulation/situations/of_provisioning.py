@@ -2,7 +2,7 @@
 
 from kaicore.rules.events.reasons import making_room as reasons
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.queue import FAILED, NOT_SERVED, PROVISIONING_CLASS_ANNOTATION
+from kaicore.rules.objects.provisioning import FAILED, NOT_SERVED, PROVISIONING_CLASS_ANNOTATION
 
 from tests.given.cluster.factory import Cluster
 from tests.simulation.situations import shows

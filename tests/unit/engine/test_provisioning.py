@@ -14,7 +14,8 @@ from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import SIGS_POD_GROUP
 from kaicore.rules.model.group import GroupTemplate, PodSet, TopologyConstraint
 from kaicore.rules.model.node import KUEUE_TOPOLOGY, TopologyDefinition, TopologyLevel
-from kaicore.rules.model.queue import (
+from kaicore.rules.model.queue import Queue, QueueShare
+from kaicore.rules.objects.provisioning import (
     ACCEPTED,
     BOOKING_EXPIRED,
     CAPACITY_REVOKED,
@@ -24,8 +25,6 @@ from kaicore.rules.model.queue import (
     PROVISIONING_CLASS_ANNOTATION,
     ProvisioningCondition,
     ProvisioningRequest,
-    Queue,
-    QueueShare,
 )
 from kaicore.rules.state.snapshot import decode_state, encode_state
 

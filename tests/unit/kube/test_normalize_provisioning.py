@@ -9,7 +9,7 @@ from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.table import PROVISIONING_REQUEST, subject_of_fact
 from kaicore.kube.normalize.queue import MOST_MESSAGE
-from kaicore.rules.model.queue import ProvisioningCondition, ProvisioningRequest
+from kaicore.rules.objects.provisioning import ProvisioningCondition, ProvisioningRequest
 
 from tests.given.work.losses import refuse
 

@@ -21,7 +21,7 @@ from kaicore.rules.events.payloads import (
     ProvisioningRequestRemoved,
     ProvisioningWithdrawn,
 )
-from kaicore.rules.model.queue import NOT_SERVED
+from kaicore.rules.objects.provisioning import NOT_SERVED
 
 from kai_binder.projection.open_work import Provisioning
 from kai_binder.writes.attempt import Attempt, Outcome, pod_path

@@ -14,9 +14,10 @@ from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceCla
 from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
 from kaicore.rules.model.pod import Namespace, Pod, PodDisruptionBudget, PriorityClass
-from kaicore.rules.model.queue import ProvisioningRequest, Queue, ResourceFlavor
+from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.objects.provisioning import ProvisioningRequest
 
 Model = (
     GroupSource

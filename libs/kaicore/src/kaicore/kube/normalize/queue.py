@@ -23,8 +23,6 @@ from kaicore.rules.model.queue import (
     FlavorQuota,
     NumberRule,
     PreemptionRule,
-    ProvisioningCondition,
-    ProvisioningRequest,
     Queue,
     QueueShare,
     ResourceFlavor,
@@ -32,6 +30,7 @@ from kaicore.rules.model.queue import (
 )
 from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, check_recurrence
 from kaicore.rules.model.selector import Requirement
+from kaicore.rules.objects.provisioning import ProvisioningCondition, ProvisioningRequest
 from kaicore.rules.objects.wire import LabelSelector, int32, seconds
 from kaicore.rules.queues.preemption_rules import COMPARISONS, SCOPES, TRIGGERS
 from kaicore.rules.queues.tree import GPU

@@ -4,7 +4,7 @@ import json
 
 from kaicore.rules.events.payloads import PodPlaced
 from kaicore.rules.model import placement
-from kaicore.rules.model.queue import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION
+from kaicore.rules.objects.provisioning import CONSUMED_CLASS_KEY, CONSUMED_REQUEST_ANNOTATION
 
 
 def binding_annotations(placed: PodPlaced) -> dict[str, str]:

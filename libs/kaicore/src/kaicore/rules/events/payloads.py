@@ -17,9 +17,10 @@ from kaicore.rules.model.group import GroupSource
 from kaicore.rules.model.node import HyperNode, Node, NodeTopology, TopologyDefinition
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Namespace, Pod, PodDisruptionBudget, PriorityClass
-from kaicore.rules.model.queue import ProvisioningRequest, Queue, ResourceFlavor
+from kaicore.rules.model.queue import Queue, ResourceFlavor
 from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from kaicore.rules.objects.provisioning import ProvisioningRequest
 
 
 class Payload(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -35,7 +35,7 @@ from kaicore.rules.model.group import (
     source_key,
 )
 from kaicore.rules.model.pod import Pod
-from kaicore.rules.model.queue import PROVISIONING_CLASS_ANNOTATION
+from kaicore.rules.objects.provisioning import PROVISIONING_CLASS_ANNOTATION
 
 #: From this priority on, a group of KAI's dialect that does not say otherwise cannot be preempted.
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.

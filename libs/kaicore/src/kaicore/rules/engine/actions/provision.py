@@ -26,8 +26,8 @@ from kaicore.rules.events.payloads import ProvisioningPodSet, ProvisioningReques
 from kaicore.rules.events.reasons import making_room
 from kaicore.rules.events.reasons.node import NotObservedYet
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.model.queue import MOST_POD_SETS, NO_CLASS
 from kaicore.rules.model.replicas import split_shard
+from kaicore.rules.objects.provisioning import MOST_POD_SETS, NO_CLASS
 
 #: Reasons that time alone is about to remove: a node may be free, or a pod evicted, in a moment.
 _PASSING = (NotObservedYet, making_room.PreemptionDelayNotElapsed)

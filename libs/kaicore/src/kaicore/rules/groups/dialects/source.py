@@ -26,7 +26,7 @@ from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, Topolo
 from kaicore.rules.model.node import KAI_TOPOLOGY
 from kaicore.rules.model.pod import controller
 from kaicore.rules.model.quantity import parse_duration
-from kaicore.rules.model.queue import PROVISIONING_CLASS_ANNOTATION
+from kaicore.rules.objects.provisioning import PROVISIONING_CLASS_ANNOTATION
 from kaicore.rules.objects.wire import KubernetesObject, Wire, int32, seconds, subject_of
 
 

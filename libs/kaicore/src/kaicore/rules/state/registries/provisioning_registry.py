@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from kaicore.rules.engine.work.provisioning import DELETED, REFUSED, StandingRequest
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import Payload
-from kaicore.rules.model.queue import ACCEPTED, NOT_SERVED, PROVISIONED, ProvisioningRequest
+from kaicore.rules.objects.provisioning import ACCEPTED, NOT_SERVED, PROVISIONED, ProvisioningRequest
 
 #: Events that are for `ProvisioningRegistry.take`.
 PROVISIONING_EVENTS: tuple[type[Payload], ...] = (
