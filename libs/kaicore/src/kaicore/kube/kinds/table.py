@@ -44,9 +44,9 @@ from kaicore.kube.normalize.queue import (
     normalize_local_queue,
     normalize_preemption_config,
     normalize_provisioning_request,
-    normalize_reservation,
     normalize_resource_flavor,
 )
+from kaicore.kube.normalize.reservation import normalize_reservation
 from kaicore.kube.normalize.storage import (
     normalize_budget,
     normalize_claim,

@@ -1,17 +1,15 @@
-"""Queues of KAI and of Kueue from the wire into the one model, and beside them ProvisioningRequests and Reservations.
+"""Queues of KAI and of Kueue from the wire into the one model, and ProvisioningRequests beside them.
 
 Decision 0080 defines the mapping.
 """
 
 from collections.abc import Collection, Iterable
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from kaicore.errors import AbsurdQuantity, InvalidObject, InvalidQuantity, Lost, unheard
 from kaicore.kube.normalize.fields import amount, label_requirements
 from kaicore.kube.normalize.pod import normalize_toleration
 from kaicore.kube.wire import custom_resources
-from kaicore.kube.wire.custom_resources import ReservationObject, ReservedFor
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.node import Taint
 from kaicore.rules.model.quantity import CPU, MEMORY, most_amount, parse_duration
@@ -28,7 +26,6 @@ from kaicore.rules.model.queue import (
     ResourceFlavor,
     VictimSelector,
 )
-from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, check_recurrence
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.provisioning import ProvisioningCondition, ProvisioningRequest
 from kaicore.rules.objects.wire import LabelSelector, int32, seconds
@@ -444,60 +441,3 @@ def normalize_provisioning_request(
         provisioning_class=wire.spec.provisioning_class_name,
         conditions=tuple(conditions[name] for name in sorted(conditions)),
     )
-
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> NodeReservation:
-    """Reduce a Reservation; a notice that says nothing counts as not there.
-
-    Raises:
-        InvalidObject: it has no times or nodes, its end is not after its start, or its recurrence cannot be followed.
-    """
-    spec, subject = wire.spec, named_subject("Reservation", wire)
-    start = _moment(spec.start, subject=subject, field="spec.start")
-    end = _moment(spec.end, subject=subject, field="spec.end")
-    if end <= start:
-        raise InvalidObject(subject, "spec.end", str(spec.end), "is not after spec.start")
-    if not spec.nodes and not spec.node_selector:
-        raise InvalidObject(subject, "spec.nodes", spec.nodes, "names no node, and nodeSelector no label")
-    recurrence = spec.recurrence or ""
-    if recurrence:
-        check_recurrence(recurrence, subject=subject, field="spec.recurrence")
-    notice = NOTICE_US
-    try:
-        if spec.notice:
-            notice = max(parse_duration(spec.notice, subject=subject, field="spec.notice"), 0)
-    except InvalidObject as error:
-        lost(error)
-    drain_by = 0 if spec.drain_by is None else _moment(spec.drain_by, subject=subject, field="spec.drainBy")
-    if drain_by and (recurrence or not start <= drain_by <= end):
-        problem = "is for one window" if recurrence else "is not between spec.start and spec.end"
-        raise InvalidObject(subject, "spec.drainBy", str(spec.drain_by), problem)
-    reserved_for = spec.reserved_for or ReservedFor()
-    return NodeReservation(
-        uid=wire.metadata.uid,
-        name=wire.metadata.name,
-        resource_version=wire.metadata.resource_version,
-        start=start,
-        end=end,
-        queue=reserved_for.queue or "",
-        namespace=reserved_for.namespace or "",
-        nodes=tuple(sorted(set(spec.nodes or ()))),
-        node_labels=spec.node_selector or None,
-        recurrence=recurrence,
-        notice_us=notice,
-        drain_by=drain_by,
-    )
-
-
-def _moment(time: datetime | None, *, subject: str, field: str) -> int:
-    if time is None:
-        raise InvalidObject(subject, field, None, "is missing")
-    if time.tzinfo is None:
-        raise InvalidObject(subject, field, str(time), "has no zone")
-    us = (time - _EPOCH) // timedelta(microseconds=1)
-    if us < 0:
-        raise InvalidObject(subject, field, str(time), "is before 1970")
-    return us
