@@ -28,8 +28,9 @@ from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
-from kaicore.runtime.policies import book_of, load_policy, read_shard_settings
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
+from kaicore.runtime.policies.loading import load_policy
+from kaicore.runtime.shard_settings import book_of, read_shard_settings
 
 from tests.given.cluster.factory import node, pod
 from tests.given.cluster.hierarchy import queue

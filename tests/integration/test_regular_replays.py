@@ -11,7 +11,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.envelope import NewEvent, Unit
 from kaicore.rules.events.payloads import PodPlaced
-from kaicore.runtime.policies import load_policy
+from kaicore.runtime.policies.loading import load_policy
 from prometheus_client import REGISTRY
 
 from tests.given.cluster.factory import pod

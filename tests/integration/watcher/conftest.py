@@ -166,6 +166,9 @@ class World:
                         truth = await self.truth()
                 except TimeoutError:
                     assert shown(events) == truth
+            # A watcher counts what the log has taken as soon as it learns of it.
+            while any(not one.task.done() and one.metric("pending_facts") for one in self.watchers):  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
         check_no_repetition(events)
         ClusterState(self.cluster).fold_all(events)
 

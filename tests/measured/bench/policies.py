@@ -24,8 +24,8 @@ from kaicore.rules.engine.session import session
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
-from kaicore.runtime.policies import load_policy
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
+from kaicore.runtime.policies.loading import load_policy
 
 from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue

@@ -15,7 +15,7 @@ from statistics import mean, stdev
 
 from kaicore.rules.engine.config import Action, Backfill, EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime.policies import load_policy
+from kaicore.runtime.policies.loading import load_policy
 from msgspec.structs import replace
 
 from tests.measured.league import baselines, plot

@@ -10,7 +10,7 @@ import helm_python
 import pytest
 from kaicore.kube.operands.specs import ConfigSpec, read_shard
 from kaicore.kube.operands.templates import exporter_operands, read_templates, scheduler_operands
-from kaicore.runtime.policies import book_of, read_shard_settings
+from kaicore.runtime.shard_settings import book_of, read_shard_settings
 from kaicore.yaml_text import load_yaml
 
 from scripts import chart

@@ -9,7 +9,7 @@ from kaicore.policy import Facts, Hold, Queue, Running, Waiting
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
-from kaicore.runtime.policies import load_policy
+from kaicore.runtime.policies.loading import load_policy
 
 from tests.given.cluster.factory import GPU, pod
 from tests.given.cluster.hierarchy import queue

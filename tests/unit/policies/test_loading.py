@@ -9,7 +9,8 @@ from kai_cli.policies.trying import check
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime.policies import book_of, load_policy, read_shard_settings
+from kaicore.runtime.policies.loading import load_policy
+from kaicore.runtime.shard_settings import book_of, read_shard_settings
 
 SOURCE = """
 import numpy as np

@@ -14,7 +14,7 @@ from kaicore.rules.deciding.cycle_run import LeftOut
 from kaicore.rules.engine.config import Backfill
 from kaicore.rules.engine.policies.book import PolicyGuard
 from kaicore.rules.events import payloads
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
 from prometheus_client import CollectorRegistry
 
 from tests.given.cluster.factory import amounts, pod

@@ -11,7 +11,7 @@ from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
 from kaicore.analysis.trial.history.page import page
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyMismatch
-from kaicore.runtime.policies import LoadedPolicy
+from kaicore.runtime.policies.loading import LoadedPolicy
 
 from tests.given.logs.recorded_history import log_of, saturated
 

@@ -7,7 +7,7 @@ from kaicore.analysis.trial.history.alternative import applied
 from kaicore.errors import ConfigurationError
 from kaicore.kube.operands.specs import read_shard
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.runtime.policies import read_shard_settings
+from kaicore.runtime.shard_settings import read_shard_settings
 
 OFF = EngineConfig(repair=False, repair_after_us=5)
 

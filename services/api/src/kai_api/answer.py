@@ -22,9 +22,9 @@ from kaicore.errors import ConfigurationError, InvalidObject, KaiError, UnknownM
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
 from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime.policies import book_of
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
 from kaicore.runtime.process_context import bound_to_parent
+from kaicore.runtime.shard_settings import book_of
 
 from kai_api.answering import status_of
 from kai_api.long_answers import Failure, Question

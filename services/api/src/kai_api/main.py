@@ -26,8 +26,7 @@ from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.access.sessions import EndedTokens, Sessions, SharedEndedTokens
-from kaicore.runtime.policies import book_of
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.health import Asgi, Later, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
@@ -35,6 +34,7 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import LogSettings, ProxySettings
+from kaicore.runtime.shard_settings import book_of
 from prometheus_client import REGISTRY, Histogram
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.registry import Collector

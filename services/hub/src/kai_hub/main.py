@@ -25,8 +25,7 @@ from kaicore.rules.objects.dispatched import Manifest
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused
 from kaicore.runtime.access.scopes import ANY, Caller
-from kaicore.runtime.policies import book_of
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.health import Asgi, Later, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, error_response, only_known_parameters
@@ -34,6 +33,7 @@ from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.process import listen
 from kaicore.runtime.service.settings import FeedSettings, ProxySettings, TlsSettings
+from kaicore.runtime.shard_settings import book_of
 from pydantic import Field
 
 from kai_hub.hub import STATE, Hub, HubMetrics, HubOptions

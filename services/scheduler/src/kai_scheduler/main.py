@@ -20,12 +20,12 @@ from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.replicas import promoted_shadow
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.runtime.policies import read_shard_settings
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LEADS, LeaseSettings, can_lease
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.settings import FeedSettings
+from kaicore.runtime.shard_settings import read_shard_settings
 from pydantic import Field
 
 from kai_scheduler.metrics import SchedulerMetrics

@@ -16,7 +16,7 @@ from kaicore.rules.model.node import Taint
 from kaicore.rules.model.pod import Namespace, PriorityClass, Toleration
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.snapshot import encode_state
-from kaicore.runtime.policies import load_policy
+from kaicore.runtime.policies.loading import load_policy
 
 from tests.given.cluster.devices import DRIVER, devices, read_class
 from tests.given.cluster.factory import amounts, node, pod

@@ -25,7 +25,7 @@ from kaicore.rules.deciding.replay import Difference, ReplayReport, merged
 from kaicore.rules.engine.config import ENGINE_VERSION
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.hub.hub_state import HUB, without_hub
-from kaicore.runtime.policies import load_source
+from kaicore.runtime.policies.loading import load_source
 
 from kai_cli.history.exporting import moments_of
 from kai_cli.output import Output, OutputFlag, Progress, print_answer, print_answers, table

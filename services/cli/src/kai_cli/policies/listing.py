@@ -10,7 +10,8 @@ from kaicore.rules.engine.placement.node_score import BANDS
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.builtin import BUILT_IN
 from kaicore.rules.engine.policies.setting import PolicySetting
-from kaicore.runtime.policies import GROUP, load_policy, read_shard_settings
+from kaicore.runtime.policies.loading import GROUP, load_policy
+from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.output import OutputFlag, print_answer, table
 

@@ -12,7 +12,7 @@ from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchTex
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.analysis.trial.policy_check import PolicyCheck, check_policy
 from kaicore.errors import ConfigurationError
-from kaicore.runtime.policies import LoadedPolicy
+from kaicore.runtime.policies.loading import LoadedPolicy
 
 from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.policies import ArgumentsFlag, book_of, policy_of

@@ -83,7 +83,7 @@ def sharing_settings(scheduler_config: Path | None) -> "EngineConfig | None":
     """
     if scheduler_config is None:
         return None
-    from kaicore.runtime.policies import read_shard_settings  # noqa: PLC0415
+    from kaicore.runtime.shard_settings import read_shard_settings  # noqa: PLC0415
 
     settings = read_shard_settings(scheduler_config)
     return settings if settings.gpu_sharing else None

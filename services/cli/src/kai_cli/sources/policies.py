@@ -8,9 +8,9 @@ from typing import Annotated
 from cyclopts import Parameter
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import PolicyBook
-from kaicore.runtime import policies as shard_settings
-from kaicore.runtime.policies import LoadedPolicy, load_policy
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime import shard_settings
+from kaicore.runtime.policies.guard import TimeAndMemory
+from kaicore.runtime.policies.loading import LoadedPolicy, load_policy
 
 ArgumentsFlag = Annotated[str, Parameter(name="--arguments")]
 

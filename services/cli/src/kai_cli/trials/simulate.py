@@ -21,8 +21,8 @@ from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.quantity import format_amount
-from kaicore.runtime.policies import read_shard_settings
-from kaicore.runtime.policy_guard import TimeAndMemory
+from kaicore.runtime.policies.guard import TimeAndMemory
+from kaicore.runtime.shard_settings import read_shard_settings
 from kaicore.spelling import did_you_mean
 
 from kai_cli.output import Progress, print_data

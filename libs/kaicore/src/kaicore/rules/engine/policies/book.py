@@ -1,6 +1,6 @@
 """The book of policies' code, by the digest of its source, and the guard under which the code runs.
 
-The edge fills the book (`kaicore.runtime.policies`). A cycle looks its policies up by the digests that its
+The edge fills the book (`kaicore.runtime.policies.loading`). A cycle looks its policies up by the digests that its
 configuration names, so it never runs other code than is recorded. Each cycle has policies of its own, for what one
 keeps in itself must not reach the next cycle.
 """

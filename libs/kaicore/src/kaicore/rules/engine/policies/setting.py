@@ -23,7 +23,7 @@ class PolicyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PolicySetting(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """One policy of a shard; made by the loader (`kaicore.runtime.policies`) and not by hand.
+    """One policy of a shard; made by the loader (`kaicore.runtime.policies.loading`) and not by hand.
 
     Attributes:
         name: of the policy.

@@ -3,9 +3,6 @@
 A file may import what `_IMPORTS` names, and not open files, run text as code, draw random numbers, or swallow what ends
 it. That is found in its source, before any of it runs. It guards against accidents: a policy is trusted code of the
 operator (SECURITY.md).
-
-A shard's settings are a YAML file (docs/reference/scheduler-settings.md), for the scheduler and `kai simulate`. Whoever
-explains or replays what schedulers decided takes the code of policies alone: the log has the settings.
 """
 
 import ast
@@ -17,18 +14,14 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from types import ModuleType
 
-import msgspec
-import yaml
 from pydantic import ValidationError
 
 from kaicore.errors import ConfigurationError
 from kaicore.policy import PastUse, Point, Policy, PolicyBand
-from kaicore.rules.engine.config import EngineConfig, current_names
 from kaicore.rules.engine.policies import builtin
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard, PolicyOverran, Unguarded
 from kaicore.rules.engine.policies.builtin import BUILT_IN
 from kaicore.rules.engine.policies.setting import PolicyEntry, PolicySetting
-from kaicore.yaml_text import load_yaml
 
 #: The group of entry points that policies of packages are found by.
 GROUP = "kai_ledger.policies"
@@ -255,50 +248,3 @@ def _check_class(kind: type[Policy], source: str) -> None:
     if unknown := [one for one in kind.history if one not in tuple(PastUse)]:
         known = ", ".join(PastUse)
         raise ConfigurationError(f"{source}: {kind.name}: history: must be of {known}: {', '.join(unknown)}")
-
-
-def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> EngineConfig:
-    """Read a shard's settings; the defaults without a file.
-
-    Args:
-        book: that its policies are entered in.
-
-    Raises:
-        ConfigurationError: naming the file, the field and what is wrong.
-    """
-    if path is None:
-        return EngineConfig()
-    try:
-        document = load_yaml(path.read_text()) or {}
-        if not isinstance(document, dict):
-            return msgspec.convert(document, EngineConfig)
-        entries = msgspec.convert(document.pop("policies", None) or (), tuple[PolicyEntry, ...])
-        config = msgspec.convert(current_names(document), EngineConfig)
-    except (OSError, UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-        problem = error.strerror if isinstance(error, OSError) else error
-        raise ConfigurationError(f"{path}: {problem}") from error
-    if not entries:
-        return config
-    policies = load_policies(entries, path.parent, PolicyBook() if book is None else book)
-    return msgspec.structs.replace(config, policies=policies)
-
-
-def book_of(sources: Iterable[str], guard: PolicyGuard | None = None) -> PolicyBook:
-    """Return a book with the code of policies, whatever their arguments.
-
-    Args:
-        sources: files that end in `.py`, folders of such files, names of entry points, or shards' settings (`.yaml`).
-        guard: under which they run; by default none.
-
-    Raises:
-        ConfigurationError: naming the file, the line and what is wrong.
-    """
-    book = PolicyBook(guard)
-    for source in sources:
-        path = Path(source)
-        if path.suffix in (".yaml", ".yml"):
-            read_shard_settings(path, book)
-            continue
-        for one in sorted(map(str, path.glob("*.py"))) if path.is_dir() else [source]:
-            book.add(*load_source(one, guard=guard))
-    return book
