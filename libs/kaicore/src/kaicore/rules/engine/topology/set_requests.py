@@ -9,6 +9,7 @@ pods.
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -381,8 +382,8 @@ class CycleTopologies:
     def _like_work(self, workload: Workload, name: str, asked: Sequence[Requirement]) -> Iterator[Sequence[int]]:
         """Yield the rows of the same set of other groups that are like one: of the same object, or by their labels."""
         group = workload.group
-        for other in self._input.workloads.values():
-            if other is workload or other.group.namespace != group.namespace:
+        for other in self._by_namespace.get(group.namespace, ()):
+            if other is workload:
                 continue
             members = next((of for of in (other.active, other.waiting) if of), {})
             if asked:
@@ -391,6 +392,13 @@ class CycleTopologies:
                 alike = other.group.uid == group.uid != ""
             if alike:
                 yield [pod.row for pod in self.placed(other) if name in other.sets_around(pod.member)]
+
+    @cached_property
+    def _by_namespace(self) -> dict[str, list[Workload]]:
+        found: dict[str, list[Workload]] = {}
+        for one in self._input.workloads.values():
+            found.setdefault(one.group.namespace, []).append(one)
+        return found
 
     def may_stay(self, workload: Workload) -> Iterator[HeldPod]:
         """Yield the pods of a group that are to be evicted and are not ending yet: where that fails, they stay."""
