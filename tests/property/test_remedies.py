@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from hypothesis import given, note, settings
+from hypothesis import example, given, note, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
@@ -12,6 +12,7 @@ from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
+from tests.given.cluster.factory import amounts
 from tests.given.examples import examples
 from tests.given.work.workloads import Workloads
 from tests.property.test_engine_invariants import Story, nodes, queues, rounds
@@ -75,8 +76,20 @@ def check(cluster: Workloads) -> None:
             assert any(group_of[placed.uid] in may_start for placed in placements), (key, str(remedy))
 
 
+def _group(least: int, others: int, count: int = 1, **spec: int) -> Any:
+    return count, least, others, {"cpu": 1, "memory": 1, "priority": 0, "labels": {"app": ""}, "rules": None} | spec
+
+
+#: Room is made for the first pod of an elastic group along with that of a higher one, and not for its second pod.
+_HALF_HELPED = (
+    ([_group(0, 0, gpu=0), _group(0, 0, gpu=2)], []),
+    ([_group(1, 0, count=2, gpu=2), _group(1, 1, gpu=1, priority=1)], []),
+)
+
+
 @settings(max_examples=examples(40), deadline=None)
 @given(nodes, queues, st.lists(rounds, min_size=1, max_size=3))
+@example([([amounts(cpu=4, memory=8, gpu=2)] * 2, "single-numa-node")], None, _HALF_HELPED)
 def test_remedy_makes_its_group_schedulable(
     layout: list[Any], queues: dict[str, Any] | None, happenings: list[Any]
 ) -> None:

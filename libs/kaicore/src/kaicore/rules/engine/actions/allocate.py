@@ -385,7 +385,7 @@ class Allocate(CycleAction):
         kept = () if kept_from is None else (kept_from,)
         for pending_group, _ in steps:
             if pending_group.nominated:
-                pending_group.reasons = (_waits_for_victims(pending_group, nominated),)
+                pending_group.reasons = _waits_for_victims(pending_group, nominated) or pending_group.reasons
             elif no_room:
                 pending_group.reasons = (*kept, *no_room)
             elif len(members) > 1 and placed is not None:
@@ -456,7 +456,8 @@ def _priority_of(steps: Steps) -> int:
     return max(pending_group.priority for pending_group, _ in steps)
 
 
-def _waits_for_victims(pending_group: PendingGroup, nominated: int) -> Reason:
+def _waits_for_victims(pending_group: PendingGroup, nominated: int) -> tuple[Reason, ...]:
+    """Return the reason of a group for which earlier cycles made room; none if only this one did, which said so."""
     nominations = [member.nomination for member in pending_group.unplaced]
     nodes: Sequence[str] = sorted(nomination.node for nomination in nominations if nomination is not None)
-    return WaitsForVictims(nodes=len(set(nodes)), example=nodes[0], pods=nominated)
+    return (WaitsForVictims(nodes=len(set(nodes)), example=nodes[0], pods=nominated),) if nodes else ()
