@@ -75,7 +75,6 @@ def make_app(
 
     Args:
         health: answered without asking who asks.
-        long_answers: answers what takes long.
         access: decides who may ask; by default everybody may.
         live: for those who follow a log; by default one of its own.
         views: read models; without them what they tell is not answered.

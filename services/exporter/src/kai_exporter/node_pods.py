@@ -43,7 +43,6 @@ class _Listed:
         changed_at: when this version was first seen, seconds.
         retry_at: when it may be sent again, seconds.
         retries: how often in a row ingest could not place it.
-        taken: ingest has it.
         again: ingest has the version before, and the kubelet has said the same since: it was misread.
     """
 
@@ -67,7 +66,6 @@ class Outgoing:
     Attributes:
         observed_at: when the kubelet was asked, microseconds since the epoch.
         full: it names every pod with known holdings.
-        pods: what they hold.
         versions: which state of each pod this is, to be given back with the answer.
     """
 

@@ -384,7 +384,6 @@ class TopologyPublishing:
         Args:
             every_s: seconds between two looks; more after failures.
             sleep: waits, at most until the process is to stop.
-            stopped: whether it is.
         """
         failures = 0
         while not stopped():

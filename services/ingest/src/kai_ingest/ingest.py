@@ -284,7 +284,6 @@ class RecentLines:
         """Tell whether a thing was not said of late, and note that it is said now.
 
         Args:
-            thing: what identifies it.
             now: microseconds since the epoch.
         """
         said_at = self._said.get(thing)
@@ -514,7 +513,6 @@ class Ingest:
         """Judge reports of different nodes and append what is new; return what became of each.
 
         Args:
-            reports: of the exporters.
             still_waited_for: raises once the answer is not waited for any more; then nothing is appended.
 
         Raises:

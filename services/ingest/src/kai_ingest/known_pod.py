@@ -53,8 +53,6 @@ class LastObservation(msgspec.Struct, frozen=True):
     """The observation of a pod that was recorded last.
 
     Attributes:
-        position: in the log.
-        id: of the event.
         content: digest of the placement.
         exporter: it came from an exporter.
         empty: nothing was bound to a zone.
@@ -86,7 +84,6 @@ class KnownPod(msgspec.Struct):
         annotation: what its annotation says of its placement; empty without one.
         memory_groups: what another says of the memory groups that it holds, likewise.
         cause: the event that brought the annotation.
-        annotated_at: when that was.
     """
 
     uid: str

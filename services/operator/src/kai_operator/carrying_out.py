@@ -44,7 +44,6 @@ def status_of(part: Part, live: Mapping[Key, Object], failures: Mapping[Key, str
     """Return the status that an owner is to have; None where it has it.
 
     Args:
-        part: what was planned for it.
         live: the operands as they are, by kind and name.
         failures: what the API server refused, by the operand's kind and name.
         now: RFC 3339.

@@ -201,7 +201,6 @@ class Depositor:
 
 
 def _checkpoint(anchor: Anchor) -> Checkpoint:
-    """Return what an anchor was made of."""
     head = Head(anchor.position, bytes.fromhex(anchor.hash), anchor.recorded_at)
     retired, cluster, at = anchor.retired_position, anchor.cluster, anchor.sealed_at
     seal = Seal(cluster, retired, retired, bytes.fromhex(anchor.retired_hash), anchor.recorded_at, "", at)

@@ -164,7 +164,6 @@ class Autoscaler:
         return pod_sets
 
     def _free(self) -> list[tuple[NodeSpec, dict[str, int]]]:
-        """Return what is free on each node of the fleet."""
         spare_nodes = []
         for node in self._fleet.nodes.values():
             kubelet = node.agent.kubelet
@@ -194,9 +193,7 @@ class PodSet:
     """Pods of a request that are alike.
 
     Attributes:
-        name: of their template.
         requests: millicores, bytes, counts of each.
-        tolerations: as in the template.
     """
 
     name: str

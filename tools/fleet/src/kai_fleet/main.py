@@ -52,7 +52,6 @@ async def running_fleet(
         metrics: where to count; a registry of its own by default.
         on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
         reserve: nodes that are added for ProvisioningRequests, from `nodes.reserve_of`; without any, none is answered.
-        autoscaler: how they are answered.
 
     Raises:
         ConfigurationError: a directory cannot be used, or the CRD is missing.

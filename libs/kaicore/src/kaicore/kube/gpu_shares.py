@@ -54,7 +54,6 @@ class SharingContainer(NamedTuple):
 
     Attributes:
         field: `containers` or `initContainers`.
-        number: among these.
     """
 
     field: str

@@ -220,7 +220,6 @@ class FeedOptions:
         batch: events in a batch at most.
         check_s: seconds between two looks at the log's head while the bus is silent; what was in the log at one look
             and has not come by the next is fetched from there. While neither has anything new, doubled each time.
-        check_most_s: the most that becomes.
         bus_patience_s: seconds that subscribing may take; the log is not read meanwhile.
         retry_s: seconds until a log or bus that failed is tried again; doubled each time, up to `retry_max_s`.
         retry_max_s: see `retry_s`.
@@ -415,7 +414,6 @@ class EventFeed:
         return events
 
     async def _wait(self, deadline: float) -> None:
-        """Wait until there may be something to do."""
         if self._subscription is not None:
             try:
                 arrived = await self._subscription.ready(timeout_s=min(self._check_at, deadline) - _now())

@@ -124,7 +124,6 @@ class ForkServer:
 
         Args:
             stdout: where its standard output goes; None for where ours goes.
-            stderr: likewise.
             inherit: descriptors that it gets besides, under the same numbers.
         """
         if not self._usable or tuple(command[:2]) != (sys.executable, "-m") or max(inherit, default=0) >= _ASIDE:

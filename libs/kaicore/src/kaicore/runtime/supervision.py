@@ -34,7 +34,6 @@ class Pauses:
     """Pauses before restarts, seconds.
 
     Attributes:
-        most: the longest.
         forgiven: a run that was so long was good health: failures before it are forgotten.
     """
 
@@ -277,7 +276,6 @@ class Child:
         Args:
             environment: all of it; None for ours.
             stdout: where its standard output goes; None for where ours goes.
-            stderr: likewise.
             start_new_session: whether a Ctrl-C on our terminal is not for it.
             forks: forks it, in a session of its own, if it can.
 

@@ -75,7 +75,6 @@ class ChartsPage:
     Attributes:
         began, ended: the times of all charts, microseconds since the epoch.
         mark: where the page's own moment is, in hundredths; None where it is not in the span.
-        times: of the points.
         cluster: its GPUs; None where read models have nothing of the span.
     """
 

@@ -46,7 +46,6 @@ class CycleStep:
         number: from 0, which is the input.
         position: of the state after it.
         kind: its class in the style sheet.
-        verb: what it does.
         subject: `<namespace>/<name>` of the pod or group; empty for the first and the last step.
         node: that it is about; empty for none.
     """
@@ -65,7 +64,6 @@ class CycleSteps:
     """A recorded cycle as steps.
 
     Attributes:
-        position: of its record.
         late: events that were recorded while it was decided.
         steps: the first is the input, the last is what is left waiting.
         whole: whether all of its events were read.
@@ -165,7 +163,6 @@ def cycle_page(steps: CycleSteps, number: int, state: ClusterView) -> CyclePage:
     """Return the model of a cycle's page.
 
     Args:
-        number: of the step.
         state: as of that step's position.
     """
     step = steps.step(number)
@@ -279,7 +276,6 @@ def predictions(state: FleetView, hours: Sequence[Decisions] = ()) -> Prediction
     """Return the model of the page about predictions.
 
     Args:
-        state: of the cluster.
         hours: what was decided by the hour, the last hours up to there.
     """
     counters = state.counters
@@ -342,7 +338,6 @@ def _hour(hour: Decisions) -> HourAccuracy:
 
 
 def _last(state: PodsView) -> list[LastMiss]:
-    """Return the last misses of pods that are still there."""
     last = []
     for uid, miss in state.misses.explained.items():
         entry = state.pods.get(uid)

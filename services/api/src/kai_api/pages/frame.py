@@ -63,7 +63,6 @@ def search(state: ClusterView, text: str, view: View = EVERYTHING) -> tuple[Hit,
     """Return what has a text in its name: equal names first, then by name; of `a/b`, b in namespace a.
 
     Args:
-        text: what is looked for.
         view: what the caller may see.
     """
     wanted = text.strip().lower()
@@ -448,8 +447,6 @@ class Part:
 
     Attributes:
         kind: what it is, which is also its class in the style sheet.
-        label: for people.
-        amount: for people.
         start, width: in hundredths of the bar.
     """
 

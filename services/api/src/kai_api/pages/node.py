@@ -71,8 +71,6 @@ class NodeDevices:
 
     Attributes:
         rows: the first of `total`.
-        taken: how many any claim has.
-        problems: of pools from which nothing is given out.
     """
 
     rows: tuple[DeviceRow, ...]
@@ -196,7 +194,6 @@ def _row(of: PooledDevice, uses: dict[tuple[str, str, str], list[ClaimUse]]) -> 
 
 
 def _uses(state: FleetView) -> dict[tuple[str, str, str], list[ClaimUse]]:
-    """Return who has which devices."""
     registry = state.constraints.devices
     pods: dict[str, list[tuple[str, str]]] = {}
     for entry in state.pods.values():
@@ -237,7 +234,6 @@ class GpuBar:
         name: by its index or UUID, or its group; for GPUs that are not shared no record has one.
         free: of it, as a decimal number.
         reservation: namespace and name of the pod that reserves it; empty where none is there.
-        remark: what is unusual.
     """
 
     name: str
@@ -301,7 +297,6 @@ class ZoneCell:
     """A resource of a zone, or of the node as a whole.
 
     Attributes:
-        text: how much is used of how much.
         bar: held, releasing, free.
         heat: how full it is, from 0 (empty) to 4; -1 where the zone has none of it.
     """
@@ -345,7 +340,6 @@ class NodeZonesTable:
 
     Attributes:
         status: as `kai get nodes` has it.
-        resources: of the columns.
         more_zones: zones that have no row.
     """
 

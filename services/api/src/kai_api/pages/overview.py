@@ -36,7 +36,6 @@ class SegmentCell:
     """Segments of one size over all domains of a level.
 
     Attributes:
-        count: that are idle.
         most: that there would be if every node were idle.
         share: the part of these, in hundredths.
     """
@@ -71,7 +70,6 @@ class SegmentTopology:
     """A topology.
 
     Attributes:
-        name: its text.
         level: of `domains`.
         more: domains that are not listed.
     """
@@ -90,7 +88,6 @@ def idle_segments(state: FleetView, *, sizes: str = "") -> tuple[SegmentTopology
     """Return the idle segments of each topology.
 
     Args:
-        state: of the cluster.
         sizes: such as `4,18`; by default powers of two.
 
     Raises:
@@ -189,8 +186,6 @@ class TopologyMap:
 
     Attributes:
         topology: which topology, for people; empty where nodes are only grouped by name.
-        topologies: texts of all that there are.
-        level: that is shown.
         levels: that there are, from the widest.
         outside: nodes in no domain of the level.
         colour: what cells are coloured by, of `COLOURS`; `legend` has the classes of the style sheet.
@@ -417,7 +412,6 @@ def domain_page(state: FleetView, *, topology: str, path: str, colour: str = "",
     """Return the model of a domain's page.
 
     Args:
-        state: of the cluster.
         topology: its text; empty for nodes by name.
         path: names of domains with slashes between them.
         colour: see `topology_map`.
@@ -464,7 +458,6 @@ class ClusterFigures:
     Attributes:
         not_ready: nodes that are not ready or cordoned.
         bar: of the GPUs.
-        waiting, running: pods.
         oldest: how long the pod that waits longest has waited; empty if none does.
         claimed, devices: how many devices claims have, of those that are published for claims.
     """

@@ -32,7 +32,6 @@ class Span:
     Attributes:
         kind: waiting, placed, bound, running, leaving, ended or failed; its class in the style sheet.
         start, width: in hundredths of the lane.
-        text: for people.
     """
 
     kind: str
@@ -43,11 +42,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """The time of a pod, and of the others that have the very same.
-
-    Attributes:
-        more: how many others.
-    """
+    """The time of a pod, and of the others that have the very same."""
 
     namespace: str
     name: str
@@ -92,7 +87,6 @@ class Story:
         why: what is to be said of it as of the position.
         lanes: its pods' time, from `began` to `ended` (microseconds since the epoch).
         more_pods: pods that are not drawn.
-        steps: of a pod.
         pods: those of a group, alike ones as one.
     """
 
@@ -124,7 +118,6 @@ def story(why: Why, events: Sequence[Event], *, now: int) -> Story:
     """Return the model of a story.
 
     Args:
-        why: the answer about it.
         events: of its pods, in order, from any streams.
         now: the end of what is drawn, microseconds since the epoch.
     """
@@ -208,7 +201,6 @@ class WaitingRow:
 
     Attributes:
         kind, namespace, name: the object of the story.
-        waiting: pods of it that wait.
         asks: what each of its waiting pods asks for; where they ask for different things, what they ask for in all.
         asks_of: `each` or `in all`, and nothing for one that has one pod.
         since: how long it has waited, for people.

@@ -236,9 +236,6 @@ class ClusterReport:
     """A report of one cluster.
 
     Attributes:
-        seconds: until nothing happened any more.
-        settled: whether it came to that.
-        events: in the log.
         pods: of ours, successors of rejected and evicted ones included.
         bound: decisions that the API server took.
         succeeded: pods that ran to their end.

@@ -37,7 +37,6 @@ class BandRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A band of the score table, the most important first.
 
     Attributes:
-        band: its name.
         least: score; `most` likewise.
         filled_by: names of policies, or `built-in`.
         rule: of the built-in one; empty where only policies fill it.
@@ -63,10 +62,6 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A policy.
 
     Attributes:
-        name: of it.
-        version: of it.
-        digest: of its source.
-        points: that it defines.
         queues: for which it decides; empty for all.
         live: whether it is asked again after charges.
         meaning: first line of its docstring.

@@ -55,12 +55,10 @@ class RunningStack(msgspec.Struct):
     """The file with the addresses of a running `kai up`; written as soon as it has the directory, removed at its end.
 
     Attributes:
-        pid: its process.
         database_url: of the log; empty until the database is up and of this version's schema.
         nats_url: of the bus; empty until then.
         clusters: those that are ready, by name.
         api_url: of `kai-api`; empty until it is ready.
-        api_key: with which it lets in.
         services: where each process that was started answers about its health, by name.
     """
 
@@ -77,7 +75,6 @@ class RunningCluster(msgspec.Struct):
     """One cluster of a running stack.
 
     Attributes:
-        kubeconfig: for kubectl.
         service_kubeconfig: for our own services; the same unless the cluster is simulated.
     """
 

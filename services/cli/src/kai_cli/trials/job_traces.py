@@ -57,7 +57,6 @@ class TraceRow:
 
     Attributes:
         fields: by column.
-        file, line: where it stands.
     """
 
     fields: dict[str, str]

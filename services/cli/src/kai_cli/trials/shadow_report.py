@@ -183,7 +183,6 @@ def _head(answer: ShadowReport) -> str:
 
 
 def _parts(answer: ShadowReport) -> list[str]:
-    """Return tables by day and by queue."""
     parts = []
     for name, some in (
         ("DAY", [(one.day, one) for one in answer.days]),

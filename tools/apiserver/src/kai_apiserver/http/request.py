@@ -100,7 +100,6 @@ class Request:
     """A request, its body, and the connection it came by.
 
     Attributes:
-        method: as it came.
         target: path and query, not decoded.
         lost: a fault rule wants the client to get no answer, or not its end.
         half: a fault rule wants the client to get half of the answer's first piece, and no more.

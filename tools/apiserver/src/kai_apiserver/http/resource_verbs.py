@@ -42,9 +42,7 @@ class Call:
     """One request for a resource.
 
     Attributes:
-        http: as it came.
         verb: Kubernetes' verb.
-        operation: its circumstances.
         subject: it, as fault rules see it.
         view: how the client wants to be shown objects.
     """

@@ -320,7 +320,6 @@ def _fill(obj: Object, values: Object) -> None:
 
 
 def _rolling(field: str, **values: Any) -> Callable[[Object], None]:
-    """The defaults of a strategy that rolls."""
 
     def default(obj: Object) -> None:
         strategy = obj["spec"][field]

@@ -24,7 +24,6 @@ class Subresource:
     Attributes:
         name: `status`, `binding`, …
         kind: what is read and written there.
-        verbs: what can be done.
         group: of `kind`, where it is another than the resource's, with its `version`.
         version: see `group`.
     """

@@ -35,7 +35,6 @@ class Operation:
     """The circumstances of one request.
 
     Attributes:
-        user: who asks.
         dry_run: do everything but the writing.
         field_validation: `Ignore`, `Warn` or `Strict`: what unknown fields lead to.
         field_manager: the owner of the fields.
@@ -75,7 +74,6 @@ class Backend:
 
     Attributes:
         registry: the resources that are served.
-        store: the objects.
         after_write: called after a create or update of an object of that collection was committed.
         chance: where uids and generated names come from; None for the machine's.
     """

@@ -108,7 +108,6 @@ class Page:
     """A part of a list.
 
     Attributes:
-        items: the objects.
         rv: the resourceVersion as of which they are.
         token: where the next page begins; empty on the last.
         remaining: how many objects are behind this page; None where selectors make that unknown.

@@ -197,11 +197,8 @@ class Column:
     """One column.
 
     Attributes:
-        name: heading.
-        cell: its value.
         kind: `string`, `integer`, `date` or `boolean`.
         wide: shown only with `-o wide`.
-        description: what it means.
         shape: `name` for the name's column.
     """
 

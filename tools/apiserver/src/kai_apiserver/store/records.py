@@ -259,7 +259,6 @@ class Event:
     """One change of one object.
 
     Attributes:
-        type: what happened.
         rv: the resourceVersion of the change.
         stored: the object after the change; for a deletion its last state, carrying the deletion's resourceVersion.
         previous: the object before, or None if it was created.

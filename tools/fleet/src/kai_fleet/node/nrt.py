@@ -61,7 +61,6 @@ def placement_vectors(zone_of: Mapping[int, int], zones: int) -> tuple[int, dict
 
     Args:
         zone_of: container hash → zone.
-        zones: how many zones there are.
     """
     ranks = {value: rank for rank, value in enumerate(sorted(zone_of))}
     members: list[list[int]] = [[] for _ in range(zones)]

@@ -143,7 +143,6 @@ def node_matcher(pod: PodObject) -> Callable[[Labels], bool] | None:
 
 
 def _term_holds(term: NodeSelectorTerm, labels: Labels) -> bool:
-    """A term without any requirement holds for no node."""
     requirements = [*(term.match_expressions or ()), *(term.match_fields or ())]
     return bool(requirements) and all(_holds(requirement, labels) for requirement in requirements)
 

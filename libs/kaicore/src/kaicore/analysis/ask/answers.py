@@ -126,7 +126,6 @@ class StartAnswer(Answer, frozen=True, kw_only=True):
             queue or the cluster.
         unknown: how many running pods have no run-time data: they are assumed endless.
         deadlines: of how many `activeDeadlineSeconds` bounds it.
-        text: all that for people.
     """
 
     calibrated: bool = False
@@ -155,7 +154,6 @@ class GroupStart(Answer, frozen=True, kw_only=True):
     Attributes:
         kind: of the object that it is a group by, with its API group; Pod for one that is alone.
         start: None without a forecast.
-        no_start: why nothing is.
     """
 
     kind: str
@@ -180,9 +178,7 @@ class CalibrationAnswer(Answer, frozen=True, kw_only=True):
         started_before_p50, started_before_p90: shares of those for which there was such a time within the horizon;
             None where there are fewer than 10.
         median_error_seconds: between p50 and the start; None where there are fewer than 10.
-        from_position, to_position: between which the forecasts were made.
         left_out: groups of the sample that were not looked at, because of what that costs.
-        text: all that for people.
     """
 
     cluster: str
@@ -301,7 +297,6 @@ class QueueResource(Answer, frozen=True, kw_only=True):
     Attributes:
         quota: guaranteed; `unlimited` where it is.
         limit: never exceeded; empty for none.
-        fair_share: what the division gives it now.
         allocated: what its work holds.
         requested: that, and what its work waits for.
     """
@@ -354,7 +349,6 @@ class NodeRow(Answer, frozen=True, kw_only=True, omit_defaults=True):
     Attributes:
         status: Ready or NotReady, and `SchedulingDisabled` where it is cordoned, as kubectl writes it; and `Suspect`.
         policy: of its Topology Manager; empty where nothing is published.
-        pods: that hold something there.
         rejections: classes of pods that its kubelet has rejected.
         kubelet: as which kubelet its zones are predicted, and why; empty for a node without zones.
         gpus: its GPUs that are opened for sharing.
@@ -393,7 +387,6 @@ class ZoneHolder(Answer, frozen=True, kw_only=True):
 
     Attributes:
         observed: whether its placement was observed; otherwise it is as predicted.
-        releasing: whether it is terminating.
         perhaps: of the amounts, what is counted in case that the pod holds it here: it was predicted elsewhere, and its
             kubelet may have released something that the log did not know of; or an init container may have kept it.
     """
@@ -535,7 +528,6 @@ class Why(Answer, frozen=True, kw_only=True):
     Attributes:
         kind: Pod, Job, Deployment, PodGroup, Queue, Node, …
         position: up to which the log was looked at; `recorded_at` is when its event was recorded.
-        verdict: one sentence.
         since: since when it is so; empty where that is not known.
         attempts: of a pod that waits: in which cycles it was tried.
         reasons: why its pods wait, as last recorded; where it has several, by how many pods.
@@ -549,7 +541,6 @@ class Why(Answer, frozen=True, kw_only=True):
         starts_if: what would make it start, tried for this answer; of several pods that wait, the oldest.
         start: when the group that waits longest is likely to start, from past runs; None where that was not asked.
         calibration: accuracy of past forecasts so far; None where it was not measured.
-        notes: what is wrong.
         placement: of a pod that was placed: why there.
         evictions: of pods of this name.
         rejections: by kubelets, of pods of this name.

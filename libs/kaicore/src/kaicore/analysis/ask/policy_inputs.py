@@ -39,7 +39,6 @@ class PolicyInputRow(Answer, frozen=True, kw_only=True):
     """A fact as it was recorded last.
 
     Attributes:
-        by: who recorded it.
         recorded_at: when; empty for one that was recorded just now.
     """
 

@@ -43,7 +43,6 @@ class StandingRow(Answer, frozen=True, kw_only=True):
 
     Attributes:
         place: in the order, from 1.
-        priority: its own.
         gained: priority by waiting.
         rank: its place by policies among groups of its queue and priority; 0 without any.
         gpus: that its waiting pods ask for.

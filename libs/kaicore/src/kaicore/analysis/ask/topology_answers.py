@@ -48,7 +48,6 @@ class DomainAnswer(Answer, frozen=True, kw_only=True):
         available: of them, those that are ready and not cordoned.
         idle: of these, those without any pods but their own and DaemonSets'.
         slots: how many pods of the shape that was asked about fit; None where none was.
-        domains: those within it.
     """
 
     name: str
@@ -67,11 +66,8 @@ class LevelAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         labels: that tell a node's domain.
-        domains: how many there are.
         outside: nodes in none of them.
-        segments: over all its domains.
         slots: over all its domains; None where no shape was asked about.
-        most_slots: of one domain.
         most_slots_in: names of the first such domain and of those around it, the widest first.
     """
 
@@ -135,7 +131,6 @@ class TopologyAssignments(Answer, frozen=True, kw_only=True):
     Attributes:
         group: its key, `<kind>/<namespace>/<name>`.
         topology: kind and name.
-        position: in the log.
         recorded_at: when the event there was recorded.
         outside: pods on nodes that are in no domain of the lowest level.
         pod_set_assignments: as in Kueue's `status.admission`.

@@ -127,7 +127,6 @@ class Period:
         month: as `2026-11`, by UTC.
         begin, end: microseconds since the epoch.
         position: of the last event before the end.
-        owners: what each held.
         models: what there was, by model of GPU.
     """
 
@@ -549,7 +548,6 @@ class Account:
         self._node_counts(node)
 
     def _node_counts(self, node: _Node) -> None:
-        """Count a node as it is now in the sums of its model."""
         self._node_leaves(node)
         sums = self._sums[node.model]
         used = (node.used[0], node.used[1], node.used[2])

@@ -37,9 +37,7 @@ class MonthCheck(Answer, frozen=True, kw_only=True):
 
     Attributes:
         seal: position of the last seal of the month.
-        seals: how many there are.
         same: whether the account is the same to the last microsecond.
-        figures: all of them.
     """
 
     cluster: str

@@ -223,7 +223,6 @@ class TriedGroup(Answer, frozen=True, kw_only=True):
     Attributes:
         action: which, such as `allocate` or `preempt`.
         group: `<kind> <namespace>/<name>`.
-        queue: that pays for it.
         waiting: how many of its pods waited before the cycle.
         placed: how many of them the cycle placed, by all its actions; `nominated` likewise those that it kept room for.
     """
@@ -306,7 +305,6 @@ class PlacementScores:
     Attributes:
         ranked: nodes that could have taken the pod, by name, the best first; the chosen one is among them.
         ruled_out: why the others could not.
-        able: how many could.
         doubtful: nodes that ranked before the chosen one and admit the pod, but not whatever is not known of them yet.
         bands: of the policies that score nodes, by name, in the order of the settings.
     """

@@ -244,7 +244,6 @@ def gang_spans(
 
     Args:
         members: the events of each of its pods, in order.
-        minimum: how many of them make it run.
     """
     ways = [(events, way) for events in members if events and (way := _running(events)) is not None]
     ways = sorted((one for one in ways if one[1].position <= upto), key=lambda one: one[1].position)

@@ -107,7 +107,6 @@ class AttemptsAnswer(Answer, frozen=True, kw_only=True):
         last_cycle: the last one; empty before the first.
         last_position: of its record; 0 before the first.
         last_input_position: the position of the state that it was decided on.
-        last_at: when that was recorded.
         looked_from: the first position that was looked at; what was recorded before it is only counted. 0 for all.
         changes: how the reasons changed, the oldest first.
     """
@@ -137,7 +136,6 @@ class NodeShortfall(Answer, frozen=True, kw_only=True):
 
     Attributes:
         reasons: codes of all that stands in the way, not only of the first.
-        messages: the same in words.
         missing: what the node lacks, by resource.
         zones: for a pod that is bound to zones.
         kubelet: as which kubelet its zones are predicted, and why; empty for a node without zones.
@@ -157,7 +155,6 @@ class DomainShortfall(Answer, frozen=True, kw_only=True):
     Attributes:
         domain: the best one; empty where none takes any.
         needed: pods, or slices.
-        has: for how many of them it has room.
         unit: `pods` or `slices of N`.
     """
 
@@ -174,8 +171,6 @@ class BlockerAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         group: `<kind> <namespace>/<name>`.
-        nodes: where it runs.
-        pods: how many.
         frees: what they hold of what is asked for.
         suffices: whether the pod fits after its end alone; otherwise it is on the closest node.
         may_leave: whether a cycle may evict it for the pod.
@@ -297,7 +292,6 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
         cycle: that decided; empty where none did, though an event says so. `position` and `at` are of that event.
         because: in what the node was better than the next one, in words.
         nodes: those that could have taken it, the best first; empty where the cycle could not be run again.
-        able: how many could.
         ruled_out: why the others could not, in words, counted.
         not_ranked: why there are no scores; empty where there are.
         strategy: whether fuller nodes are preferred (`binpack`) or emptier ones (`spread`).
@@ -305,7 +299,6 @@ class PlacementAnswer(Answer, frozen=True, kw_only=True, omit_defaults=True):
         kubelet: as which kubelet the node is predicted now, and why; empty for a node without zones.
         observed: that it was observed to hold; empty as long as it was not observed.
         agreement: how both compare, in words.
-        cause: of a difference.
         domains: of a network topology, by level.
         rank: -1 for none.
         gpus: the GPUs of which it has parts.

@@ -29,7 +29,6 @@ class SampleDifference(NamedTuple):
 
     Attributes:
         after: position before the first event of the streams.
-        parts: what differs.
     """
 
     after: int

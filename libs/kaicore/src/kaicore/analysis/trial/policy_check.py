@@ -97,7 +97,6 @@ class Drawn:
 
     Attributes:
         what: it is, for people.
-        nodes: with their charges.
         work: classes of pods.
         groups: that wait, each with its queue.
         running: groups that may be victims.
@@ -139,7 +138,6 @@ def draw(
     Args:
         policy: see `drawn_clusters`.
         bare: without labels and inputs.
-        full: with all charged.
     """
     facts = Facts(
         now_us=_NOW_US + int(random.integers(0, 14 * _DAY_US)),
@@ -270,7 +268,6 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A property of one point.
 
     Attributes:
-        check: of the property.
         passed: whether it held every time.
         cases: how often it was tried.
         problem: the first case in which it did not hold, or how long an answer took.
@@ -287,9 +284,6 @@ class PolicyCheck(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The answer.
 
     Attributes:
-        digest: of its source.
-        points: that it defines.
-        clusters: on which it was tried.
         passed: whether every property held.
         results: by point and check.
         notes: what is no fault, and may surprise.

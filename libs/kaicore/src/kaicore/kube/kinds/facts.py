@@ -38,7 +38,6 @@ class KnownFact(NamedTuple):
     """The last fact about an object that is there.
 
     Attributes:
-        digest: over what is material.
         rejected: a pod with a recorded refusal by a kubelet.
         node: on which a pod that has not ended is; empty if there is none.
         lasting: of a topology: digest over all but what the exporter saw free; of a pod on a node: what it

@@ -108,7 +108,6 @@ class VirtualGpus(NamedTuple):
     """Parts of `devices` GPUs of one node: of each the larger one of `milli` and `mib`.
 
     Attributes:
-        devices: how many.
         milli: thousandths of each; `WHOLE` for whole GPUs.
         mib: memory of each, in MiB.
         compute: per cent of each GPU's compute units, where the pod says how many; 0 where not.
@@ -164,7 +163,6 @@ class ShareDialect(NamedTuple):
 
     Attributes:
         prefixes: by which its resources begin; whole GPUs are not among them.
-        resources: those that are read.
         read: returns what a container asks for.
         choices: annotations by which a pod chooses devices or modes that kai-ledger does not have.
     """

@@ -117,7 +117,6 @@ class Given:
     """The operator's own settings.
 
     Attributes:
-        namespace: of the operands.
         image: of operands for which the Config names none; empty for the templates'.
         exporter: templates of the exporter.
         scheduler: templates of a scheduler.
@@ -136,7 +135,6 @@ class Part:
     Attributes:
         owner: the Config or the shard.
         reason: why it is as it is, for conditions: `Wanted`, `NotWanted`, `InvalidSpec`, `NoConfig`, `NotTheConfig`.
-        because: the same for people.
         wanted: the operands as they are to be; None for as they are, where it is not known.
         ignored: fields that count for nothing.
         taken: objects that have an operand's name and are not the operator's.

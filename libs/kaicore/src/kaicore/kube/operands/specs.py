@@ -161,7 +161,6 @@ class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         requests: amounts by resource.
-        limits: the same.
     """
 
     requests: dict[str, str | int] = {}
@@ -217,9 +216,6 @@ class ExporterSpec:
 
     Attributes:
         enabled: whether it is wanted; None for where any shard has NUMA enabled.
-        image: of its container.
-        resources: of its container.
-        tolerations: of its pods.
         poll_interval_us: how often a kubelet is asked.
         drift_interval_us: how often everything is reported again.
         podresources_path: the directory of the kubelet's socket.
@@ -244,7 +240,6 @@ class ConfigSpec:
     Attributes:
         cluster: the cluster, as the log calls it.
         image: of all operands that have none of their own; None for the operator's own.
-        exporter: how the exporter is to be.
     """
 
     cluster: str = "default"
@@ -364,10 +359,7 @@ class ShardSpec:
 
     Attributes:
         node_pool: the node pool's label value; empty for nodes without the label.
-        replicas: how many schedulers.
-        mode: what they do.
         settings: as `--scheduler-config` reads them.
-        resources: of its container.
         faults: what cannot be, by field and value.
         ignored: fields that have no counterpart here.
     """

@@ -30,7 +30,6 @@ class Resource(Generic[ObjectT]):
     Attributes:
         path: of the collection over all namespaces.
         type: what its objects are decoded as.
-        namespaced: whether its objects are in namespaces.
         optional: whether a cluster may do without it.
     """
 

@@ -138,7 +138,6 @@ async def detach_month(
 
     Args:
         connection: in autocommit mode, of the owner of the table `event`.
-        month: the oldest month that is still there.
         now: microseconds since the epoch.
         without_snapshot: detach even where no snapshot lets a reader start behind the month's last event.
         dry_run: do all of it, and take it back.

@@ -195,7 +195,6 @@ class TrailPlace:
     """A snapshot on a trail.
 
     Attributes:
-        position: of the state.
         schema: as in `Snapshot`.
         size: compressed bytes.
     """
@@ -250,7 +249,6 @@ class Trail:
         """Leave a snapshot if one is due at a position.
 
         Args:
-            position: that was folded to.
             take: gives the snapshot there; called only when it is due.
         """
         since, until = self._covered

@@ -159,7 +159,6 @@ class _Wish(NamedTuple):
 
     Attributes:
         claim: number of its claim.
-        number: its own in the claim.
         name: `request/alternative` where it has alternatives.
     """
 

@@ -53,7 +53,6 @@ class FailedNode:
     """A node on which pods cannot go on.
 
     Attributes:
-        failure: why.
         once_pods_end: it has failed for groups of which pods are terminating there, or lack already.
     """
 

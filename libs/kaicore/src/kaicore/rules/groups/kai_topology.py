@@ -88,7 +88,6 @@ def segments(
         pods: how many pods there are in all; 0 where it is not known.
         where: the metadata of the pod template, for people.
         size: of a segment, where the object itself says it; 0 if it does not.
-        ranked: whether the pods tell their index.
     """
     given = annotations if names_segments(annotations) else owner
     if not names_segments(given):

@@ -92,7 +92,6 @@ def gather_strategy(annotations: Mapping[str, str], *, pods: int) -> TopologyCon
 
     Args:
         annotations: of the PodGroup, or of a pod.
-        pods: how many pods the gang starts with.
     """
     text = annotations.get(NETWORK_TOPOLOGY_ANNOTATION)
     if not text:

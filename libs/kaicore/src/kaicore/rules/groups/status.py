@@ -39,7 +39,6 @@ class PodState(NamedTuple):
     """A pod of a group.
 
     Attributes:
-        pod_set: which it counts for.
         placed: whether it has a node, or one was decided for it.
     """
 

@@ -33,7 +33,6 @@ class StateNumbers:
     Attributes:
         resources: the columns' resources; the numbers hold for these, in this order.
         kinds, states: numbers by what a row is like.
-        kinds_of_states: the kind of each state.
         befores: how a row of each state is, to restore it; None where nobody asked yet.
         scores: scores of states, by what was asked for.
         figures: all rows' figures as the last cycle found them, in parts; empty before the first cycle.
@@ -58,7 +57,6 @@ class HeldOfRow(NamedTuple):
         charge: of zones; this very object.
         releasing: whether it counts as being released.
         number: equal for pods that hold the same.
-        zones: of which it holds anything.
     """
 
     charge: ZoneCharge
@@ -75,7 +73,6 @@ class RelievedAnswers:
         numbers: of what pods hold.
         by_uid: what pods held when they were last looked at, by uid.
         issued: how many numbers there have been; none is given again.
-        count: how many answers there are.
     """
 
     def __init__(self) -> None:

@@ -130,7 +130,6 @@ class Refusal:
         requested: how much the container requests of the resource.
         available: how much of it is free there; for `NumaNeverFits`, how much is installed.
         rejection: the reason that the kubelet would give.
-        explanation: for people.
     """
 
     kind: type[AlignmentReason]

@@ -99,7 +99,6 @@ def span_score(distances: tuple[tuple[int, ...], ...], spans: tuple[int, ...], *
 
     Args:
         distances: between the node's zones, empty where they are not known.
-        most: zones that a node has at most.
     """
     whole, step = reduce(or_, spans), 100 // most
     near = sum(_is_closest(distances, span, zones) for span in spans)

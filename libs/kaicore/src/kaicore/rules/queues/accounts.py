@@ -36,7 +36,6 @@ class QueueAccounts:
     """The accounts of all queues, by the tree's numbers.
 
     Attributes:
-        shares: what they are owed.
         used: what they and those below them hold.
         non_preemptible: the part of it that cannot be preempted.
         past: what they and those below them used in the past, in `USAGE_SCALE`; None where nobody asks.

@@ -45,7 +45,6 @@ class FairShareConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             share, times this in thousandths, is below the other's (KAI's `reclaimerUtilizationMultiplier`); at least
             1000.
         preempt_min_runtime_us: for queues where neither they nor their ancestors say; microseconds.
-        reclaim_min_runtime_us: the same for reclaim.
         report_every_us: how often queues that have changed are reported at most, microseconds; 0 for never.
     """
 

@@ -19,7 +19,6 @@ class AccuracyChange:
     """A change of the tally by one event.
 
     Attributes:
-        node: for which the decision was made.
         decided_at: the decision's clock, microseconds since the epoch.
         predicted: 1 for a new prediction, else 0.
         observed: 1 for the first observation of a prediction, else 0.

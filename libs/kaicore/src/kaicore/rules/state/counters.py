@@ -17,7 +17,6 @@ class Counters(msgspec.Struct):
     """Counters since the log's first event.
 
     Attributes:
-        placed: decisions.
         bound: of them, those that the API server took.
         bind_failures: by reason.
         rejections: kubelets' refusals by reason.

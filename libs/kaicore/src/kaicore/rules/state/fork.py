@@ -65,7 +65,6 @@ def fold_unlogged(state: ClusterState, new: NewEvent, *, recorded_at: int) -> Ev
     """Fold an event as if it had been appended right behind the last one, and return it.
 
     Args:
-        state: changed.
         recorded_at: microseconds since the epoch; not before the state's last event.
     """
     event = unhashed_event(
@@ -117,7 +116,6 @@ class _Fork:
         return copied
 
     def _how(self, kind: type) -> _Copy:
-        """Return how objects of a type are copied."""
         if kind is LonePod:
             # A workload keeps it, with an entry that belongs to the original; False has it made anew.
             return lambda _: False

@@ -54,7 +54,6 @@ class OverCommit:
         pod: the pod that was placed, `namespace/name`; empty where none was.
         zone: which of its zones; empty for the node as a whole.
         used: what all pods hold together, in the resource's unit.
-        allocatable: what there is for pods.
     """
 
     position: int
@@ -83,7 +82,6 @@ class PromiseReport:
         decisions: how many `PodPlaced` were checked.
         twice: what was promised twice; the first `MOST_KEPT` of it.
         brought: what facts brought; the first `MOST_KEPT` of it.
-        counts: how many of each origin.
     """
 
     decisions: int = 0

@@ -31,7 +31,6 @@ class GpuGroup(msgspec.Struct):
     """A GPU that was opened for sharing.
 
     Attributes:
-        opened: the decision.
         opened_at: recorded time of that, microseconds since the epoch.
         uid: of the pod that holds the GPU: of the planned one, until the real one was seen; empty once it is gone.
         index: of the GPU that its pods share, as the first reservation pod found it; empty until it is known.

@@ -36,7 +36,6 @@ class Resolved:
     """A group's demand to a topology.
 
     Attributes:
-        topology: the one on which it is placed.
         constraints: by name of the set; sets that ask for nothing are left out.
         together: whether the constraint of the root is about the pods of all groups that start at once with it.
     """
@@ -406,11 +405,7 @@ _MOST = 10_000
 
 
 class Resolver:
-    """Keeps answers for as long as the topologies stay as they are: groups of one template ask for the same.
-
-    Attributes:
-        topologies: those that there are.
-    """
+    """Keeps answers for as long as the topologies stay as they are: groups of one template ask for the same."""
 
     def __init__(self, topologies: TopologyBook) -> None:
         self.topologies = topologies

@@ -33,8 +33,6 @@ class OrderedTree:
 
     Attributes:
         depth: the last one, that of the spots.
-        rows: the row at each spot.
-        spots: the spot of each row.
         starts: at each depth, the first spot of each domain, and the number of spots at the end.
         of: at each depth, the domain of each spot.
         numbers: at each depth, the number of each domain at its level; -1 for a stand-in. At the ends all are real.

@@ -77,12 +77,7 @@ def parse_scope(text: str, subject: str) -> AccessScope:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A caller's view of one cluster.
-
-    Attributes:
-        whole: everything.
-        namespaces: otherwise what is in these.
-    """
+    """A caller's view of one cluster."""
 
     whole: bool
     namespaces: frozenset[str] = frozenset()

@@ -46,7 +46,6 @@ class Family(ABC):
     Attributes:
         kind: `counter`, `gauge` or `histogram`.
         name: without the ending of a counter.
-        meaning: what it tells.
     """
 
     kind = ""

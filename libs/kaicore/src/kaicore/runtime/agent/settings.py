@@ -40,12 +40,10 @@ class Setting:
     """One setting.
 
     Attributes:
-        flag: as it is written.
         hint: the type with what is annotated.
         kind: the plain type.
         required: whether there is no default.
         default: the default, if there is one.
-        description: for people.
     """
 
     flag: str

@@ -36,7 +36,6 @@ class _Watched(NamedTuple):
     """A call of a policy.
 
     Attributes:
-        thread: that runs it.
         clock: of the CPU time of that thread.
         until_cpu_s: when it is to have ended, by that clock.
         until_s: when it is to have ended, by the clock that never jumps.

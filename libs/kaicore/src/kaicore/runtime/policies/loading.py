@@ -52,12 +52,7 @@ _ATTRIBUTES = frozenset({"fromfile", "genfromtxt", "load", "loadtxt", "memmap", 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPolicy:
-    """A policy that may decide.
-
-    Attributes:
-        setting: for the configuration.
-        kind: its class.
-    """
+    """A policy that may decide."""
 
     setting: PolicySetting
     kind: type[Policy]

@@ -35,7 +35,6 @@ class SharedService(msgspec.Struct, frozen=True):
     """One of them.
 
     Attributes:
-        module: of its program.
         environment: beside the process's.
     """
 

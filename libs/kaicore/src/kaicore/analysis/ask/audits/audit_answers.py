@@ -23,7 +23,6 @@ class SpanAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         first, last: positions of its first and last event.
-        from_time, to_time: when these were recorded.
         retired: the last position that has left the log with an old month; 0 where none has.
     """
 
@@ -146,7 +145,6 @@ class DecisionAnswer(Answer, frozen=True, kw_only=True):
     Attributes:
         position, id: of the event that records it.
         cycle: the cycle's id; empty where no cycle of ours decided it.
-        actor: who appended it.
         cycle_position: of the event that records the cycle; 0 where that is not in the log any more.
         input_position: up to which the cycle knew the log.
         config: digest of the configuration.
@@ -258,7 +256,6 @@ class GroupEvent(Answer, frozen=True, kw_only=True):
         node: which it is about; empty for none.
         reason: of an eviction, a failure, a rejection; empty where there is none.
         preemptor: of an eviction: key of the group that it makes way for.
-        text: in words.
         decided: who decided it, with which rules; None for what is no decision.
     """
 
@@ -278,7 +275,6 @@ class GroupAudit(Answer, frozen=True, kw_only=True):
     """One decision about a group, with its author.
 
     Attributes:
-        group: its key.
         queue: that paid for it, as of when it was last seen.
         events: decisions about its pods and their outcomes, in order.
         evicted_for_it: evictions of other groups' pods to make way for it, in order.
@@ -329,7 +325,6 @@ class EvictionAudit(Answer, frozen=True, kw_only=True):
 
     Attributes:
         reasons: how many, by reason.
-        lost_gpu_seconds: of all together.
     """
 
     cluster: str

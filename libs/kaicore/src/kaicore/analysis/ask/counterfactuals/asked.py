@@ -77,8 +77,6 @@ class Amendment:
     Attributes:
         kind: what is done, in a word: `uncordon`, `raise-limit`, `request-less`, …
         message: what is to be done, with its object, place and amount.
-        effort: what it costs.
-        facts: what the watcher would then report.
         undo: the facts that take these back again; None where the rehearsal's state cannot be had back by facts.
         resource: that it is about; empty for none.
         amount: of the resource, or of pods or nodes, in the resource's unit; 0 where no amount is meant.

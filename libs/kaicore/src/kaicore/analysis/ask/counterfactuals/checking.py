@@ -123,11 +123,7 @@ class Rehearsal:
 
 
 def fold_rehearsed(state: ClusterState, facts: Sequence[Payload]) -> None:
-    """Fold facts into a copy of a state, at the time of its last event.
-
-    Args:
-        state: changed.
-    """
+    """Fold facts into a copy of a state, at the time of its last event."""
     for fact in facts:
         event_id = derived_id(_STREAM, str(state.position + 1))
         new = NewEvent(event_id, _STREAM, fact, actor=_STREAM, occurred_at=state.recorded_at)
@@ -155,7 +151,6 @@ class Checked:
     Attributes:
         as_it_is: how the pod starts without any change: only a cycle has not been run since; None if it does not.
         helpful: changes after which it starts, the cheapest first.
-        tried: how many changes were tried.
         untried: how many more there were, for which there was no time, or no need.
     """
 

@@ -260,7 +260,6 @@ def _reconstrained(
 
     Args:
         kind: see `Amendment`.
-        source: what the group is made of.
         topology: the topology that is named; empty for as it is.
         renamed: a level, and the one that is named instead.
         preferred: whether what is required is only preferred.

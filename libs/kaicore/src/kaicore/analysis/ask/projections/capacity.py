@@ -250,7 +250,6 @@ def _usable(columns: NodeColumns, per_gpu: Amounts, whole: Ints, rests: Ints) ->
     """Return how much of what is free each row has enough beside for, in thousandths: on its zones if it has any.
 
     Args:
-        columns: of the nodes.
         per_gpu: what pods use for each GPU.
         whole: what is free of GPUs that are not opened, by row, in thousandths.
         rests: `_SharedColumns.free`.

@@ -77,7 +77,6 @@ class PodRecords(Answer, frozen=True, kw_only=True):
     """Pods by when they were first seen, the last one first.
 
     Attributes:
-        position: up to which this is made.
         next: the next page's `after`; empty where there is none.
     """
 
@@ -93,7 +92,6 @@ class OccupancyPoint(Answer, frozen=True, kw_only=True):
 
     Attributes:
         at: when the minute, or the step that was asked for, began.
-        position: as of which it stood so.
         gpus: of all nodes, the sum of the next five; parts are counted, to thousandths of a GPU.
         gpus_held: by pods that stay: of a GPU that is shared their parts.
         gpus_stranded: free, but without enough CPU or memory beside them for such pods as run.
@@ -278,7 +276,6 @@ class ReadModels:
             queue: only of this queue.
             node: only those that were last placed there.
             after: the `next` of the page before.
-            limit: how many at most.
 
         Raises:
             InvalidObject: `after` is no `next`.
@@ -503,7 +500,6 @@ def _is_meant(row: PodHistory, wanted: JobQuestion, begins: int, ends: int) -> b
 
 
 def _steps(rows: Iterable[Occupancy], step_us: int) -> Iterator[OccupancyPoint]:
-    """Yield the last row of each step."""
     last: Occupancy | None = None
     for row in rows:
         if last is not None and last.at // step_us != row.at // step_us:

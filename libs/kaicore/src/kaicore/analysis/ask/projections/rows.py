@@ -18,7 +18,6 @@ class PodHistory(msgspec.Struct, frozen=True, kw_only=True):
         bound_at: the API server took the binding.
         started_at: it was first seen running.
         finished_at: it was seen to have ended, or a kubelet rejected it.
-        gone_at: it was deleted.
         outcome: its last phase, or Rejected.
         placements: how often a node was chosen for it.
         position: of the last event that changed this.
@@ -129,8 +128,6 @@ class RowChanges(msgspec.Struct, kw_only=True):
     """The changes that events make in the read models.
 
     Attributes:
-        pods: rows as they are now.
-        occupancy: new rows.
         queues, decisions: what is to be added to the rows of their hours.
     """
 

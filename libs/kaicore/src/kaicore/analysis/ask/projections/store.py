@@ -103,8 +103,6 @@ class Generation(NamedTuple):
 
     Attributes:
         position: up to which events are counted.
-        recorded_at: of that event.
-        live: whether it is the one that is read.
     """
 
     number: int
@@ -174,7 +172,6 @@ class ViewStore:
 
         Args:
             position: where it begins: the last position before the log's first event.
-            recorded_at: of the event there.
         """
 
         async def work(connection: Connection) -> Generation:
@@ -290,7 +287,6 @@ class ViewStore:
 
         Args:
             where: further conditions.
-            limit: how many at most.
         """
         query = select(*_fields(table)).where(_of(table, cluster, generation), *where).order_by(*order).limit(limit)
         return _rows(row, await self._read(query))

@@ -41,7 +41,6 @@ class ChoiceReplay(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """The order of the hub's choices.
 
     Attributes:
-        choices: how many were made again.
         differences: one line for each that came out otherwise.
     """
 

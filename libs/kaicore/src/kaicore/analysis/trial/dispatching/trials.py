@@ -131,7 +131,6 @@ class TriedDispatch:
     """A dispatch to try.
 
     Attributes:
-        queue: that pays for it.
         demand: what its pods ask for in all, as queues count it.
     """
 

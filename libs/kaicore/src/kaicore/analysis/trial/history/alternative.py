@@ -91,7 +91,6 @@ def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineCo
 
 
 def _part(kind: Any, name: str, key: str, where: str) -> Any:
-    """Return the type of a field of a struct."""
     fields = {field.name: field.type for field in msgspec.structs.fields(kind)} if _is_struct(kind) else {}
     if name not in fields:
         close = did_you_mean(name, fields)
@@ -142,7 +141,6 @@ class NodesToAdd(_PatchPart, frozen=True, kw_only=True):
     Attributes:
         like: a node of the window that they copy.
         profile: or a profile of the simulated fleet: they are its nodes, one after the other.
-        count: how many.
         prefix: of their names; by default that of what they are like, and `new`.
     """
 
@@ -159,7 +157,6 @@ class NodesToChange(_PatchPart, frozen=True, kw_only=True):
         nodes: names, with `*` and `?`; empty for all.
         match_labels: of these, those that have all these labels.
         topology_policy: of the Topology Manager.
-        topology_scope: likewise.
         labels: to be set; null takes one off.
         unschedulable: cordoned, or not.
     """

@@ -78,8 +78,6 @@ class Validity(_Part, frozen=True, kw_only=True):
         same_waits: share of the pods that waited as long in both, within 10 s or a tenth; or started in neither.
         same_nodes: of those that started in both, the share that did so on the same node.
         started: baseline less recorded.
-        rejections: likewise.
-        occupancy: likewise.
         wait_p50: likewise, seconds.
     """
 
@@ -126,7 +124,6 @@ class HistoryComparison(_Part, frozen=True, kw_only=True):
     Attributes:
         begin: of the window, RFC 3339; `end` likewise.
         events: of the log, in the window.
-        cycles: recorded in it.
         simulated_events: of all runs together.
         notes: what could not be simulated as it was.
     """

@@ -215,7 +215,6 @@ class LineageRun:
     Attributes:
         run_us: how long; None for to the end of the window, or until it is deleted.
         succeeds: whether it ends well.
-        basis: where that is known from.
         at_least_us: how long it ran, where it was not seen to end.
         gone_us: from its end until the API server has it no more; None where it was not seen to go.
         checkpoints_us: how long it has run when it writes each of its checkpoints; a successor goes on from the last.

@@ -42,7 +42,6 @@ class Sample:
         fragmented: of these nodes, those on which some GPUs are held and some are not.
         stranded: see `kaicore.analysis.ask.projections.capacity`.
         waiting: pods that wait for a decision.
-        waiting_gpus: that they ask for.
     """
 
     at: int
@@ -141,7 +140,6 @@ class Fact:
 
     Attributes:
         at: when it was recorded, microseconds since the epoch.
-        stream: of its event.
     """
 
     at: int
@@ -194,14 +192,12 @@ class History:
         end_position: of the last event in it.
         begin: the time of that state, microseconds since the epoch; `end` likewise.
         state: as it begins (`kaicore.rules.state.snapshot`).
-        facts: in order.
         lineages: of the scheduler's pods.
         foreign: uids of pods of other schedulers.
         configs: in order of time; at least one.
         cycle_times: of the recorded cycles by shard, in order: of the state on which each was decided.
         observing: whether exporters observed pods.
         stories: the recorded ones, by uid.
-        samples: the recorded ones.
     """
 
     cluster: str

@@ -499,7 +499,6 @@ class RerunFigures:
     """The work that a run took.
 
     Attributes:
-        events: that were folded.
         warnings: what could not be simulated as it was, one line each.
     """
 

@@ -60,7 +60,6 @@ def quantile(values: Sequence[float], share: float) -> float | None:
     """Return the smallest value that so large a share of the values does not exceed; None of none.
 
     Args:
-        values: in any order.
         share: from 0 to 1; 0.5 for the median.
     """
     if not values:
@@ -118,7 +117,6 @@ def distribution(values: Iterable[float], *, most: int) -> list[tuple[float, flo
     """Return a distribution as points: values in order, each with the share that does not exceed it.
 
     Args:
-        values: in any order.
         most: points at most; of more the quantiles.
     """
     ordered = sorted(values)
@@ -157,9 +155,7 @@ class QueueResult(_Figures, frozen=True, kw_only=True):
     Attributes:
         queue: as the groups name it; `namespace/NAME` for pods of groups that name none.
         pods: that waited in the window, successors of lost ones not counted.
-        started: of these.
         waits: until they started first.
-        gpu_hours: that they ran for.
     """
 
     queue: str
@@ -213,7 +209,6 @@ class RunResult(_Figures, frozen=True, kw_only=True):
     Attributes:
         name: of the run: `recorded`, `baseline`, or the alternative's.
         pods: that waited in the window; a pod with its successors counts once.
-        started: of these.
         finished: all that finished in the window.
         rejections: by kubelets.
         preemptions: pods that cycles decided to evict.
@@ -228,7 +223,6 @@ class RunResult(_Figures, frozen=True, kw_only=True):
         waiting_times: JWTD.
         spread: JTTED.
         queues: in order of name.
-        series: for plots.
         waits_seen: points of the distribution of `waits`: seconds, and the share that did not wait longer.
     """
 
@@ -259,9 +253,7 @@ class Places:
     """The places of nodes in topologies.
 
     Attributes:
-        most_gpus: that any node has.
         domains: by node, at the narrowest level of a topology above the nodes; empty where there is none.
-        most_gpus_of_domain: that any of these domains has.
         level: that level's name.
     """
 

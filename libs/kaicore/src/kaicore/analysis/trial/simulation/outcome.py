@@ -72,8 +72,6 @@ class Outcome:
     """The outcome of a simulation.
 
     Attributes:
-        cycles: how many were run.
-        nodes: how many there are.
         seconds: of simulated time from the beginning to the last cycle.
         pods: all that have not ended, in order of namespace and name.
         notes: what else is to know, by `Kind namespace/name` of the group that it is about.

@@ -533,7 +533,6 @@ def _resources(containers: Iterable[ContainerPlacement]) -> set[str]:
 
 
 def _holds(wire: PodObject) -> bool:
-    """True if a pod holds something of a node."""
     return bool(wire.spec.node_name) and wire.status.phase not in ("Succeeded", "Failed")
 
 

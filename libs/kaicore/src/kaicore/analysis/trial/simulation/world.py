@@ -231,7 +231,6 @@ class World:
     Attributes:
         now: when it begins, microseconds since the epoch: a second after the latest time that any object names.
         nodes: by name, with the object as its JSON says it.
-        topologies: the same.
         group_sources: objects that say how pods belong together, with their kinds.
         queues: of KAI and Kueue, and flavors, with their kinds.
         network_topologies: objects that define them, with their kinds.

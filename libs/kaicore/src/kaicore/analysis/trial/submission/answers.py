@@ -81,12 +81,10 @@ class SubmittedGroup(Answer, frozen=True, kw_only=True):
         minimum: how many of its pods must start at once.
         verdict: see `Prospect`.
         message: the verdict for people.
-        evictions: for its sake.
         reasons: why it waits.
         schedulable_if: what would make it fit on what there is, each tried.
         start: when it is likely to start; None without a forecast.
         no_start: why there is no forecast; empty where it starts now, or `start` says when.
-        notes: what else is to know about it.
     """
 
     kind: str
@@ -110,7 +108,6 @@ class SubmitAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         position: of the log, as of which it is answered.
-        recorded_at: of the event there.
         now: the time for which it is answered.
         problems: objects that make no sense, one line each; the others are answered for.
         warnings: what of the manifests is read otherwise than it stands there, or left out.
@@ -140,7 +137,6 @@ class StartsAnswer(Answer, frozen=True, kw_only=True):
 
     Attributes:
         position: of the log, as of which it is answered.
-        recorded_at: of the event there.
         now: the time for which it is answered.
         groups: that they are in, in order of their keys; empty where none of them waits.
         calibration: how often forecasts came true so far; None where nobody has measured it yet.

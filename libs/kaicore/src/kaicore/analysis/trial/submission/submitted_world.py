@@ -58,7 +58,6 @@ def submit_objects(
     """Fold manifests to a copied state, as if its watcher had seen them created now.
 
     Args:
-        copied: which is changed.
         objects: in any order, with apiVersion and kind.
         scheduler_name: of the cycles' settings; pods that name none are taken for its own.
         gpu_sharing: of the cycles' settings; virtual GPUs become shares.
@@ -233,7 +232,6 @@ def _made_up(copied: CopiedState, source: GroupSource) -> Unit:
 
 
 def _created(wire: Any, now: int) -> Any:
-    """Return an object as it is when it is created now."""
     time = datetime.fromtimestamp(now // 1_000_000, tz=UTC)
     meta = msgspec.structs.replace(wire.metadata, creation_timestamp=time, deletion_timestamp=None)
     wire = msgspec.structs.replace(wire, metadata=meta)

@@ -100,7 +100,6 @@ def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]
 
     Args:
         file: as `archive_month` writes it.
-        seals: of the clusters in it.
         before: by cluster, the hash of the event before its first one there.
 
     Raises:

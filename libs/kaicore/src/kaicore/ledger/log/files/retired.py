@@ -169,7 +169,6 @@ async def with_retired(log: Sealed, directory: Path, scratch: Path) -> AsyncIter
     """Give a log together with the retired months that have their files in a directory.
 
     Args:
-        log: what is left.
         directory: where `kai retire --to` put them.
         scratch: where they are written as exported logs; emptied by the caller.
 

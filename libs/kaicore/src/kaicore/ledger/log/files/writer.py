@@ -95,7 +95,6 @@ class Footer(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     Attributes:
         sha256: of all lines before this one.
         engine_versions: how many recorded cycles each version of the engine decided.
-        bundles: in order.
     """
 
     sha256: str

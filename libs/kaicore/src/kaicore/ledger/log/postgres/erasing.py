@@ -47,8 +47,6 @@ class ErasureReport:
     """The erased events, or those that would be erased.
 
     Attributes:
-        pseudonym: what they are called from then on.
-        positions: of the events from which something was erased.
         recorded: positions of the events that say so.
         left: positions of other events in which the name still stands, such as those of a Job of that name.
         retired: the last position that has left the log with an old month; the files of these months are not touched.

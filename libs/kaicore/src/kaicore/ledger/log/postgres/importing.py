@@ -40,7 +40,6 @@ async def import_file(
 
     Args:
         connections: of the role that owns the log.
-        file: open.
         progress: called with how far the log is, and how far it will be, in positions.
 
     Raises:

@@ -276,7 +276,6 @@ class ClassFilters:
         return [GroupedMaskFilter(columns, UntoleratedTaint, untolerated, columns.taint_set, details)]
 
     def _named(self, code: type[NodeReason], field: str, by_row: Mapping[int, str]) -> list[GroupedMaskFilter]:
-        """Rows with a text that is a field of their reason."""
         if not by_row:
             return []
         columns, texts = self._columns, sorted(set(by_row.values()))

@@ -29,7 +29,6 @@ class CarriedTerm(msgspec.Struct, frozen=True):
     """A term of a pod that decides about others as long as the pod is there.
 
     Attributes:
-        topology_key: makes the domains.
         weight: what it adds to the score of the pod's domain for one of the others; None: it keeps them out of it.
     """
 
@@ -104,7 +103,6 @@ class DomainSums:
 
     Attributes:
         codes: each row's domain; -1 for rows that are not counted.
-        sums: per domain.
     """
 
     __slots__ = ("_at_rows", "_changed", "_domains", "codes", "sums")

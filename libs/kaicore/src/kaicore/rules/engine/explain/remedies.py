@@ -272,7 +272,6 @@ class Remedies:
         return [name for names in short for name in names if name in asked]
 
     def _smaller(self, steps: _Steps, resource: str) -> Reason | None:
-        """Return up to how much of a resource each pod may ask for the step to fit on the nodes as they are."""
         session = self._session
         samples = {session.pods.key_of(member): member for _, step in steps for member in step.members}
         asked = max(session.pods.class_of(member).requests.get(resource, 0) for member in samples.values())
@@ -353,11 +352,7 @@ class Remedies:
         return EndingGroups(self._session)
 
     def ends(self, group_key: str, *, most: int) -> list[Workload]:
-        """Return the running groups that would each leave room for a waiting group at their end, those preferred first.
-
-        Args:
-            most: so many are returned.
-        """
+        """Return the running groups that would each leave room for a waiting one at their end, preferred first."""
         steps = self._steps_of(group_key)
         if not steps or self._exhausted:
             return []

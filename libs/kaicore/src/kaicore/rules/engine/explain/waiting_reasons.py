@@ -29,7 +29,6 @@ class GroupLeftWaiting(NamedTuple):
 
     Attributes:
         classes: keys of their classes.
-        pods: how many.
         reasons: why; those of the class of what was to start next included.
         alike: the keys, which come later, of groups of its queue and priority of which all this is true as well.
     """

@@ -111,7 +111,6 @@ class RowParts:
         self._spares_parts = self._asks_none and any(True for _ in columns.gpus.rows)
 
     def __bool__(self) -> bool:
-        """True if there are any such parts."""
         by_counts = self._counts is not None and (self._asks_none or self.by_claims)
         return self._room is not None or self._share is not None or by_counts or self._spares_parts
 

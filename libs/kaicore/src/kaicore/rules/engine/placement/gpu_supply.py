@@ -117,7 +117,6 @@ class GpuSupply:
 
         Args:
             group: the GPU group; harmless where it is open already.
-            row: its node.
             reservation: what holds it, where a cycle opens it.
             offered: whether others may have parts of it now.
         """

@@ -72,7 +72,6 @@ def row_counts(
 
 
 def _alike(feasible: FeasibleNodes, states: RowStates, rows: Ints) -> list[Ints]:
-    """Group rows of one state about which the doubts are the same."""
     groups: dict[tuple[int, object], list[int]] = {}
     for row, state in zip(rows.tolist(), states.states(rows).tolist(), strict=True):
         groups.setdefault((state, feasible.doubts_about(row)), []).append(row)
@@ -89,7 +88,6 @@ class Assignment(msgspec.Struct, frozen=True, gc=False):
     """A pod's chosen node, and its charge there.
 
     Attributes:
-        pod_class: as which it is placed.
         volumes: what it gets there for each volume that its class's demand wants.
         devices: what it gets there for each resource claim that its class's demand wants.
         gpus: the parts of GPUs that it gets there.
@@ -245,11 +243,7 @@ class Placer:
         return feasible
 
     def _evaluated(self, pod_class: PodClass, *, charges: int) -> FeasibleNodes:
-        """Return the rows of a class that was not looked at yet: those of another one that nothing tells apart from it.
-
-        Args:
-            charges: how many charges the rows have had.
-        """
+        """Return the rows of a class that was not looked at yet: those of another one that nothing tells apart."""
         columns, excluded = self.statement.columns, self._excluded_nodes
         rejecting, avoid = excluded.rejecting.get(pod_class.key, {}), excluded.avoid.get(pod_class.key, ())
         policies = None if self._policies is None else self._policies.of_class(pod_class, columns)

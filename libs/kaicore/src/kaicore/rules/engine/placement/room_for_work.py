@@ -190,7 +190,6 @@ class RoomForWork:
         """Return the room that a pod takes on each of some nodes, hundredths of a device.
 
         Args:
-            before: the nodes without the pod.
             patterns: of the nodes (`patterns`).
         """
         # Both at once: of one node, numpy's calls cost more than what they do.

@@ -38,7 +38,6 @@ class _Effect(msgspec.Struct, frozen=True, gc=False):
     """The result of a charge on a row of one state; it keeps its arguments alive, which are looked up by identity.
 
     Attributes:
-        charge: as it came about.
         state: the row's state afterwards.
         after: the row afterwards.
     """
@@ -55,9 +54,6 @@ class RowStates:
 
     The numbers go on from cycle to cycle (`StateNumbers`): rows with the figures of the cycle before are
     not looked at again.
-
-    Attributes:
-        numbers: what states there are.
     """
 
     def __init__(self, columns: NodeColumns, like: "RowStates | None" = None) -> None:
@@ -181,7 +177,6 @@ class RowStates:
 
         Args:
             requests: what the pod takes of the node as a whole; never changed afterwards.
-            charge: what it takes of its zones.
 
         Returns:
             the charge as it came about: memory is drawn from what is free now.

@@ -251,7 +251,6 @@ class ShareFit:
         """Open what has to be opened on a row that takes a pod, and return the pod's parts.
 
         Args:
-            row: the row.
             statement: on the nodes; the reservation pods are placed on it.
             name: returns the group of the first, second, … GPU that is opened.
             created_at: when the pod was created, seconds since the epoch; None where nothing is in doubt.

@@ -31,7 +31,6 @@ class PodCharge(msgspec.Struct, frozen=True, gc=False):
 
     Attributes:
         requests: what it takes of the node as a whole.
-        charge: what it takes of its zones.
         releasing: it terminates already.
         marks: what it leaves there for the rules of others (`kaicore.rules.engine.constraints.pod_marks`).
         volumes: what this cycle gives it; not the volumes that it has, for they stay with its claims.

@@ -72,9 +72,6 @@ def known_ranks(
 
     What an earlier log wrote on a pod comes before the pod's index. A rank that several pods name is nobody's; a pod
     that leaves may have the rank of its successor.
-
-    Args:
-        waiting: pods without a place.
     """
     ranks = {member.pod.uid: member.rank for member in (*active, *leaving) if member.rank != NO_RANK}
     if len(ranks) == len(active) + len(leaving):
@@ -105,7 +102,6 @@ def ranks_by_place(
 
     Args:
         places: of the leaf's pods that have a place, by uid: the domain of each layer of slices, the widest first.
-        known: ranks of those that have one.
         sizes: pods of a slice, of each layer.
     """
     ranks: dict[str, int] = {}
@@ -162,9 +158,7 @@ class GroupPart:
     """The part of one group that is to be placed.
 
     Attributes:
-        topology: what it asks for.
         waiting: the pods that are to be placed, in order of age.
-        held: the pods of the group that have a place.
         ranks: of the group's pods that have a place or had one, by uid.
         among: of sets of which a domain may not hold too many: rows to try in turn (`SetRequest.among`).
     """
@@ -183,7 +177,6 @@ class PlacingRequest:
 
     Attributes:
         members: the pods of sets that a constraint is on, themselves or around them; by number.
-        plain: the other pods.
         request: for the search; of `members`.
         ranks: of all pods, by uid.
     """

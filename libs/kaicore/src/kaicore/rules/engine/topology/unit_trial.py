@@ -225,8 +225,6 @@ class UnitTrial:
     """Pods that are placed in one go on the nodes of one time.
 
     Attributes:
-        placer: on the nodes.
-        kept_counts: of the placer.
         parts: what of each group is to be placed; groups of one trial share a constraint.
         asked: the same, as one request.
     """

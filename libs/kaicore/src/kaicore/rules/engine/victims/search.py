@@ -354,7 +354,6 @@ class _Mark:
     """The state of a search, to restore it later.
 
     Attributes:
-        victim_sets: how many there are.
         exceeded: the limits that are in the way.
         groups: of which pods are taken.
         banned: groups of which none may be.
@@ -418,7 +417,6 @@ class VictimSearch:
 
     @cached_property
     def _place_of_row(self) -> list[int]:
-        """The places of rows by their names."""
         places: list[int] = self._session.nodes.columns.name_order().tolist()
         return places
 

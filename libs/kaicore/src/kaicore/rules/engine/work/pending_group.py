@@ -30,7 +30,6 @@ class PendingGroup:
     """A group with waiting pods, in this cycle.
 
     Attributes:
-        workload: the group with all its pods.
         priority: by which it comes before others: its own, and what it has gained by waiting (`PriorityAging`).
         waiting: pods that may still be placed, by leaf, oldest first.
         held_back: how many waiting pods may not be placed in this cycle.

@@ -25,7 +25,6 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         placement: the zones that it is predicted to get there.
-        charge: the same as figures.
         at: recorded time, microseconds since the epoch.
         foreign: the pod's status says so, and no cycle of this log's; then nothing is known of the zones.
     """
@@ -43,7 +42,6 @@ class Member(Protocol):
     Attributes:
         requests: what it takes of a node as a whole.
         node: where it is placed or bound; empty while it waits.
-        zone_charge: what it is charged with on zones.
         running_since: when it started, as its kubelet says; before it does, when it was placed, and if another
             scheduler did that, when it was created. Microseconds since the epoch.
         work_since: since when its work would be lost if it went: its last checkpoint, if it wrote one since it runs;
@@ -96,7 +94,6 @@ class Step:
         members: to be placed; empty if nothing is left to start, or not all of it is there yet.
         gang: whether the group is below its minimum without them.
         missing: how many pods are lacking until the group can start at all.
-        wanted: how many pods the step would have.
     """
 
     members: tuple[Member, ...] = ()
@@ -139,7 +136,6 @@ class LonePod(NamedTuple):
     """The one waiting pod of a group that has no other pod that counts, and asks for nothing as a group.
 
     Attributes:
-        leaf: of the pod.
         kind: all that tells such groups apart in a cycle, besides the pod's class and its delay before evictions.
         order_key: the group's place in its queue, where it is neither moved nor gains priority.
         created_us: when the group was created, microseconds since the epoch.

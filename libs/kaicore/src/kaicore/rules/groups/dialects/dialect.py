@@ -53,7 +53,6 @@ class ControllerGate(NamedTuple):
     """A scheduling gate that a controller keeps on pods until another object has its minimum.
 
     Attributes:
-        name: of the gate.
         after: the label by which pods name that object, which is of the kind of their own one.
     """
 

@@ -118,7 +118,6 @@ class _Clique(NamedTuple):
 
     Attributes:
         name: of the PodClique.
-        template: that it is made of.
         labels: of the PodClique and of its pods, besides those of the template.
         part: name of the replica of a scaling group that it belongs to; empty for none.
         group: that scaling group.

@@ -455,7 +455,6 @@ def _template(one: HyperReplicatedJob, *, subject: str, field: str) -> tuple[Vol
 
 
 def _place(template: VolcanoJobSpec, *, field: str) -> TopologyConstraint:
-    """Return where each Job of a template is to be."""
     where = f"{field}.networkTopology"
     constraint = network_topology(template.network_topology, field=where)
     if constraint is None or not (constraint.required or constraint.problem or _is_soft(template)):

@@ -26,7 +26,6 @@ class MemoryBlock(msgspec.Struct, frozen=True, gc=False):
     """A piece of memory, or of hugepages of one size, that a container holds.
 
     Attributes:
-        resource: its type.
         mask: the zones it belongs to, all of which it groups.
         size: bytes.
         init: whether an ordinary init container holds it: it is freed when the containers after it start.

@@ -69,7 +69,6 @@ class PodHolding(_Arrival, frozen=True):
         subject: `namespace/name`.
         ended_at: position of the event that reported its end, 0 while there is none.
         reported_at: when that was recorded, microseconds since the epoch.
-        requests, zone_charge: what it had held.
     """
 
     subject: str

@@ -31,7 +31,6 @@ class HistoryGap(msgspec.Struct, frozen=True):
 
     Attributes:
         since: position of the event that brought the first pod of which something is unknown.
-        pods: how many such pods are there now.
         unrecorded: of them, those of which nothing at all is known.
     """
 

@@ -32,7 +32,6 @@ class OpenMiss(msgspec.Struct, frozen=True):
     """A miss without a certain cause yet.
 
     Attributes:
-        policy, cause: as recorded.
         at: position of its event.
         recorded_at: when that was, microseconds since the epoch.
         admission: of its pod, once that has ended: its explanation may come only then.

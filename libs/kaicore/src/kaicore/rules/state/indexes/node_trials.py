@@ -56,12 +56,10 @@ class SuspectNode(msgspec.Struct, frozen=True):
 
     Attributes:
         suspected: as a cycle recorded it.
-        position: of that event.
         since: recorded time of that event, microseconds since the epoch.
         failures: of the pods there, those of the probes included.
         probes: how many probes failed.
         probe_at: from when on the next probe may come, microseconds since the epoch.
-        proven: whether a probe has proven the node.
     """
 
     suspected: NodeSuspected
@@ -120,8 +118,6 @@ class NodeTrials(msgspec.Struct):
         """Take in that a pod let go of its node.
 
         Args:
-            before: the pod while it had the node.
-            position: of the event.
             at: its recorded time, microseconds since the epoch.
         """
         failed = _failed(before, after, at=at)

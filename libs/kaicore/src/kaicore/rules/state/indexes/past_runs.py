@@ -287,7 +287,6 @@ class SeenDay(NamedTuple):
 
     Attributes:
         day: days since the epoch.
-        pods: how many came.
         seconds: pod-seconds.
     """
 
@@ -333,7 +332,6 @@ class RecentWork:
         """Count a pod that is new, if it asks for devices.
 
         Args:
-            claimed: how many devices its claims ask for.
             at_us: when, microseconds since the epoch.
         """
         self._count(pod_class, claimed, at_us, pods=1, seconds=_AT_FIRST)

@@ -23,8 +23,6 @@ class ShadowChoice(msgspec.Struct, frozen=True):
     Attributes:
         placement: the zones that the pod would have got there, None where nothing is aligned.
         kept: whether room would only have been kept there, until others are gone.
-        cycle: that decided so.
-        position: of the record.
     """
 
     node: str
@@ -71,12 +69,7 @@ class ShadowBook:
         classes: Container[str],
         position: int,
     ) -> None:
-        """Take over what a shadow recorded, of the pods that are still there.
-
-        Args:
-            pods: uids of those that there are.
-            classes: keys of those that there are.
-        """
+        """Take over what a shadow recorded, of the pods that are still there."""
         chosen: list[payloads.PodPlaced | payloads.PodNominated] = [*decided.placed, *decided.nominated]
         for one in chosen:
             if one.uid in pods:

@@ -12,7 +12,6 @@ class Rejection(msgspec.Struct, frozen=True):
     Attributes:
         changes: the node's count of changes at the last rejection; as long as it stands there, the class is not offered
             to the node again.
-        count: how many so far.
         reason: the last one's.
     """
 

@@ -24,7 +24,6 @@ class WorkloadIndex:
     """Workloads by group key.
 
     Attributes:
-        workloads: those with any pod.
         pending: keys of those with waiting pods.
         below: keys of those that fell below their minimum.
         leaving: pods that hold a node and are on their way out, by uid.

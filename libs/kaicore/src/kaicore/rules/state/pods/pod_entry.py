@@ -57,7 +57,6 @@ class KubeletRejection(msgspec.Struct, frozen=True):
 
     Attributes:
         reason: as in `PodRejected`.
-        position: of that event.
     """
 
     node: str

@@ -87,7 +87,6 @@ class PodLife:
         observed_at: when its zones were first observed.
         evicted_at: when the API server took its last eviction.
         finished_at: when it was first known to have succeeded, failed or been rejected.
-        gone_at: when it was deleted.
     """
 
     seen: Pod | None = None

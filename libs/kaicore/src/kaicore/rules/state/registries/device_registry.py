@@ -464,7 +464,6 @@ class DeviceRegistry:
         return wanted
 
     def _with_class(self, request: DeviceRequest) -> DeviceRequest:
-        """Return a request with the selectors of its class before its own."""
         if request.alternatives:
             return msgspec.structs.replace(request, alternatives=tuple(map(self._with_class, request.alternatives)))
         device_class = self.classes.get(request.device_class)
@@ -516,7 +515,6 @@ class DeviceRegistry:
     # The supply.
 
     def _count(self, key: str) -> None:
-        """Have the supply count what a claim has now."""
         allocation, claim = self.allocation(key), self.claims.get(key)
         owner = self._made_for.get(key, "") if claim is None else claim.owner
         devices = () if allocation is None else allocation.devices

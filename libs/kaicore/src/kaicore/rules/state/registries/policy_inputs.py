@@ -24,7 +24,6 @@ class PolicyInput(msgspec.Struct, frozen=True):
     Attributes:
         node: that it is about; empty for the whole cluster.
         value: a number or a text.
-        by: who recorded it.
         recorded_at: when, microseconds since the epoch.
     """
 

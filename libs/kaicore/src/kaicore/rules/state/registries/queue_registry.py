@@ -46,7 +46,6 @@ class QueueCharge(msgspec.Struct, frozen=True):
     """The state of a pod in the usage of its queue.
 
     Attributes:
-        key: under which usage.
         preemptible: whether the pod may be preempted.
         running: whether it holds its amounts; otherwise it waits for them.
     """

@@ -24,7 +24,6 @@ class Trial:
 
     Attributes:
         pods: in the order in which they were put.
-        spots: where each of them is.
         mixtures: how many more times a mixture may be tried on a node.
     """
 
@@ -109,7 +108,6 @@ class _Attempt:
     Attributes:
         least: the smallest part.
         used: how many domains of the preferred depth are used.
-        domains: what those take.
         units: what takes the parts, such that each takes the smallest part or nothing.
         first: number of the first unit.
         of: of each unit, the domain's index.

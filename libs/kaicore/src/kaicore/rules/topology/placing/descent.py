@@ -107,7 +107,6 @@ class Wish:
     """Pods of one class that prefer some spots of a scope.
 
     Attributes:
-        wanted: how many pods there are.
         counts: of each spot, how many of them it takes.
         preferences: of each spot, how much they prefer it; more is better.
     """
@@ -307,7 +306,6 @@ def descend(
 
     Args:
         wanted: how many pods, a multiple of the outermost part's size.
-        gaps: whether any place will do.
         gather: down to this depth the fewest domains are used, even where the policy evens out.
         pull: of each spot of the tree how many pods attract these; None for none.
         start: a depth, and what each of its domains gets, which it then keeps; None for the scope as a whole.

@@ -229,7 +229,6 @@ class Refused:
         wanted: how many pods, or slices where it has any.
         fitting: how many the best domain takes; by the counts, or by the trial that came farthest.
         domain: number of that domain at its level; -1 for none.
-        tried: how many domains were tried with pods.
         domains: how many domains there are at the level.
         joined: whether only one domain counts: that in which pods of the set have a place.
         pods: how many pods, also where it has slices.

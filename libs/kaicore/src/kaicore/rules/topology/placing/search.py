@@ -71,8 +71,6 @@ class Siblings:
     """The part of a set that has been put, in order.
 
     Attributes:
-        tree: the spots.
-        trial: where it has been put.
         closed: spots that are closed to all of it; None for none.
         begin: number of the set's first pod in the trial.
         ends: of each that has been placed, the set, or None for pods with no constraint of their own, and the number
@@ -221,7 +219,6 @@ class _Frame:
 
     Attributes:
         alike: equal of sets that are alike.
-        ways: yields the domains that take it.
         domain: where it is; None before it is placed.
         vain: domains in which it was and another set found no place.
     """

@@ -54,7 +54,6 @@ class Work:
         size: how many pods it has, those of sets in it included.
         lots: pods with no constraint but this set's, by class.
         batches: sets in it with constraints of their own.
-        constrained: whether it is to be in the topology at all.
         required: depth at which it must be in one domain; 0 for none.
         preferred: depth at which it should; 0 for none.
         gaps: whether any place in the topology will do.

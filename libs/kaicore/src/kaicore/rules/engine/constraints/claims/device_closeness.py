@@ -143,7 +143,6 @@ class DeviceCloseness:
         return 100 - broken * 100 // len(devices)
 
     def _breaks(self, pool: Pool, one: AllocatedDevice) -> bool:
-        """Tell whether a device takes counters of a set of which nothing is in use."""
         taking = {use.counter_set for each in pool.devices if each.id == one.id for use in each.device.consumes}
         has = self._columns.devices.held.has
         return bool(taking) and not any(
