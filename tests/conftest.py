@@ -144,7 +144,6 @@ def _template_without_months(postgres_url: str, _administrator: Administrator) -
 def _migrated_template(
     postgres_url: str, _administrator: Administrator, _template_without_months: str
 ) -> Iterator[str]:
-    """The same with the months of today."""
     with _new_database(_administrator, template=_template_without_months) as name:
         asyncio.run(_make_months(_of_database(postgres_url, name)))
         yield name

@@ -36,7 +36,6 @@ class Appender:
                 self._changed.notify_all()
 
     async def units(self, more: int) -> None:
-        """Wait until so many more units have been acknowledged."""
         async with asyncio.timeout(60), self._changed:
             wanted = self._units + more
             await self._changed.wait_for(lambda: self._units >= wanted)

@@ -66,7 +66,6 @@ class Load:
             self._kinds += [self._sharing, self._sharing, self._sharing_gang]
 
     async def run(self, seconds: float, *, pause: tuple[float, float] = (0.1, 0.5)) -> None:
-        """Go on for so long."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while loop.time() < until:

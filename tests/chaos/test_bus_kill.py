@@ -84,12 +84,10 @@ class Reader:
                 self._read_some.notify_all()
 
     async def reach(self, position: int) -> None:
-        """Wait until a position was read."""
         async with asyncio.timeout(PATIENCE_S), self._read_some:
             await self._read_some.wait_for(lambda: self._feed.position >= position)
 
     async def read_from_bus(self) -> None:
-        """Wait until something comes by the bus."""
         self._from_bus.clear()
         async with asyncio.timeout(PATIENCE_S):
             await self._from_bus.wait()

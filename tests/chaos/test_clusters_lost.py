@@ -108,7 +108,6 @@ async def until(stack: LiveStack, name: str, condition: Callable[[dict[str, Any]
 
 
 async def bound(clusters: dict[str, RunningCluster]) -> dict[str, set[str]]:
-    """By dispatch, the clusters that have bound pods of it."""
     there: dict[str, set[str]] = {}
     for name, cluster in clusters.items():
         async with KubeClient(configured_access(cluster.service_kubeconfig)) as client:

@@ -180,7 +180,6 @@ async def until(admin: Admin, query: str) -> None:
 
 
 async def appended(log: PostgresLog, cluster: str, one: object) -> list[UnitOutcome]:
-    """Append as often as it takes."""
     async with asyncio.timeout(60):
         while True:
             try:

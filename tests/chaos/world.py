@@ -237,7 +237,6 @@ class World:
         return environment
 
     async def _to(self, client: str, server: str, url: str) -> str:
-        """The url under which a client finds a server."""
         machine = self.machines.get(_SERVICES[client][2]) if client in _SERVICES else None
         link = Link(url, listen=machine.host if machine is not None else "127.0.0.1")
         self.links[client, server] = await self._stack.enter_async_context(link)
@@ -297,7 +296,6 @@ class World:
         return process.pid if process is not None else None
 
     def send(self, name: str, number: signal.Signals) -> bool:
-        """Send a signal; return whether there was a process to send it to."""
         pid = self.pid_of(name)
         if pid is None:
             return False

@@ -63,7 +63,6 @@ async def publish(log: EventLog, bus: Bus, cluster: str, *, first: int = 1) -> N
 
 
 async def settled(log: EventLog, bus: Bus, cluster: str, count: int) -> Reader:
-    """Append and publish so many events; a reader that has read them and reads from the bus by now."""
     await append(log, cluster, count)
     await publish(log, bus, cluster)
     reader = Reader(log, bus, cluster)

@@ -65,7 +65,6 @@ def foreign_kubeconfig() -> Path | None:
 
 
 def real_nodes() -> bool:
-    """True if the nodes are real kubelets'."""
     return bool(os.environ.get("KAI_TEST_REAL_NODES"))
 
 
@@ -95,7 +94,6 @@ class Child:
 
 
 def answers(url: str) -> bool:
-    """True if a GET of a url succeeds."""
     try:
         with urlopen(url, timeout=5) as response:
             return int(response.status) == 200

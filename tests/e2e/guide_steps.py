@@ -45,7 +45,6 @@ async def until_pods(cluster: Cluster, holds: Callable[[list[Json]], bool]) -> l
 
 
 async def until_items(client: KubeClient, path: str, holds: Callable[[list[Json]], bool]) -> list[Json]:
-    """Wait until the objects of a list are as they should be."""
     items: list[Json] = []
     try:
         async with asyncio.timeout(PATIENCE_S):
@@ -92,7 +91,6 @@ async def gone(cluster: Cluster, path: str, prefix: str) -> None:
 
 
 def names_of(pods: list[Json], prefix: str) -> list[str]:
-    """Names of pods that begin so."""
     return [one["metadata"]["name"] for one in pods if one["metadata"]["name"].startswith(prefix)]
 
 

@@ -18,7 +18,6 @@ class Right(NamedTuple):
 
 
 def rights_of(user: str, rules: Iterable[Json]) -> Iterator[Right]:
-    """Every right that rules give."""
     for rule in rules:
         for group in rule.get("apiGroups") or ():
             for resource in rule.get("resources") or ():

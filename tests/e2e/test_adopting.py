@@ -102,7 +102,6 @@ async def take_away(live: LiveStack, documents: list[Json]) -> None:
 
 
 def decided(names: Iterable[str]) -> Any:
-    """A shadow has a node for both pods of each scheduler."""
     names = set(names)
 
     def condition(state: ClusterState) -> bool:
@@ -113,7 +112,6 @@ def decided(names: Iterable[str]) -> Any:
 
 
 def left_to(names: Iterable[str]) -> Any:
-    """Both pods of each scheduler are there."""
     names = set(names)
 
     def condition(state: ClusterState) -> bool:
@@ -124,7 +122,6 @@ def left_to(names: Iterable[str]) -> Any:
 
 
 def runs(scheduler: str, count: int) -> Any:
-    """So many pods of a scheduler run."""
 
     def condition(state: ClusterState) -> bool:
         phases = [one.pod.phase for one in state.pods.values() if one.pod.scheduler_name == scheduler]

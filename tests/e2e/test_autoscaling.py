@@ -65,7 +65,6 @@ def gang(name: str, count: int) -> dict[str, Any]:
 
 
 def stands(holds: Callable[[Any], object]) -> Callable[[ClusterState], bool]:
-    """Something holds of a request that stands."""
     return lambda state: any(holds(request) for request in state.provisioning.standing.values())
 
 

@@ -47,7 +47,6 @@ class BackedUpStack(LiveStack):
 
     @property
     def owner_url(self) -> str:
-        """The url of Postgres' superuser."""
         password = (self.directory.postgres / "password").read_text()
         return f"postgresql://kai:{password}@{self.running.database_url.rpartition('@')[2]}"
 

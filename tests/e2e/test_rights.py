@@ -105,7 +105,6 @@ async def get(client: KubeClient, path: str) -> Json:
 
 
 async def until(client: KubeClient, path: str, holds: Callable[[Json], object]) -> Json:
-    """Look at an object until something holds of it."""
     async with asyncio.timeout(PATIENCE_S):
         while not holds(seen := await get(client, path)):  # noqa: ASYNC110
             await asyncio.sleep(0.2)

@@ -221,7 +221,6 @@ async def pods_of(client: KubeClient, live: LiveStack, prefix: str, count: int) 
 
 
 async def let_go(client: KubeClient, live: LiveStack, *documents: Json) -> None:
-    """Delete objects while others go on."""
     paths = ObjectPaths(client)
     for document in documents:
         await client.delete(f"{await paths.object(placed_in(live, document))}?propagationPolicy=Background")

@@ -186,7 +186,6 @@ class Versions:
             assert await asyncio.to_thread(before.wait, PATIENCE_S) == 0, service
 
     def _start(self, service: str, *, older: bool) -> tuple[ForkedProcess, Callable[[], bool], Path]:
-        """Start a process; return it, what says whether it is ready, and its log."""
         log = self._root / f"{service}-{next(self._numbers)}.log"
         reached = self._listening.get(service)
         with socket.create_server(("127.0.0.1", 0)) if reached is None else reached.dup() as listener:

@@ -50,7 +50,6 @@ def oracle() -> Path:
 
 
 def answers(cases: Iterable[Document]) -> list[list[Document]]:
-    """Return what the allocator says to cases."""
     lines = b"".join(msgspec.json.encode(one) + b"\n" for one in cases)
     done = subprocess.run([str(oracle())], input=lines, capture_output=True, check=True)
     return [msgspec.json.decode(line) for line in done.stdout.splitlines()]

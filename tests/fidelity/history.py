@@ -71,7 +71,6 @@ class NodeHistory:
             self._run(event, started=True)
 
     def predict(self, event: Record) -> Prediction:
-        """Predict what becomes of a pod."""
         uid, state = event["pod"], self._ledger.state
         self._ledger.record(f"pod/{uid}", payloads.PodObserved(pod_of(event)))
         columns = state.columns.copy()

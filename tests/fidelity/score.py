@@ -55,7 +55,6 @@ class Score:
         return agreed
 
     def judge(self, scenario: Record, event: Record, prediction: Prediction) -> list[str]:
-        """Judge a prediction; returns what is wrong with it."""
         verdict = prediction.verdict
         admit = isinstance(verdict, Admitted)
         wrong = []

@@ -8,5 +8,4 @@ _SHARE = float(os.environ.get("KAI_TEST_EXAMPLES", "0.06" if FEW else "1"))
 
 
 def examples(count: int) -> int:
-    """Return how many of so many to try."""
     return max(1, round(count * _SHARE))

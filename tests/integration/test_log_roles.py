@@ -40,7 +40,6 @@ def refused(url: str, statement: str, *parameters: object) -> str:
 
 
 def refused_on(connection: psycopg.Connection[Any], statement: str, *parameters: object) -> str:
-    """The same on a connection that refuses more."""
     with pytest.raises(psycopg.Error) as caught, connection.transaction():
         connection.execute(statement.encode(), parameters)
     return str(caught.value.sqlstate)

@@ -156,7 +156,6 @@ async def with_crd(cluster: Cluster) -> None:
 async def pod_api_server(
     server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[PodApiServer]:
-    """The API server over https by a service account, as in a pod."""
     account = tmp_path / "account"
     account.mkdir()
     (account / "token").write_text(server.admin_token)

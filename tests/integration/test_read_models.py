@@ -312,7 +312,6 @@ async def _read_some(hours: list[Period], cluster: str, begin: int, end: int) ->
 
 
 async def _check_tables(log: EventLog, events: Sequence[Event], directory: Path) -> None:
-    """The tables from read models are those of the log, folded."""
 
     async def some(*types: str) -> AsyncIterator[Event]:
         for event in events:

@@ -54,7 +54,6 @@ async def replicas(database_url: str, nats_url: str, cluster: str, *names: str) 
 
 
 async def listed(log: EventLog, cluster: str, names: Sequence[str]) -> None:
-    """Wait until the log lists these replicas."""
     head = 0
     async with asyncio.timeout(60):
         while True:

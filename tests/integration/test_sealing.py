@@ -70,7 +70,6 @@ class Sealing:
         return self.registry.get_sample_value(f"kai_relay_{name}", {"cluster": self._cluster}) or 0.0
 
     async def sealed(self, position: int) -> None:
-        """Wait until a seal is made there."""
         await until(lambda: self.of_cluster("sealed_position") == position)
 
     async def handed_in(self, address: str) -> None:

@@ -91,7 +91,6 @@ def test_secret_seed_and_key_that_make_no_sense_are_refused_without_them(tmp_pat
 
 
 def shown(error: BaseException | None) -> str:
-    """All that a traceback would tell of an error."""
     texts = []
     while error is not None:
         texts.append(f"{error} {error!r}")

@@ -79,7 +79,6 @@ async def shadowing(
 
 
 async def recorded(log: EventLog, count: int = 1, *, cluster: str = CLUSTER) -> list[ShadowDecided]:
-    """Wait until a shadow has recorded so many cycles."""
     head = 0
     async with asyncio.timeout(10):
         while True:

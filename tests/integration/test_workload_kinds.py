@@ -57,12 +57,10 @@ class Stage:
         return f"/apis/{resource.group}/{names[0]}/namespaces/default/{resource.plural}"
 
     async def gang(self, *names: str, group: str) -> None:
-        """Make pods of a native PodGroup."""
         for name in names:
             await self.api.pod(name, schedulingGroup={"podGroupName": group})
 
     async def until(self, path: str, holds: Callable[[Json], object]) -> Json:
-        """Look at an object until something holds of it."""
         async with asyncio.timeout(PATIENCE_S):
             while not holds(seen := await self.api.get(path)):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

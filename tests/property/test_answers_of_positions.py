@@ -51,7 +51,6 @@ class Raw:
         self.payloads = [decode_payload(event) for event in self.events]
 
     def upto(self, position: int) -> Iterator[tuple[Event, Any]]:
-        """The events up to a position, with their payloads."""
         return zip(self.events[:position], self.payloads[:position], strict=True)
 
     @cache  # noqa: B019 - one for each log

@@ -64,7 +64,6 @@ class _Story:
         self._made = 0
 
     def taken(self) -> Counter[object]:
-        """The number of claims with a device."""
         keys = {
             *self.cluster.state.constraints.devices.claims,
             *(f"default/{name}" for name, _ in self.promises()),
@@ -129,7 +128,6 @@ class _Story:
             self.cluster.delete_pod(self.cluster.state.pods[uid].pod)
 
     def gone(self, which: int) -> None:
-        """Claims of pods that are no more go."""
         registry = self.cluster.state.constraints.devices
         for claim in list(registry.claims.values()):
             if claim.owner and claim.owner not in self.cluster.state.pods:

@@ -266,7 +266,6 @@ class Story:
         return self.state.pods[ordered[pick % len(ordered)]] if ordered else None
 
     def _go(self, pick: int) -> None:
-        """All who leave are gone."""
         for uid in sorted(self.state.workload_index.leaving):
             self.cluster.delete_pod(self.state.pods[uid].pod)
 
@@ -346,7 +345,6 @@ def tell(story: Story, *, rounds_of: list[Any]) -> None:
 
 
 def crowded() -> Workloads:
-    """A cluster in which every action has something to do."""
     cluster = Workloads()
     zone = amounts(cpu=16, memory=64, gpu=4)
     for number in range(6):

@@ -19,7 +19,6 @@ from tests.property.test_engine_invariants import Story, nodes, queues, rounds
 
 
 def copied(cluster: Workloads) -> Workloads:
-    """The same cluster once more."""
     other = Workloads()
     other.state, other.now = decode_state(encode_state(cluster.state)), cluster.now
     other.events, other._versions = list(cluster.events), dict(cluster._versions)

@@ -59,7 +59,6 @@ def _plan(seed: int, given: argparse.Namespace) -> Plan:
 
 
 def main() -> int:
-    """Return 1 where a seed failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", type=int, default=10_000, metavar="N", help="how many seeds")
     parser.add_argument("--first", type=int, default=1, metavar="SEED", help="the first seed")

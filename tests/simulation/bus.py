@@ -29,14 +29,12 @@ class BusServer(MemoryBus):
         self.subscriptions: dict[NetworkSubscription, None] = {}
 
     async def publish(self, cluster: str, messages: Sequence[Message]) -> None:
-        """See `Bus.publish`."""
         try:
             await super().publish(cluster, messages)
         finally:
             self.send()
 
     def send(self) -> None:
-        """Send subscribers what is there for them."""
         for subscription in list(self.subscriptions):
             subscription.send()
 
@@ -51,7 +49,6 @@ class BusServer(MemoryBus):
         self._drop("the store is gone")
 
     async def delete_stream(self, cluster: str) -> None:
-        """See `Bus.delete_stream`."""
         await super().delete_stream(cluster)
         self._drop("the stream is deleted")
 
@@ -75,13 +72,11 @@ class NetworkSubscription:
         self._last_at = 0.0
 
     def begin(self, at_server: MemorySubscription) -> None:
-        """Be sent what a subscription at the server gets."""
         self._at_server = at_server
         self._bus.subscriptions[self] = None
         self.send()
 
     def send(self) -> None:
-        """Send what is there; at the server."""
         if self._at_server is None:
             return
         messages = self._at_server.take(_BATCH)
@@ -115,7 +110,6 @@ class NetworkSubscription:
         self._grown.set()
 
     async def ready(self, *, timeout_s: float) -> bool:
-        """See `Subscription.ready`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while not self._arrived:
@@ -128,11 +122,9 @@ class NetworkSubscription:
         return True
 
     def take(self, limit: int) -> list[Message]:
-        """See `Subscription.take`."""
         return [self._arrived.popleft() for _ in range(min(limit, len(self._arrived)))]
 
     async def close(self) -> None:
-        """See `Subscription.close`."""
         self._end("the subscription is closed")
         self._bus.subscriptions.pop(self, None)
 
@@ -151,47 +143,37 @@ class NetworkBus:
 
     @property
     def connected(self) -> bool:
-        """See `Bus.connected`."""
         return self._server.up and self._link.whole
 
     @property
     def max_data(self) -> int:
-        """See `Bus.max_data`."""
         return self._bus.max_data
 
     async def wait_connected(self, *, timeout_s: float) -> bool:
-        """See `Bus.wait_connected`."""
         end = self._loop.time() + timeout_s
         while not self.connected and self._loop.time() < end:  # noqa: ASYNC110  # as a client's library notices it
             await asyncio.sleep(min(_PATIENCE_S, end - self._loop.time()) / 4)
         return self.connected
 
     async def stream(self, cluster: str) -> StreamState | None:
-        """See `Bus.stream`."""
         return await self._ask("stream", lambda: self._bus.stream(cluster))
 
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
-        """See `Bus.create_stream`."""
         await self._ask("create", lambda: self._bus.create_stream(cluster, first=first, limits=limits))
 
     async def set_limits(self, cluster: str, limits: Limits) -> None:
-        """See `Bus.set_limits`."""
         await self._ask("limits", lambda: self._bus.set_limits(cluster, limits))
 
     async def delete_stream(self, cluster: str) -> None:
-        """See `Bus.delete_stream`."""
         await self._ask("delete", lambda: self._bus.delete_stream(cluster))
 
     async def read(self, cluster: str, position: int) -> Message | None:
-        """See `Bus.read`."""
         return await self._ask("read", lambda: self._bus.read(cluster, position))
 
     async def publish(self, cluster: str, messages: Sequence[Message]) -> None:
-        """See `Bus.publish`."""
         await self._ask("publish", lambda: self._bus.publish(cluster, messages))
 
     async def subscribe(self, cluster: str, *, after: int) -> NetworkSubscription:
-        """See `Bus.subscribe`."""
         subscription = NetworkSubscription(self._loop, self._process, self._network, self._bus)
 
         async def begin() -> None:

@@ -233,7 +233,6 @@ class Checker:
         self.shares.release(body["uid"])
 
     def _gpu_opened(self, event: Event, body: Json) -> None:
-        """The planned reservation pod takes its zones from here on."""
         self.shares.gpu_opened(body)
         planned = self._pod(f"gpu-group/{body['group']}")
         planned.name, planned.node, planned.zones = body["name"], body["node"], zones_of(body.get("placement"))

@@ -55,7 +55,6 @@ class Response:
         return self._body
 
     async def read(self) -> bytes:
-        """See `body`."""
         return self._body
 
     def release(self) -> None:
@@ -88,7 +87,6 @@ class Stream:
         return self
 
     async def readany(self) -> bytes:
-        """See `aiohttp.StreamReader.readany`."""
         while not self._pieces:
             self._grown.clear()
             silent_s = self._silent_s if self._link.whole else _KEEPALIVE_S

@@ -29,15 +29,12 @@ class NetworkLeaseStore:
         )
 
     async def read(self, cluster: str, prefix: str) -> list[Entry]:
-        """See `LeaseStore.read`."""
         return await self._ask("read", lambda: self._store.read(cluster, prefix))
 
     async def write(self, cluster: str, name: str, value: bytes, *, expect: int) -> int | None:
-        """See `LeaseStore.write`."""
         return await self._ask("write", lambda: self._store.write(cluster, name, value, expect=expect))
 
     async def delete(self, cluster: str, name: str, *, expect: int) -> bool:
-        """See `LeaseStore.delete`."""
         return await self._ask("delete", lambda: self._store.delete(cluster, name, expect=expect))
 
     async def close(self) -> None:
@@ -54,7 +51,6 @@ class LoopAnnouncer:
         self.settled = self.fresh = False
 
     def start(self) -> None:
-        """See `Live.start`."""
         self._task = asyncio.ensure_future(self._run())
 
     def pulse(self) -> None:

@@ -56,7 +56,6 @@ def nodes(*, lag: bool) -> tuple[NodeSpec, ...]:
 
 
 def prepare(api: ApiServer) -> None:
-    """Create what is there from the beginning."""
     api.create("", "namespaces", {"metadata": {"name": NAMESPACE}}, namespace="")
     for name, value in (("low", -10), ("high", 50)):
         api.create("scheduling.k8s.io", "priorityclasses", {"metadata": {"name": name}, "value": value}, namespace="")

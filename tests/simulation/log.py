@@ -40,7 +40,6 @@ class LogServer(MemoryLog):
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
     ) -> list[UnitOutcome]:
-        """See `EventLog.append`."""
         before = len(self._cluster(cluster).events)
         outcomes = await super().append(cluster, units, expect=expect)
         if len(events := self._cluster(cluster).events) > before:
@@ -88,26 +87,22 @@ class NetworkLog:
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
     ) -> list[UnitOutcome]:
-        """See `EventLog.append`."""
         self._witness.proposing(self._process, cluster, units)
         outcomes = await self._ask("append", lambda: self._log.append(cluster, units, expect=expect))
         self._witness.acknowledged(self._process, cluster, units, outcomes)
         return outcomes
 
     async def head(self, cluster: str) -> Head:
-        """See `EventLog.head`."""
         return await self._ask("head", lambda: self._log.head(cluster))
 
     async def read(
         self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
     ) -> list[Event]:
-        """See `EventLog.read`."""
         return await self._ask(
             "read", lambda: self._log.read(cluster, after=after, upto=upto, limit=limit, where=where)
         )
 
     async def wait_beyond(self, cluster: str, position: int, *, timeout_s: float) -> int:
-        """See `EventLog.wait_beyond`."""
         return await self._network.ask(
             self._process,
             self._server,
@@ -119,27 +114,21 @@ class NetworkLog:
         )
 
     async def clusters(self) -> list[str]:
-        """See `EventLog.clusters`."""
         return await self._ask("clusters", self._log.clusters)
 
     async def stream_versions(self, cluster: str, streams: Sequence[str]) -> dict[str, int]:
-        """See `EventLog.stream_versions`."""
         return await self._ask("versions", lambda: self._log.stream_versions(cluster, streams))
 
     async def save_snapshot(self, cluster: str, snapshot: Snapshot) -> None:
-        """See `EventLog.save_snapshot`."""
         await self._ask("save", lambda: self._log.save_snapshot(cluster, snapshot))
 
     async def load_snapshot(self, cluster: str, *, name: str, schema: str, upto: int | None = None) -> Snapshot | None:
-        """See `EventLog.load_snapshot`."""
         return await self._ask("load", lambda: self._log.load_snapshot(cluster, name=name, schema=schema, upto=upto))
 
     async def retired(self, cluster: str) -> int:
-        """See `EventLog.retired`."""
         return await self._ask("retired", lambda: self._log.retired(cluster))
 
     async def kept_snapshots(self, cluster: str, *, name: str) -> list[Snapshot]:
-        """See `EventLog.kept_snapshots`."""
         return await self._ask("kept", lambda: self._log.kept_snapshots(cluster, name=name))
 
     async def close(self) -> None:

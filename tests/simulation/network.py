@@ -75,7 +75,6 @@ class Link:
 
     @property
     def whole(self) -> bool:
-        """True if anything passes."""
         return self.heals_at <= self._loop.time()
 
     def fate(self) -> Fate:

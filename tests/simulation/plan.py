@@ -207,7 +207,6 @@ def with_readers(plan: Plan) -> Plan:
 
 
 def _reading_fault(chance: random.Random, seconds: float, links: Sequence[tuple[str, str]]) -> Fault:
-    """Draw a fault of those who only read."""
     at = round(chance.uniform(0.05, seconds), 3)
     lasting = round(chance.choice((0.3, 1.0, 3.0)) * chance.uniform(0.5, 1.0), 3)
     role, (target, server) = chance.choice(READING_ROLES), chance.choice(links)
@@ -332,12 +331,10 @@ _KINDS = (
 
 
 def encode(plan: Plan) -> bytes:
-    """Write a plan as JSON."""
     return msgspec.json.format(msgspec.json.encode(plan), indent=1)
 
 
 def decode(text: bytes) -> Plan:
-    """Read a plan."""
     return msgspec.json.decode(text, type=Plan)
 
 

@@ -107,7 +107,6 @@ class Reading:
         self._author_process.start(self.author.create(one))
 
     def submit(self, name: str, manifests: list[Any]) -> None:
-        """Have the author submit a dispatch."""
         self._author_process.start(self.author.submit(name, manifests))
 
     async def _post(self, webhook: Any, review: Any) -> Any:

@@ -57,7 +57,6 @@ class ReadingChecker:
         self._checker.counts[what] += 1
 
     def appended(self, events: Sequence[Event]) -> None:
-        """Take note of events."""
         for event in events:
             self._positions[event.type].append(event.position)
             if event.type.startswith("TopologyDefinition"):

@@ -34,7 +34,6 @@ class Reader:
         self.paged = self.streamed = 0
 
     async def run(self) -> None:
-        """Read until the end of the run."""
         await asyncio.gather(self._read_pages(), self._read_stream(), self._list_pods())
 
     async def _read_pages(self) -> None:
@@ -137,7 +136,6 @@ class Author:
 
 
 def judged_group(name: str, topology: str) -> dict[str, Any]:
-    """A group without pods that names a topology."""
     constraint = {"topology": topology, "requiredTopologyLevel": "example.com/rack"}
     return {
         "apiVersion": "scheduling.run.ai/v2alpha2",

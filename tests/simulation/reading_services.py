@@ -41,7 +41,6 @@ class Judge:
         )
 
     async def run(self) -> None:
-        """Follow which topologies there are."""
         await self.topologies.follow(self._place.context)
 
 

@@ -84,7 +84,6 @@ class Pace:
 
 
 def context_of(role: str, tell: Callable[[str], None]) -> ServiceContext:
-    """The context that a process gives its service."""
     conditions = ("log", "bus", "api", "lists", "state", "projection")
     return ServiceContext(role, Health(*conditions), Silence(tell))
 

@@ -83,7 +83,6 @@ class Shares:
         return sum(part["milli"] for part in parts)
 
     def release(self, uid: str) -> None:
-        """A pod has no parts any more."""
         for gpu in self.opened.values():
             gpu.parts.pop(uid, None)
 

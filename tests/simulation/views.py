@@ -27,11 +27,9 @@ class MemoryViews:
         self._made: dict[str, dict[int, tuple[Generation, Tables]]] = {}
 
     async def generations(self, cluster: str) -> list[Generation]:
-        """See `ViewStore.generations`."""
         return [generation for _, (generation, _) in sorted(self._made.get(cluster, {}).items())]
 
     async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
-        """See `ViewStore.begin`."""
         made = self._made.setdefault(cluster, {})
         live = not any(generation.live for generation, _ in made.values())
         generation = Generation(max(made, default=0) + 1, PROJECTION_SCHEMA, position, recorded_at, live)
@@ -39,19 +37,16 @@ class MemoryViews:
         return generation
 
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
-        """See `ViewStore.there`."""
         _, tables = self._made.get(cluster, {}).get(generation, (None, Tables()))
         return [row for row in tables.pods.values() if not row.gone_at]
 
     async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
-        """See `ViewStore.pods`."""
         _, tables = self._made.get(cluster, {}).get(generation, (None, Tables()))
         return [tables.pods[uid] for uid in uids if uid in tables.pods]
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
     ) -> None:
-        """See `ViewStore.save`."""
         now, tables = self._made.get(cluster, {}).get(before.number, (None, Tables()))
         if now is None or now.position != before.position:
             if now is not None and now.position == position:
@@ -66,7 +61,6 @@ class MemoryViews:
         self._saved(cluster, generation, tables)
 
     async def go_live(self, cluster: str, generation: int) -> None:
-        """See `ViewStore.go_live`."""
         made = self._made.get(cluster, {})
         self._made[cluster] = {
             number: (one._replace(live=True), tables) for number, (one, tables) in made.items() if number == generation
@@ -98,30 +92,24 @@ class NetworkViews:
         raise AssertionError
 
     async def generations(self, cluster: str) -> list[Generation]:
-        """See `ViewStore.generations`."""
         return await self._ask("generations", lambda: self._views.generations(cluster))
 
     async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
-        """See `ViewStore.begin`."""
         return await self._ask("begin", lambda: self._views.begin(cluster, position=position, recorded_at=recorded_at))
 
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
-        """See `ViewStore.there`."""
         return await self._ask("there", lambda: self._views.there(cluster, generation))
 
     async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
-        """See `ViewStore.pods`."""
         return await self._ask("pods", lambda: self._views.pods(cluster, generation, uids))
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
     ) -> None:
-        """See `ViewStore.save`."""
         await self._ask(
             "save",
             lambda: self._views.save(cluster, before, changes, position=position, recorded_at=recorded_at),
         )
 
     async def go_live(self, cluster: str, generation: int) -> None:
-        """See `ViewStore.go_live`."""
         await self._ask("go live", lambda: self._views.go_live(cluster, generation))

@@ -262,7 +262,6 @@ class World:
             self.loop.call_later(_RESTART_S, self.start_again, role.name)
 
     def start_again(self, name: str) -> None:
-        """Start a role with a dead process."""
         role = self.roles[name]
         if role.process is None or role.process.dead:
             self.start(name)
@@ -357,7 +356,6 @@ class World:
             checker.taken(expectations, position)
 
     def proposing(self, process: Process, cluster: str, units: Sequence[Unit]) -> None:
-        """See `Witness`."""
         if isinstance(checker := self._checker(cluster), Checker):
             checker.now = self.loop.time()
             checker.proposing(process.name, units)
@@ -365,7 +363,6 @@ class World:
     def acknowledged(
         self, process: Process, cluster: str, units: Sequence[Unit], outcomes: Sequence[UnitOutcome]
     ) -> None:
-        """See `Witness`."""
         checker = self._checker(cluster)
         checker.now = self.loop.time()
         checker.acknowledged(process.name, units, outcomes)

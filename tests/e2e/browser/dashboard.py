@@ -61,11 +61,9 @@ class FleetRows(ViewStore):
         self._rows = {fleet.cluster: list(projected(fleet.events).occupancy.values()) for fleet in fleets}
 
     async def live(self, cluster: str) -> Generation | None:
-        """See `ViewStore`."""
         return Generation(1, 4, 1, 1, live=True) if self._rows.get(cluster) else None
 
     async def rows(self, row: Any, table: Any, cluster: str, generation: int, **_: Any) -> list[Any]:
-        """See `ViewStore`."""
         return self._rows.get(cluster, []) if row is Occupancy else []
 
 

@@ -37,7 +37,6 @@ def gpu(name: str, *, numa: int | list[int] | None = None, memory: str = "80Gi",
 
 
 def slice_document(node: str, *devices: Document, name: str = "", **spec: Any) -> Document:
-    """A slice of a node's pool."""
     pool = {"name": node, "generation": 1, "resourceSliceCount": 1, **spec.pop("pool", {})}
     where = (
         {} if any(key in spec for key in ("allNodes", "nodeSelector", "perDeviceNodeSelection")) else {"nodeName": node}
@@ -74,7 +73,6 @@ def read_taint_rule(name: str = "broken", version: str = "v1", **spec: Any) -> D
 
 
 def exactly(name: str = "gpu", device_class: str = DRIVER, *selectors: str, **more: Any) -> Document:
-    """A request for devices of a class."""
     expressions = [{"cel": {"expression": text}} for text in selectors]
     return {"name": name, "exactly": {"deviceClassName": device_class, "selectors": expressions, **more}}
 

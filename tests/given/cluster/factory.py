@@ -27,7 +27,6 @@ def amounts(
 
 
 def container(name: str = "main", kind: ContainerKind = ContainerKind.APP, **kwargs: Any) -> Container:
-    """A container with limits equal to its requests."""
     held = amounts(**kwargs)
     return Container(name=name, kind=kind, requests=held, limits=held)
 

@@ -100,7 +100,6 @@ class Kubelet:
         self._news = asyncio.Condition()
 
     async def asked(self, times: int = 1) -> None:
-        """Wait until it has been asked so many times more."""
         async with self._news:
             target = self._asked + times
             await self._news.wait_for(lambda: self._asked >= target)

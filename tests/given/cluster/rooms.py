@@ -45,7 +45,6 @@ class MemoryRoom:
 
     @property
     def free(self) -> NDArray[np.int64]:
-        """The rest of each row."""
         for row in self._changed:
             self._free[row] = self._now[row]
         self._changed.clear()

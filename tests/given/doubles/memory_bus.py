@@ -57,7 +57,6 @@ class MemorySubscription:
         self._ended = ""
 
     async def ready(self, *, timeout_s: float) -> bool:
-        """See `Subscription.ready`."""
         try:
             async with asyncio.timeout(timeout_s):
                 while self._next > self._stream.last:
@@ -69,7 +68,6 @@ class MemorySubscription:
         return True
 
     def take(self, limit: int) -> list[Message]:
-        """See `Subscription.take`."""
         stream = self._stream
         start = max(self._next, stream.first)
         taken = [stream.messages[position - stream.first] for position in range(start, stream.last + 1)[:limit]]
@@ -78,7 +76,6 @@ class MemorySubscription:
         return taken
 
     async def close(self) -> None:
-        """See `Subscription.close`."""
         self._ended = self._ended or "the subscription is closed"
         self._stream.wake()
 
@@ -95,12 +92,10 @@ class MemoryBus:
 
     @property
     def connected(self) -> bool:
-        """See `Bus.connected`."""
         return self._connected.is_set()
 
     @property
     def max_data(self) -> int:
-        """See `Bus.max_data`."""
         return self._max_data
 
     def disconnect(self) -> None:
@@ -118,7 +113,6 @@ class MemoryBus:
         self._streams.clear()
 
     async def wait_connected(self, *, timeout_s: float) -> bool:
-        """See `Bus.wait_connected`."""
         try:
             async with asyncio.timeout(timeout_s):
                 await self._connected.wait()
@@ -127,35 +121,29 @@ class MemoryBus:
         return True
 
     async def stream(self, cluster: str) -> StreamState | None:
-        """See `Bus.stream`."""
         stream = self._find(cluster)
         return None if stream is None else StreamState(stream.first, stream.last, stream.size)
 
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
-        """See `Bus.create_stream`."""
         if self._find(cluster) is None:
             self._streams[cluster] = _Stream(first, limits)
 
     async def set_limits(self, cluster: str, limits: Limits) -> None:
-        """See `Bus.set_limits`."""
         stream = self._get(cluster)
         stream.limits = limits
         stream.trim()
 
     async def delete_stream(self, cluster: str) -> None:
-        """See `Bus.delete_stream`."""
         if self._find(cluster) is not None:
             self._streams.pop(cluster).end("the stream is deleted")
 
     async def read(self, cluster: str, position: int) -> Message | None:
-        """See `Bus.read`."""
         stream = self._find(cluster)
         if stream is None or not stream.first <= position <= stream.last:
             return None
         return stream.messages[position - stream.first]
 
     async def publish(self, cluster: str, messages: Sequence[Message]) -> None:
-        """See `Bus.publish`."""
         stream = self._get(cluster)
         try:
             for message in messages:
@@ -165,11 +153,9 @@ class MemoryBus:
             stream.wake()
 
     async def subscribe(self, cluster: str, *, after: int) -> MemorySubscription:
-        """See `Bus.subscribe`."""
         return MemorySubscription(self._get(cluster), after)
 
     async def close(self) -> None:
-        """See `Bus.close`."""
         self.disconnect()
 
     def _find(self, cluster: str) -> _Stream | None:

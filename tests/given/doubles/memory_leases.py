@@ -29,24 +29,20 @@ class MemoryLeaseStore:
         self._entries.clear()
 
     async def read(self, cluster: str, prefix: str) -> list[Entry]:
-        """See `LeaseStore.read`."""
         self._check(cluster, prefix.rstrip("/."))
         mine = (entry for (owner, name), entry in self._entries.items() if owner == cluster and name.startswith(prefix))
         return sorted(mine)
 
     async def write(self, cluster: str, name: str, value: bytes, *, expect: int) -> int | None:
-        """See `LeaseStore.write`."""
         self._check(cluster, name)
         assert value
         return self._put(cluster, name, value, expect)
 
     async def delete(self, cluster: str, name: str, *, expect: int) -> bool:
-        """See `LeaseStore.delete`."""
         self._check(cluster, name)
         return self._put(cluster, name, b"", expect) is not None
 
     async def close(self) -> None:
-        """See `LeaseStore.close`."""
         self.disconnect()
 
     def _put(self, cluster: str, name: str, value: bytes, expect: int) -> int | None:

@@ -87,7 +87,6 @@ class VirtualStorm:
         heapq.heappush(self._due, (self.now + seconds, self._number, do))
 
     def run(self, until: float) -> None:
-        """Go on until then."""
         while self._due and self._due[0][0] <= until:
             self.now, _, do = heapq.heappop(self._due)
             self.cluster.now = max(self.cluster.now, self._epoch + int(self.now * SECOND))

@@ -73,7 +73,6 @@ class Ledger:
         return event
 
     def decoded(self, event: Event) -> Any:
-        """Return an event's payload."""
         return decode_payload(event)
 
     def __iter__(self) -> Iterator[Event]:

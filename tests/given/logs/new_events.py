@@ -47,7 +47,6 @@ def unit(*events: NewEvent, **expect: int) -> Unit:
 
 
 def as_new(event: Event) -> NewEvent:
-    """Return an event as it was before it was appended."""
     return NewEvent(
         id=event.id,
         stream=event.stream,

@@ -57,7 +57,6 @@ class Observations:
         return [f"{payload.name} {_summary(payload)}".strip() for payload in await self.payloads()]
 
     async def reach(self, count: int) -> list[PlacementObserved]:
-        """Wait until there are so many."""
         while True:
             head = await self._log.head(self.cluster)
             if len(observations := await self.payloads()) >= count:

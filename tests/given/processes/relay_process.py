@@ -65,5 +65,4 @@ async def until(bus: Bus, cluster: str, satisfied: Callable[[StreamState], bool]
 
 
 async def relayed(bus: Bus, cluster: str, position: int) -> None:
-    """Wait until the bus has a position."""
     await until(bus, cluster, lambda state: state.last >= position)

@@ -62,14 +62,12 @@ class Replicas:
         self.now_s = 0.0
 
     def list(self, names: Sequence[str]) -> None:
-        """Record which replicas there are."""
         ledger, stream = self.ledger, replicas_stream(self.shard)
         payload = ReplicasChanged(self.shard, tuple(sorted(names)))
         number = str(len(ledger.events))
         ledger.append((Unit((NewEvent(derived_id("replicas", number), stream, payload, "test", ledger.now),)),))
 
     def begin(self, name: str) -> bool:
-        """Have a replica decide on the state as it is now; return whether it had anything to decide about."""
         shard = replica_shard(self.shard, name)
         if idle(self.ledger.state, Share(self.ledger.state, shard)):
             return False

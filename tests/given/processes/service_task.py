@@ -49,7 +49,6 @@ class ServiceTask:
         await self.client.close()
 
     def metric(self, metric: str, **labels: str) -> float:
-        """The value of a metric, 0 where there is none."""
         name = f"kai_{self.name}_{metric}"
         return self.registry.get_sample_value(name, {"cluster": self.cluster, **labels}) or 0.0
 

@@ -48,7 +48,6 @@ class ApiServerProcess:
 
     @property
     def http_kubeconfig(self) -> Path:
-        """A kubeconfig over plain HTTP."""
         return self._directory / "http-kubeconfig"
 
     @property
@@ -103,7 +102,6 @@ class ApiServerProcess:
         return code
 
     async def kill(self) -> None:
-        """Kill it without any warning."""
         await self.stop(signal.SIGKILL)
 
     async def __aenter__(self) -> Self:

@@ -87,7 +87,6 @@ class PostgresPair:
         await wait_for_standby(self.primary)
 
     async def fail_over(self) -> None:
-        """Kill the primary, and promote the standby."""
         await self.primary.kill()
         await self.standby.promote()
 

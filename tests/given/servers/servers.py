@@ -138,7 +138,6 @@ def _in_memory() -> Path | None:
 
 @contextmanager
 def running_server(server: EmbeddedServer) -> Iterator[str]:
-    """Run an embedded server; yield its url."""
     asyncio.run(server.start())
     try:
         yield server.url

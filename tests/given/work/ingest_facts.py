@@ -40,7 +40,6 @@ def decided(one: Pod, node: str) -> tuple[tuple[str, payloads.Payload], ...]:
 
 
 async def missed(log: PostgresLog, cluster: str, count: int) -> list[payloads.PredictionMissed]:
-    """Wait until so many predictions are recorded as missed."""
     while True:
         head = await log.head(cluster)
         events = await log.read(cluster, limit=1000, where=Filter(types=("PredictionMissed",)))

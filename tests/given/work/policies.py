@@ -63,7 +63,6 @@ class WithPolicies(Workloads):
         return self.placed(self.decided().result)
 
     def replayed(self, book: PolicyBook | None = None) -> ReplayReport:
-        """Replay all that was recorded."""
         known = [event for event in self.events if event.type in KNOWN_BEFOREHAND]
         replay = Replay(ClusterState(self.state.cluster), known, policies=book or self.book)
         for event in self.events:

@@ -15,7 +15,6 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def spoiled(document: Any, path: tuple[Any, ...], junk: Any) -> Any:
-    """The document with junk at a place."""
     changed = copy.deepcopy(document)
     inner = changed
     for key in path[:-1]:

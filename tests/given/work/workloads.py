@@ -62,7 +62,6 @@ class Workloads(Cluster):
         return [self.add_pod(pod(f"{of}-{name}-{number}", **spec)) for number in range(count)]
 
     def run(self, *pods: Pod | list[Pod]) -> None:
-        """Pods that were placed are bound and run."""
         for one in [item for given in pods for item in (given if isinstance(given, list) else [given])]:
             entry = self.state.pods[one.uid]
             assert entry.stage is Stage.PLACED, one.name
@@ -85,7 +84,6 @@ class Workloads(Cluster):
         return {decision.name: decision.node for decision in result.placements}
 
     def evicted(self, result: CycleResult) -> dict[str, str]:
-        """The reasons of evictions, by name."""
         return {eviction.name: eviction.reason for eviction in result.evictions}
 
     def nominated(self, result: CycleResult) -> dict[str, str]:

@@ -60,7 +60,6 @@ async def test_over_tls(
 
 
 def _self_signed() -> bytes:
-    """A certificate for 127.0.0.1 and its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ingest")])
     now = datetime.now(UTC)

@@ -80,7 +80,6 @@ class Site:
         return str(condition["message"])
 
     async def until(self, look: Callable[[], Any], holds: Callable[[Any], object]) -> Any:
-        """Look until something holds; return what was seen then."""
         async with asyncio.timeout(60):
             while not holds(seen := await look()):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)

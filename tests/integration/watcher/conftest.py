@@ -119,7 +119,6 @@ class World:
         return watcher
 
     async def events(self, *types: str, after: int = 0) -> list[Event]:
-        """Events of the log, of some types."""
         known = self._read
         self._read = known + await self.log.read(self.cluster, after=known[-1].position if known else 0, limit=100_000)
         return [event for event in self._read if event.position > after and (not types or event.type in types)]
@@ -133,7 +132,6 @@ class World:
         return (await self.log.head(self.cluster)).position
 
     async def until(self, holds: Any) -> None:
-        """Wait until something holds for the log's events."""
         async with asyncio.timeout(PATIENCE_S):
             while not holds(events := await self.events()):
                 await self.log.wait_beyond(self.cluster, events[-1].position if events else 0, timeout_s=0.2)

@@ -174,7 +174,6 @@ def _resident_mb(pid: int) -> float:
 
 
 async def measure(nodes: int = NODES, pods: int = PODS) -> list[Figure]:
-    """Fill a server and measure it."""
     with tempfile.TemporaryDirectory() as scratch:
         directory = Path(scratch)
         server = ApiServerProcess(directory, "--data-dir", directory / "data", "--no-https")

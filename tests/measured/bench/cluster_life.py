@@ -82,7 +82,6 @@ class ClusterLife:
         return self._began + position * self._step_us
 
     def events(self, waves: range) -> Iterator[Event]:
-        """Yield the events of waves, the first one with those before it."""
         if waves.start == 0:
             for event in self._first:
                 yield self._placed(event, 0, {}, event.body)
@@ -196,7 +195,6 @@ _NO_HASH = b"\t\\\\x" + bytes(32).hex().encode() + b"\n"
 
 
 def batched(lines: Iterator[bytes], count: int) -> Iterator[list[bytes]]:
-    """Yield lines so many at a time."""
     while some := list(islice(lines, count)):
         yield some
 

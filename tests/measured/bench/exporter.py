@@ -196,7 +196,6 @@ async def measure(database_url: str, directory: Path) -> list[Figure]:
 
 
 def figures() -> list[Figure]:
-    """Run the benchmark on servers of its own."""
     with scratch_directory() as data, scratch_directory() as directory, kubelets(directory):
         server = EmbeddedPostgres(data)
         asyncio.run(server.start())

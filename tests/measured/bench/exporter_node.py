@@ -55,7 +55,6 @@ _PARTS = (
 
 @asynccontextmanager
 async def _ingest(certificate: tuple[Path, Path] | None) -> AsyncIterator[str]:
-    """An ingest that takes every report."""
 
     async def take(request: web.Request) -> web.Response:
         report = await request.json()

@@ -7,5 +7,4 @@ from tests.measured.bench.report import measured
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield from measured(10_000_000)

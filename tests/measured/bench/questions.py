@@ -71,7 +71,6 @@ def history(size: int) -> Workloads:
 
 
 async def store(url: str, made: Workloads) -> None:
-    """Append a history to a log."""
     async with await PostgresLog.open(url) as log:
         units = [Unit((as_new(event),)) for event in made.events]
         for start in range(0, len(units), 500):

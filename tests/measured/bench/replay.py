@@ -124,7 +124,6 @@ class BusyCluster(Workloads):
 
     @property
     def filled(self) -> bool:
-        """True if as much is used as is to be."""
         return bool(self.state.waiting) or self._used >= self._most * 99 // 100
 
 

@@ -56,7 +56,6 @@ _MONTH_US, _WEEK_US = 30 * 24 * 3_600_000_000, 7 * 24 * 3_600_000_000
 
 
 def figures() -> Iterator[Figure]:
-    """Measure."""
     yield from measured(SIZE)
 
 
@@ -67,7 +66,6 @@ def measured(size: int) -> Iterator[Figure]:
 
 
 def life_of(size: int) -> ClusterLife:
-    """Return the life of a month in so many events."""
     return ClusterLife("month", nodes=_NODES, gangs=_GANGS, step_us=_MONTH_US // size)
 
 

@@ -69,7 +69,6 @@ class _Runs:
 
 
 def figures() -> Iterator[Figure]:
-    """Measure the forms in turns."""
     runs = {form: _Runs() for form in _FORMS}
     for _ in range(_ROUNDS):
         for form, flags in _FORMS.items():

@@ -46,7 +46,6 @@ def racks(nodes: int, *, of: int = 16, blocks_of: int = 256, **node: Any) -> Wor
 
 
 def asks(required: str = "", preferred: str = "") -> TopologyConstraint:
-    """A constraint on the topology of these benchmarks."""
     return TopologyConstraint("dc", required, preferred)
 
 

@@ -64,7 +64,6 @@ async def watcher(url: str, cluster: str, kubeconfig: Path) -> AsyncIterator[Non
 
 
 async def last_claim(log: PostgresLog, cluster: str, *, after: int) -> int:
-    """Wait for a claim after a position; return its position."""
     while True:
         claims = await log.read(cluster, after=after, where=Filter(types=("WatcherStarted",)))
         if claims:
@@ -73,7 +72,6 @@ async def last_claim(log: PostgresLog, cluster: str, *, after: int) -> int:
 
 
 async def reach(log: PostgresLog, cluster: str, position: int) -> None:
-    """Wait for the log's head."""
     async with asyncio.timeout(_PATIENCE_S):
         head = 0
         while head < position:
@@ -81,7 +79,6 @@ async def reach(log: PostgresLog, cluster: str, position: int) -> None:
 
 
 async def first_start(log: PostgresLog, url: str, cluster: str, *, kubeconfig: Path, pods: int) -> float:
-    """Seconds until a new log has every pod."""
     began = time.perf_counter()
     async with watcher(url, cluster, kubeconfig):
         await reach(log, cluster, pods + 1)
@@ -121,7 +118,6 @@ async def change_latencies(log: PostgresLog, url: str, cluster: str, *, kubeconf
 
 
 async def page_of(load: Load, server: ApiServerProcess) -> bytes:
-    """A page of 500 pods."""
     async with KubeClient(plain_access(server.http_url, token=server.admin_token)) as client:
         return await client.list_page("/api/v1/pods", limit=500)
 

@@ -47,7 +47,6 @@ class Program:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
         return self._process.pid
 
     def until(self, ready: Callable[[], bool]) -> Self:
@@ -88,7 +87,6 @@ class ControlPlane:
         self.kubeconfig = root / "admin.kubeconfig"
 
     def start(self) -> None:
-        """Start it and return when it answers."""
         root = self._root
         root.mkdir(exist_ok=True)
         client, peer, api = (free_port() for _ in range(3))

@@ -68,7 +68,6 @@ class ServiceNames:
         return items
 
     async def close(self) -> None:
-        """Listen no more."""
         for server in self._servers.values():
             server.close()
 

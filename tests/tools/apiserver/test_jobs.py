@@ -42,7 +42,6 @@ async def end(client: Client, made: dict[str, Any], phase: str, **status: Any) -
 
 
 async def until_status(client: Client, wanted: Any, name: str = "j") -> dict[str, Any]:
-    """Watch a Job until its status is as wanted."""
     async with client.watch(f"{JOBS}?fieldSelector=metadata.name%3D{name}") as watch:
         while True:
             job: dict[str, Any] = (await watch.next())["object"]

@@ -82,7 +82,6 @@ class Cluster:
         await self.client.delete(f"{PODS}/{name}", {} if grace is None else {"gracePeriodSeconds": grace})
 
     async def event_of(self, pod: Json) -> Json:
-        """The first event about a pod."""
         uid = pod["metadata"]["uid"]
         async with asyncio.timeout(PATIENCE_S):
             while True:
@@ -102,7 +101,6 @@ def fingerprint(topology: Json | None) -> str:
 
 
 def free(topology: Json | None, resource: str) -> list[int]:
-    """The available amounts per zone."""
     return [
         int(amounts["available"])
         for zone in (topology or {}).get("zones", [])

@@ -26,7 +26,6 @@ def phases(instructions: list[Instruction]) -> list[tuple[str, str]]:
 
 
 def status(instructions: list[Instruction]) -> dict[str, Any]:
-    """The last status that was written."""
     written: dict[str, Any] = msgspec.json.decode([i for i in instructions if isinstance(i, PatchStatus)][-1].body)
     return dict(written["status"])
 

@@ -25,7 +25,6 @@ _HOUR_US = 3600 * 1_000_000
 
 
 def inquiry_into(events: Iterable[Event]) -> tuple[Inquiry, str]:
-    """A log that has these events already."""
     every = list(events)
     log, cluster = MemoryLog(lambda: 0), every[0].cluster
     inside = log._cluster(cluster)

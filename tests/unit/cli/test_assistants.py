@@ -27,7 +27,6 @@ def text_of(result: CallToolResult) -> str:
 
 
 def mistakes(question: Question, result: CallToolResult) -> list[str]:
-    """Return where an answer says something else than what is right."""
     text = text_of(result)
     if (refusal := question.expect.get("error")) is not None:
         return [] if result.is_error and refusal in text else [f"{question.ask} {text}"]

@@ -120,7 +120,6 @@ with directory.lock() as held:
 
 @contextmanager
 def another_kai(root: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that has a directory."""
     command = [sys.executable, "-c", HOLDER, str(root)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

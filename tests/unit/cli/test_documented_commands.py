@@ -176,7 +176,6 @@ def _texts(nodes: list[ast.AST], parts: set[ast.AST]) -> Iterator[tuple[int, str
 
 
 def printed() -> Iterator[tuple[str, str]]:
-    """The same of what programs print."""
     for source in sources():
         for number, text in source.texts:
             for command in _PRINTED.findall(text):

@@ -57,7 +57,6 @@ def test_data_directory_that_is_a_file_or_cannot_be_made_is_refused(tmp_path: Pa
 
 @contextmanager
 def listening(greeting: bytes) -> Iterator[str]:
-    """A server that says something on every connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -94,7 +94,6 @@ def test_show_with_slots_names_the_domain_that_takes_most(manifests: Path, capsy
 def test_show_counts_slots_like_the_pod_of_a_manifest(
     manifests: Path, tmp_path_factory: pytest.TempPathFactory, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of a Job the pod that it makes."""
     file = tmp_path_factory.mktemp("pod") / "job.yaml"
     file.write_text(
         "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j}\nspec: {template: {spec: {restartPolicy: Never, "

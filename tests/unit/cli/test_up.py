@@ -33,7 +33,6 @@ def test_without_a_name_they_are_the_embedded_ones(monkeypatch: pytest.MonkeyPat
 
 
 def servers_of(monkeypatch: pytest.MonkeyPatch, *flags: str) -> tuple[Any, Any]:
-    """The servers that a stack is made with; it is not started."""
     # Tests before this one may have had threads, which a fork server must not have.
     monkeypatch.setenv("KAI_FORK_SERVICES", "no")
     made: dict[str, Any] = {}

@@ -66,7 +66,6 @@ class Fleet(Workloads):
         return where
 
     def end(self, *, failed: bool, after_s: int) -> None:
-        """The last pod ends."""
         self.now += after_s * _SECOND_US
         self.see(self.last, phase="Failed" if failed else "Succeeded")
         self.delete_pod(self.last)

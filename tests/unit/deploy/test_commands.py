@@ -108,7 +108,6 @@ def settings_and_switches(settings: AnySettings) -> dict[str, bool]:
 
 
 def read_by(settings: AnySettings, arguments: list[str]) -> ServiceSettings | AgentSettings:
-    """Read settings as their program does."""
     if issubclass(settings, AgentSettings):
         return read_agent_settings(settings, arguments)
     return read_settings(settings, arguments)

@@ -72,7 +72,6 @@ def grouped(expression: promql_parser.Expr) -> set[str]:
 
 
 def selectors(expression: promql_parser.Expr) -> list[promql_parser.VectorSelector]:
-    """Every selector of a query."""
     every: list[promql_parser.VectorSelector] = []
 
     def enter(one: promql_parser.Expr) -> None:

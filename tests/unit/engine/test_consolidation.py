@@ -30,7 +30,6 @@ SAID = {
 
 
 def nodes(count: int) -> Workloads:
-    """Nodes of 8 GPUs."""
     cluster = Workloads()
     for number in range(count):
         cluster.add_node(f"n{number}", cpu=64, gpu=8, labels={"host": f"n{number}"})

@@ -27,7 +27,6 @@ FLAVORS = {
 
 
 def cluster_of(*quotas: FlavorQuota, flavors: tuple[str, ...] = tuple(FLAVORS)) -> Workloads:
-    """A node for each GPU, one without, and a queue of some flavors."""
     cluster = Workloads()
     for gpu in ("a100", "b200", "h100"):
         cluster.add_node(gpu, cpu=64, gpu=8, labels={"gpu": gpu})

@@ -18,7 +18,6 @@ OTHER = "default-scheduler"
 
 
 def nodes(count: int) -> Workloads:
-    """Nodes of 8 GPUs."""
     return Workloads().add_nodes(count, cpu=64, gpu=8)
 
 

@@ -25,7 +25,6 @@ FIRST_RULE = {
 
 
 def nodes(count: int) -> Workloads:
-    """Nodes of 8 GPUs."""
     return Workloads().add_nodes(count, cpu=64, gpu=8)
 
 

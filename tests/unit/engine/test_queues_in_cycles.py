@@ -19,7 +19,6 @@ QUEUE_LABEL = "kai.scheduler/queue"
 
 
 def cluster_of(*queues: Any, nodes: int = 2) -> Workloads:
-    """Nodes of 8 GPUs and some queues."""
     cluster = Workloads().add_nodes(nodes, cpu=64, gpu=8)
     for one in queues:
         cluster.record(f"queue/{one.name}", payloads.QueueObserved(one))
@@ -411,7 +410,6 @@ def of_kai(gpus: int) -> dict[str, QueueShare]:
 
 
 def unnamed(name: str, gpu: int, **kwargs: Any) -> Pod:
-    """A pod that names no queue."""
     return pod(name, cpu=1, gpu=gpu, owner=OWNER, **kwargs)
 
 

@@ -42,7 +42,6 @@ def wants(cluster: Workloads, **spec: object) -> Workloads:
 
 
 def runs(cluster: Workloads, name: str, **spec: object) -> Workloads:
-    """A pod comes and runs."""
     cluster.full(cluster.add_pod(pod(name, **spec)))
     return cluster
 

@@ -10,7 +10,6 @@ from tests.given.cluster.racks import INDEX, Racks, asks
 
 
 def run(cluster: Racks, result: CycleResult) -> None:
-    """Placed pods run."""
     cluster.run(*[cluster.state.pods[one.uid].pod for one in result.placements])
 
 

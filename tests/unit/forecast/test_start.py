@@ -47,7 +47,6 @@ def forecast(
 
 
 def seconds(cluster: PastRuns, group: str, **limits: Any) -> tuple[int | None, int | None]:
-    """p50 and p90."""
     answer = forecast(cluster, group, **limits)
     assert isinstance(answer, StartForecast), answer
     return tuple(None if time is None else round(time / SECOND) for time in (answer.p50_us, answer.p90_us))  # type: ignore[return-value]

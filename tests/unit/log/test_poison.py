@@ -26,7 +26,6 @@ Path = tuple[str | int, ...]
 
 
 def places(document: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
-    """Yield each part of a document with the way to it."""
     yield path, document
     parts = (
         document.items() if isinstance(document, dict) else enumerate(document) if isinstance(document, list) else ()

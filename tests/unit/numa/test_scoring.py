@@ -39,7 +39,6 @@ def test_fewest_zones_then_the_closest(
 
 
 def node_for(cluster: Cluster, config: EngineConfig, **asked: Any) -> str:
-    """The node that a cycle chooses for one more pod."""
     cluster.add_pod(pod(f"p{len(cluster.events)}", **asked))
     (decision,) = cluster.cycle(config).placements
     return decision.node

@@ -218,7 +218,6 @@ def test_work_of_the_queue_furthest_below_its_share_is_next(
 def refused_for(
     of: QueueAccounts, asked: tuple[str, int], victims: list[tuple[str, int]], *, margin_milli: int = 1000
 ) -> list[str]:
-    """For which queues an exchange is refused."""
     claims: list[Claim] = [(number(of.tree, name), ask(gpus)) for name, gpus in victims]
     claim: Claim = (number(of.tree, asked[0]), ask(asked[1]))
     refused = reclaim_refusals(of, [claim], claims, margin_milli=margin_milli)

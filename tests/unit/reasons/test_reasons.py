@@ -34,7 +34,6 @@ def concrete(base: type[CodedReason]) -> set[type[CodedReason]]:
 
 
 def sample(one: type[CodedReason]) -> CodedReason:
-    """A reason of which every field is set."""
     others: dict[object, object] = {int: 7, int | None: 7, bool: True}
     fields = msgspec.structs.fields(one)
     return one(**{field.name: others.get(field.type, f"some-{field.name}") for field in fields})

@@ -89,7 +89,6 @@ def likeliest(cluster: Cluster) -> list[int]:
 
 
 def used_again(cluster: Cluster) -> list[int]:
-    """Return what is used by a state from a snapshot."""
     restored = decode_state(encode_state(cluster.state))
     assert not differences(restored)
     zones = restored.columns.zones

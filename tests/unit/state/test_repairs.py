@@ -71,7 +71,6 @@ class Fleet(Cluster):
         return self.cycle(config)
 
     def end(self, name: str) -> None:
-        """The evicted pod is gone."""
         entry = self.state.pods[f"uid-{name}"]
         self.record(entry_stream(name), payloads.PodEvicted(entry.pod.uid, "default", name, entry.node))
         self.delete_pod(entry.pod)

@@ -27,7 +27,6 @@ def _knowing_none(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def log_of(*items: tuple[str, Payload], hashed: bool = True) -> list[Event]:
-    """Events as a log has them, each with a hash of its own."""
     events = []
     for position, (stream, payload) in enumerate(items, 1):
         new = NewEvent(derived_id("c", str(position)), stream, payload, "watcher", position)

@@ -137,7 +137,6 @@ def exponent(sizes: Sequence[float], values: Sequence[float]) -> float:
 
 
 def measured(size: int) -> Costs:
-    """Measure one size in a process of its own."""
     command = [sys.executable, "-m", "tests.measured.bench.scale.growth", str(size)]
     return msgspec.json.decode(subprocess.run(command, cwd=ROOT, check=True, capture_output=True).stdout, type=Costs)
 

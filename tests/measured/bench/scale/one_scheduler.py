@@ -109,7 +109,6 @@ def waiting_gangs(pods: int, gang: int) -> list[NewEvent]:
 
 
 async def fill(log: PostgresLog, cluster: str, events: Sequence[NewEvent]) -> None:
-    """Append events, a unit each."""
     for start in range(0, len(events), _PAGE):
         await log.append(cluster, [Unit((event,)) for event in events[start : start + _PAGE]])
 
@@ -160,7 +159,6 @@ async def sustained(servers: Servers, cluster: str, size: Size, *, replicas: int
 
 
 async def _all_listed(log: PostgresLog, cluster: str, replicas: int) -> None:
-    """Wait until the list of replicas has all."""
     after = 0
     while True:
         for event in await recorded(log, cluster, "ReplicasChanged", count=1, after=after):

@@ -119,7 +119,6 @@ class _Play:
         return not (self._left or self._running) and len(self._quiet) == len(self._seen) > 0
 
     def come(self, number: int) -> None:
-        """A pod comes, or a gang."""
         spec = shape(number) | {"created_at": self._cluster.now // 1_000_000}
         self._left -= 1
         if self._story.gang > 1:

@@ -60,7 +60,6 @@ class ServiceProcess:
         return f"{host}:{port}"
 
     async def ready(self) -> None:
-        """Wait until it says that it is."""
         await ready(self._address)
 
     async def metrics(self) -> dict[str, float]:
@@ -158,7 +157,6 @@ async def durable_servers() -> AsyncIterator[Servers]:
 
 
 async def recorded(log: EventLog, cluster: str, *types: str, count: int, after: int = 0) -> list[Event]:
-    """Wait until the log has so many events of some types; return them."""
     events: list[Event] = []
     while len(events) < count:
         head = await log.head(cluster)

@@ -257,7 +257,6 @@ def shown(found: Placed | Refused, pods: Iterable[int], domains: Sequence[tuple[
 
 
 def _rooms(text: str) -> tuple[list[tuple[str, ...]], list[list[int]]]:
-    """Return of each node its domains and its amounts."""
     domains, free = [], []
     for domain in text.split():
         name, _, nodes = domain.rpartition(":")
@@ -268,7 +267,6 @@ def _rooms(text: str) -> tuple[list[tuple[str, ...]], list[list[int]]]:
 
 
 def _asked(text: str) -> tuple[list[tuple[tuple[int, ...], LevelConstraint]], list[list[int]]]:
-    """Return the pods and the constraint of each set, and the size of its pods."""
     sets: list[tuple[tuple[int, ...], LevelConstraint]] = []
     sizes, first = [], 0
     for one in text.rpartition(">")[2].replace("&", ";").split(";"):

@@ -28,7 +28,6 @@ def counts_on(
     constraint: LevelConstraint,
     strategy: TopologyStrategy = TopologyStrategy.BEST_FIT,
 ) -> list[int] | Refused:
-    """Pods on each node, of racks given as block, rack and what each node takes."""
     paths = [(block, rack) for block, rack, nodes in racks for _ in nodes]
     free = [count for *_, nodes in racks for count in nodes]
     found = search(

@@ -22,7 +22,6 @@ REQUIRED_RACK, PREFERRED_RACK = LevelConstraint(required=RACK), LevelConstraint(
 
 
 def rows_of(found: Placed | Refused) -> list[int]:
-    """The rows of the pods in their order."""
     assert isinstance(found, Placed), found
     return [found.rows[pod] for pod in sorted(found.rows)]
 

@@ -78,7 +78,6 @@ def test_the_report_has_the_waits_of_each_queue_under_each_policy(report: Histor
 
 
 def write_checkpoint(storm: VirtualStorm, name: str) -> None:
-    """The pod says that it has just written a checkpoint."""
     metadata: dict[str, Any] = storm.pods[name].wire["metadata"]
     at = datetime.fromtimestamp(storm.cluster.now // 1_000_000, UTC)
     metadata["annotations"] = metadata["annotations"] | {LAST_CHECKPOINT_ANNOTATION: at.isoformat()}

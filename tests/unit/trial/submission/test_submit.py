@@ -72,7 +72,6 @@ def cluster_of(nodes: int, *, history: int = 0) -> PastRuns:
 
 
 def fill(cluster: PastRuns, count: int, **spec: Any) -> None:
-    """Pods of 4 GPUs run."""
     start = cluster.now // SECOND
     for number in range(count):
         cluster.add_pod(pod(f"train-{number}", cpu=2, memory=8, gpu=4, **({"owner": OWNER} | spec)))
