@@ -122,11 +122,7 @@ class Tokens(Protocol):
     """The source of the bearer token."""
 
     def current(self) -> str:
-        """Return the token to use now.
-
-        Raises:
-            ConfigurationError: there is none.
-        """
+        """Return the token to use now. Raises ConfigurationError: there is none."""
 
 
 class FixedToken:

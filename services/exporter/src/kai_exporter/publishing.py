@@ -91,11 +91,7 @@ class Machine:
 
 
 def read_machine(sysfs_root: Path, *, subject: str) -> Machine:
-    """Read what sysfs tells of a node.
-
-    Raises:
-        InvalidObject: it does not list NUMA nodes as Linux does.
-    """
+    """Read what sysfs tells of a node. Raises InvalidObject: it does not list NUMA nodes as Linux does."""
     memory: dict[int, dict[str, int]] = {}
     distances: dict[int, list[int]] = {}
     try:

@@ -68,29 +68,17 @@ class AllocatableResources:
 
 
 def messages_of(answer: bytes) -> list[bytes]:
-    """Return the encoded pods of an encoded `ListPodResourcesResponse`.
-
-    Raises:
-        WireError: it is none.
-    """
+    """Return the encoded pods of an encoded `ListPodResourcesResponse`. Raises WireError: it is none."""
     return [_bytes(value) for number, value in _fields(answer) if number == 1]
 
 
 def decode_pod(message: bytes) -> PodResources:
-    """Decode a `PodResources`.
-
-    Raises:
-        WireError: it is none.
-    """
+    """Decode a `PodResources`. Raises WireError: it is none."""
     return _decoded(PodResources, message)
 
 
 def decode_allocatable(message: bytes) -> AllocatableResources:
-    """Decode an `AllocatableResourcesResponse`.
-
-    Raises:
-        WireError: it is none.
-    """
+    """Decode an `AllocatableResourcesResponse`. Raises WireError: it is none."""
     return _decoded(AllocatableResources, message)
 
 

@@ -103,11 +103,7 @@ class TokenReviewer(Protocol):
     """An API server that reviews tokens."""
 
     async def review(self, token: str, *, audiences: Sequence[str]) -> ReviewedToken:
-        """Review a token.
-
-        Raises:
-            ClusterError: the API server does not answer, or does not let us ask.
-        """
+        """Review a token. Raises ClusterError: the API server does not answer, or does not let us ask."""
 
 
 class KubernetesTokens:

@@ -150,11 +150,7 @@ class Reports(_Model):
 
 
 def decode_report(body: bytes, *, node: str) -> Report:
-    """Read the report of a node.
-
-    Raises:
-        InvalidObject: naming the node, and each field and value that is wrong.
-    """
+    """Read the report of a node. Raises InvalidObject: naming the node, and each field and value that is wrong."""
     try:
         return _of(Report.model_validate_json(body), node)
     except ValidationError as error:
@@ -162,11 +158,7 @@ def decode_report(body: bytes, *, node: str) -> Report:
 
 
 def decode_reports(body: bytes) -> list[Any]:
-    """Read the envelope of several nodes' reports.
-
-    Raises:
-        InvalidObject: naming each field and value that is wrong.
-    """
+    """Read the envelope of several nodes' reports. Raises InvalidObject: naming each field and value that is wrong."""
     try:
         return Reports.model_validate_json(body).reports
     except ValidationError as error:
@@ -174,11 +166,7 @@ def decode_reports(body: bytes) -> list[Any]:
 
 
 def read_report(value: object) -> Report:
-    """Check one of several reports.
-
-    Raises:
-        InvalidObject: naming the node, and each field and value that is wrong.
-    """
+    """Check one of several reports. Raises InvalidObject: naming the node, and each field and value that is wrong."""
     node = value.get("node") if isinstance(value, dict) else None
     try:
         return Report.model_validate(value)
@@ -187,11 +175,7 @@ def read_report(value: object) -> Report:
 
 
 def read_pod(value: object, *, node: str) -> PodReport:
-    """Check one pod of a report.
-
-    Raises:
-        InvalidObject: naming the pod, and each field and value that is wrong.
-    """
+    """Check one pod of a report. Raises InvalidObject: naming the pod, and each field and value that is wrong."""
     try:
         return PodReport.model_validate(value)
     except ValidationError as error:

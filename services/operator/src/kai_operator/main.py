@@ -204,11 +204,7 @@ class Operator:
 
 
 async def what_is_given(settings: OperatorSettings, client: KubeClient, context: ServiceContext) -> Given:
-    """Read the templates, and which image the operator has itself.
-
-    Raises:
-        ConfigurationError: there is no template.
-    """
+    """Read the templates, and which image the operator has itself. Raises ConfigurationError: there is no template."""
     image = settings.image
     if not image and settings.pod_name:
         path = f"/api/v1/namespaces/{settings.namespace}/pods/{settings.pod_name}"

@@ -236,11 +236,7 @@ class ClusterRelay:
         self._retry = Retry(first_s=_RETRY_S, most_s=_RETRY_MAX_S)
 
     async def run(self) -> NoReturn:
-        """Relay until cancelled.
-
-        Raises:
-            InvalidObject: the cluster's name cannot be part of a subject.
-        """
+        """Relay until cancelled. Raises InvalidObject: the cluster's name cannot be part of a subject."""
         while True:
             if not self._bus.connected:
                 await self._bus.wait_connected(timeout_s=_RETRY_MAX_S)

@@ -32,11 +32,7 @@ def micro_timestamp(moment: datetime) -> str:
 
 
 def parse_time(text: str) -> datetime:
-    """Read a time as the API writes it.
-
-    Raises:
-        ValueError: if it is none.
-    """
+    """Read a time as the API writes it. Raises ValueError: if it is none."""
     moment = datetime.fromisoformat(text)
     return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 

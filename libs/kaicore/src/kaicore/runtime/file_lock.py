@@ -26,11 +26,7 @@ class FileLock:
         self.fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
 
     def taken(self) -> bool:
-        """Try to take the lock; return whether it is ours.
-
-        Raises:
-            OSError: the file system has no locks.
-        """
+        """Try to take the lock; return whether it is ours. Raises OSError: the file system has no locks."""
         try:
             fcntl.flock(self.fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -193,11 +193,7 @@ class ForkedProcess:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end; return its exit code.
-
-        Raises:
-            TimeoutError: it has not ended after so many seconds.
-        """
+        """Wait for its end; return its exit code. Raises TimeoutError: it has not ended after so many seconds."""
         if self.poll() is None and not _is_readable(self._pidfd, timeout):
             raise TimeoutError(f"process {self.pid} has not ended after {timeout} s")
         while (code := self.poll()) is None:

@@ -375,11 +375,7 @@ class Child:
         return await self.kill()
 
     async def kill(self) -> int:
-        """Kill it and wait until it is gone; return its exit code.
-
-        Raises:
-            TimeoutError: it does not end.
-        """
+        """Kill it and wait until it is gone; return its exit code. Raises TimeoutError: it does not end."""
         self.send(signal.SIGKILL)
         return await asyncio.wait_for(self.ended(), _KILLED_S)
 

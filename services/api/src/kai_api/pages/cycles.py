@@ -160,11 +160,7 @@ def steps_of(events: Sequence[Event], *, whole: bool = True) -> CycleSteps:
 
 
 def cycle_page(steps: CycleSteps, number: int, state: ClusterView) -> CyclePage:
-    """Return the model of a cycle's page.
-
-    Args:
-        state: as of that step's position.
-    """
+    """Return the model of a cycle's page (`state`: as of that step's position)."""
     step = steps.step(number)
     row = state.columns.rows.get(step.node) if step.node else None
     known = row is not None and state.columns.facts[row] is not None

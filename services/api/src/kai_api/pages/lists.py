@@ -117,11 +117,7 @@ _FILTERS = {
 
 
 def list_page(state: ClusterView, kind: str, wanted: Wanted, view: View) -> ListPage:
-    """Return a page of a list.
-
-    Raises:
-        InvalidObject: there is no such order.
-    """
+    """Return a page of a list. Raises InvalidObject: there is no such order."""
     order = wanted.order or "name"
     if order not in ORDERS:
         raise InvalidObject(kind, "order", order[:100], f"is none of {', '.join(ORDERS)}")

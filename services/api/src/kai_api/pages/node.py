@@ -376,11 +376,7 @@ class NodePage:
 
 
 def node_page(state: ClusterView, name: str) -> NodePage:
-    """Return the model of a node's page.
-
-    Raises:
-        UnknownSubject: there is no such node.
-    """
+    """Return the model of a node's page. Raises UnknownSubject: there is no such node."""
     why = why_node(state, name)
     if why is None:
         there_are = [node for node, row in state.columns.rows.items() if state.columns.facts[row] is not None]

@@ -529,11 +529,7 @@ def cluster_figures(state: FleetView) -> ClusterFigures:
 
 
 def overview(state: ClusterView, cycles: tuple[CycleRow, ...]) -> Overview:
-    """Return the model of a cluster's first page.
-
-    Args:
-        cycles: the last ones, as lists have them.
-    """
+    """Return the model of a cluster's first page (`cycles`: the last ones, as lists have them)."""
     queues = queue_lines(state, "gpu")
     per_gpu = gpu_columns(state).per_gpu
     resources = [_resource(state, resource, title) for resource, title in ((CPU, "CPU"), (MEMORY, "Memory"))]

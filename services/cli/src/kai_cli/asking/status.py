@@ -95,11 +95,7 @@ def status(*, source: SourceFlags | None = None, output: OutputFlag = "table") -
 
 
 async def stack_status(source: AnswerSource) -> StackStatus:
-    """Return what runs, and whether it is ready.
-
-    Raises:
-        ConfigurationError: a file is named, which has no services.
-    """
+    """Return what runs, and whether it is ready. Raises ConfigurationError: a file is named, which has no services."""
     if source.file is not None:
         raise ConfigurationError("--file: status is about running services; an exported log has none")
     directory = data_directory(source.data_dir)

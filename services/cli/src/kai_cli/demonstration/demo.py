@@ -264,11 +264,7 @@ class Life:
 
 
 def example_manifests() -> Path:
-    """Return the folder of the demonstration's manifests.
-
-    Raises:
-        ConfigurationError: this installation has none.
-    """
+    """Return the folder of the demonstration's manifests. Raises ConfigurationError: this installation has none."""
     package = Path(__file__).resolve().parents[1]
     for candidate in (package / "_examples", package.parents[3] / "examples"):
         if candidate.is_dir():

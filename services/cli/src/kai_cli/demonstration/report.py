@@ -59,11 +59,7 @@ class ListedPod:
 
 
 async def listed_pods(client: KubeClient) -> list[ListedPod]:
-    """Return all pods of a cluster.
-
-    Raises:
-        ClusterUnavailable: the API server does not answer.
-    """
+    """Return all pods of a cluster. Raises ClusterUnavailable: the API server does not answer."""
     pods = msgspec.json.decode(await client.get(_PODS_PATH), type=_PodList).items
     return [ListedPod(pod.metadata.uid, pod.spec.node_name, pod.status.phase) for pod in pods]
 

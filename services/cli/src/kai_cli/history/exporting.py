@@ -28,11 +28,7 @@ from kai_cli.sources.source import FromFlag, LogSource, LogSourceFlags, ToFlag
 
 
 def moments_of(begin: str, to: str) -> tuple[Moment | None, Moment | None]:
-    """Read `--from` and `--to`; None where one is empty.
-
-    Raises:
-        UnknownMoment: one is no moment.
-    """
+    """Read `--from` and `--to`; None where one is empty. Raises UnknownMoment: one is no moment."""
     return parse_moment(begin) if begin else None, parse_moment(to) if to else None
 
 

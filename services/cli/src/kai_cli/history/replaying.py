@@ -50,11 +50,7 @@ class PolicySources:
     others: bool = False
 
     def book(self) -> PolicyBook:
-        """Return a book with their code.
-
-        Raises:
-            ConfigurationError: naming the file and what is wrong.
-        """
+        """Return a book with their code. Raises ConfigurationError: naming the file and what is wrong."""
         book = PolicyBook(others=self.others)
         for source in self.sources:
             kind, digest = load_source(source)

@@ -10,11 +10,7 @@ from kaicore.errors import ConfigurationError
 
 
 def check_tool(package: str, *, purpose: str) -> None:
-    """Check that a tool is installed: production does without them.
-
-    Raises:
-        ConfigurationError: it is not.
-    """
+    """Check that a tool is installed: production does without them. Raises ConfigurationError: it is not."""
     if find_spec(package) is None:
         raise ConfigurationError(f"kai {purpose}, and {package} is not installed: pip install 'kai-ledger[demo]'")
 

@@ -46,11 +46,7 @@ async def _check_kubeconfig(path: Path) -> None:
 
 
 def check_nats(url: str) -> None:
-    """Check that a NATS server answers.
-
-    Raises:
-        ConfigurationError: none does, or the URL is none of NATS.
-    """
+    """Check that a NATS server answers. Raises ConfigurationError: none does, or the URL is none of NATS."""
     parts = urlsplit(url)
     if parts.scheme not in ("nats", "tls") or not parts.hostname:
         raise ConfigurationError(f"--nats-url {url}: must be nats://HOST:PORT")

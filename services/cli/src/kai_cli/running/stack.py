@@ -267,11 +267,7 @@ class Stack:
         self._imported.set()
 
     async def _migrate(self, url: str) -> None:
-        """Bring the log's database to the newest schema.
-
-        Raises:
-            KaiError: that failed.
-        """
+        """Bring the log's database to the newest schema. Raises KaiError: that failed."""
         if self._migrating is None:
             from kaicore.ledger.log.migrate import upgrade  # noqa: PLC0415
 

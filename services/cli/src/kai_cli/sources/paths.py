@@ -265,11 +265,7 @@ def data_directory(path: Path | None) -> DataDirectory:
 
 
 def check_cluster_name(name: str) -> None:
-    """Check a cluster's name.
-
-    Raises:
-        ConfigurationError: it is no DNS label.
-    """
+    """Check a cluster's name. Raises ConfigurationError: it is no DNS label."""
     if not _LABEL.fullmatch(name):
         raise ConfigurationError(
             f"--cluster {name!r}: a cluster's name is a DNS label: a-z, 0-9 and - inside, 63 characters at most"

@@ -420,11 +420,7 @@ async def _live(kubeconfig: Path) -> Labels:
 
 
 async def live_nodes(client: KubeClient) -> Labels:
-    """Return the labels of a cluster's nodes, by name.
-
-    Raises:
-        ConfigurationError: there is no node.
-    """
+    """Return the labels of a cluster's nodes, by name. Raises ConfigurationError: there is no node."""
     reading = Reading()
     take_in(reading, msgspec.json.decode(await client.get("/api/v1/nodes")), "the cluster")
     return _nodes(reading)

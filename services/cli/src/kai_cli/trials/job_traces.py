@@ -178,11 +178,7 @@ def fleet_profile(rows: Iterable[TraceRow], assumed: Assumptions) -> tuple[dict[
 
 
 def pod_manifests(rows: Iterable[TraceRow], assumed: Assumptions) -> Iterator[dict[str, Any]]:
-    """Yield a pod for each task.
-
-    Raises:
-        InvalidObject: naming file and row, field and value.
-    """
+    """Yield a pod for each task. Raises InvalidObject: naming file and row, field and value."""
     for row in rows:
         name = row.fields.get("name") or f"openb-pod-{row.line - 2:04}"
         cpu = row.count("cpu_milli")
@@ -249,11 +245,7 @@ def run_seconds(lasted: float, assumed: Assumptions) -> int:
 
 
 def rows_of(path: Path) -> Iterator[TraceRow]:
-    """Yield the rows of a CSV file, compressed by gzip or not.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-    """
+    """Yield the rows of a CSV file, compressed by gzip or not. Raises ConfigurationError: it cannot be read."""
     try:
         with gzip.open(path, "rt", newline="") if path.suffix == ".gz" else path.open(newline="") as file:
             for line, fields in enumerate(csv.DictReader(file), start=2):

@@ -158,11 +158,7 @@ def make_certificate(names: list[str], *, days: int) -> dict[str, bytes]:
 
 
 def _authority_of(file: Path) -> bytes:
-    """Return the authority of a Secret, as PEM.
-
-    Raises:
-        ConfigurationError: it has none.
-    """
+    """Return the authority of a Secret, as PEM. Raises ConfigurationError: it has none."""
     for manifest in read_manifests([file]):
         try:
             authority = base64.b64decode((manifest.get("data") or {})[_AUTHORITY], validate=True)

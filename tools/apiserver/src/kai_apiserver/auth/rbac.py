@@ -172,11 +172,7 @@ class Reviews:
         self._authorizer = authorizer
 
     def review(self, target: Target, *, given: Any, operation: Operation) -> Object:
-        """Answer a review.
-
-        Raises:
-            StatusError: 400, it cannot be read.
-        """
+        """Answer a review. Raises StatusError: 400, it cannot be read."""
         resource = target.resource
         obj = read_object(resource, given, operation=operation)
         spec: Object = obj.get("spec") or {}

@@ -130,11 +130,7 @@ class Faults:
         self._next = 1
 
     def add(self, given: Any) -> list[Rule]:
-        """Put rules in force; return them.
-
-        Raises:
-            StatusError: 400, naming what is wrong.
-        """
+        """Put rules in force; return them. Raises StatusError: 400, naming what is wrong."""
         try:
             rules = _RULES.validate_python(given if isinstance(given, list) else [given])
         except ValidationError as error:

@@ -48,11 +48,7 @@ class RequestPath:
 
 
 def read_request_path(method: str, raw_path: str) -> RequestPath:
-    """Read a method and an undecoded path with query.
-
-    Raises:
-        StatusError: 405, the method does not go with the path.
-    """
+    """Read a method and an undecoded path with query. Raises StatusError: 405, the method does not go with the path."""
     raw, _, raw_query = raw_path.partition("?")
     query: dict[str, str] = {}
     if raw_query:

@@ -107,11 +107,7 @@ class ResourceVerbs:
         }
 
     async def carry_out(self, http: Request, request: RequestPath, *, operation: Operation, subject: Subject) -> Answer:
-        """Carry out a request.
-
-        Raises:
-            StatusError: it is refused.
-        """
+        """Carry out a request. Raises StatusError: it is refused."""
         backend = self._backend
         resource = backend.registry.find(request.group, request.version, plural=request.plural)
         namespace = request.namespace if resource.namespaced else ""
@@ -267,11 +263,7 @@ class ResourceVerbs:
 
 
 async def read_body(http: Request, *, optional: bool = False) -> Any:
-    """Read a request's JSON or YAML body.
-
-    Raises:
-        StatusError: 400 or 415, it is neither.
-    """
+    """Read a request's JSON or YAML body. Raises StatusError: 400 or 415, it is neither."""
     body = await http.read()
     if not body and optional:
         return None

@@ -76,11 +76,7 @@ class OpenApi:
 
 
 def document_v3(registry: Registry, group: str, version: str) -> Object:
-    """The document of one group and version.
-
-    Raises:
-        StatusError: 404 if there is no such group and version.
-    """
+    """The document of one group and version. Raises StatusError: 404 if there is no such group and version."""
     schemas: dict[str, Object] = {}
     paths: dict[str, Object] = {}
     for resource in registry.in_version(group, version):
@@ -255,11 +251,7 @@ def _group(name: str, versions: list[str]) -> Object:
 
 
 def resource_list(registry: Registry, group_name: str, version: str) -> Object:
-    """`/api/v1` or `/apis/<group>/<version>`.
-
-    Raises:
-        StatusError: 404 if there is no such group and version.
-    """
+    """`/api/v1` or `/apis/<group>/<version>`. Raises StatusError: 404 if there is no such group and version."""
     resources: list[Object] = []
     for resource in registry.in_version(group_name, version):
         resources.append(_resource(resource))

@@ -119,11 +119,7 @@ class ResourceType:
         return "status" in self.subresource_names
 
     def subresource(self, name: str) -> Subresource:
-        """The subresource of that name.
-
-        Raises:
-            StatusError: 404 if there is none.
-        """
+        """The subresource of that name. Raises StatusError: 404 if there is none."""
         for sub in self.subresources:
             if sub.name == name:
                 return sub
@@ -154,11 +150,7 @@ class Registry:
         self.revision += 1
 
     def find(self, group: str, version: str, *, plural: str) -> ResourceType:
-        """The resource at a path.
-
-        Raises:
-            StatusError: 404 if there is none.
-        """
+        """The resource at a path. Raises StatusError: 404 if there is none."""
         resource = self._by_path.get((group, version, plural))
         if resource is None:
             raise path_not_found()
@@ -188,11 +180,7 @@ class Registry:
         return groups
 
     def in_version(self, group: str, version: str) -> list[ResourceType]:
-        """The resources of one group and version, by name.
-
-        Raises:
-            StatusError: 404 if there are none.
-        """
+        """The resources of one group and version, by name. Raises StatusError: 404 if there are none."""
         resources = [r for r in self._by_path.values() if r.group == group and r.version == version]
         if not resources:
             raise path_not_found()

@@ -114,11 +114,7 @@ class Backend:
         return iter(self.store.collection(storage))
 
     def get(self, target: Target) -> Stored:
-        """One object.
-
-        Raises:
-            StatusError: 404 if it is not there.
-        """
+        """One object. Raises StatusError: 404 if it is not there."""
         stored = self.collection(target.resource).get(target.key)
         if stored is None:
             raise not_found(target.resource, target.name)

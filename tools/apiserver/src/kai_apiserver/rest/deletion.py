@@ -46,11 +46,7 @@ class DeleteOptions:
 
     @classmethod
     def read(cls, given: Any, query: dict[str, str]) -> "DeleteOptions":
-        """Read a `DeleteOptions` body, or without one the query.
-
-        Raises:
-            StatusError: 400 if it cannot be read.
-        """
+        """Read a `DeleteOptions` body, or without one the query. Raises StatusError: 400 if it cannot be read."""
         try:
             options, _ = decode("V1DeleteOptions", given or {})
         except Mismatch as error:

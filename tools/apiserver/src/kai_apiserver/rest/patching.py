@@ -244,11 +244,7 @@ class Patch:
     force: bool = False
 
     def read(self) -> Any:
-        """The body: YAML for apply, JSON for the others.
-
-        Raises:
-            StatusError: 400 if it cannot be read.
-        """
+        """The body: YAML for apply, JSON for the others. Raises StatusError: 400 if it cannot be read."""
         try:
             if self.content_type != APPLY_PATCH or self.body[:1] == b"{":
                 return decode_json(self.body)

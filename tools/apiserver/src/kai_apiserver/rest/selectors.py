@@ -66,11 +66,7 @@ EVERYTHING = LabelSelector()
 
 
 def parse_label_selector(text: str) -> LabelSelector:
-    """Read a `labelSelector` query parameter.
-
-    Raises:
-        StatusError: 400, naming what cannot be read.
-    """
+    """Read a `labelSelector` query parameter. Raises StatusError: 400, naming what cannot be read."""
     if not text.strip():
         return EVERYTHING
     requirements, position = [], 0

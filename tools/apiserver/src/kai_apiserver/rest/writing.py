@@ -44,11 +44,7 @@ def shape_of(resource: ResourceType) -> Shape:
 
 
 def create(backend: Backend, target: Target, *, given: Any, operation: Operation) -> Stored:
-    """Create an object from what a client sent.
-
-    Raises:
-        StatusError: the object is refused.
-    """
+    """Create an object from what a client sent. Raises StatusError: the object is refused."""
     resource = target.resource
     if resource.has_status and not resource.status_on_create and isinstance(given, dict):
         given = {key: value for key, value in given.items() if key != "status"}
@@ -58,11 +54,7 @@ def create(backend: Backend, target: Target, *, given: Any, operation: Operation
 
 
 def create_read(backend: Backend, target: Target, *, obj: Object, operation: Operation) -> Stored:
-    """Create an object that was read already, in terms of the storage.
-
-    Raises:
-        StatusError: the object is refused.
-    """
+    """Create an object that was read already, in terms of the storage. Raises StatusError: the object is refused."""
     resource, metadata = target.resource, obj["metadata"]
     if metadata.get("resourceVersion"):
         raise bad_request("resourceVersion should not be set on objects to be created")

@@ -66,11 +66,7 @@ class Journal:
     """The files of one data directory, which one process at a time may hold."""
 
     def __init__(self, directory: Path, *, sync: bool = False) -> None:
-        """Take the directory.
-
-        Raises:
-            CorruptJournal: another process holds it, or it cannot be made.
-        """
+        """Take the directory. Raises CorruptJournal: another process holds it, or it cannot be made."""
         self._directory = directory
         self._sync = sync
         try:

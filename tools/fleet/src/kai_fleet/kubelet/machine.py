@@ -71,11 +71,7 @@ def to_cpulist(subset: int) -> str:
 
 
 def from_cpulist(text: str) -> int:
-    """Read the kernel's list format.
-
-    Raises:
-        ValueError: the text is not in that format.
-    """
+    """Read the kernel's list format. Raises ValueError: the text is not in that format."""
     result = 0
     for part in text.split(","):
         if not part.strip():

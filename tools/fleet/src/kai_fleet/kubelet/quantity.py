@@ -28,11 +28,7 @@ _Family = Literal["binary", "decimal", "exponent"]
 
 
 def exact_value(text: str) -> Fraction:
-    """Return the exact value of a quantity, in units.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the exact value of a quantity, in units. Raises ValueError: it is none."""
     return _parse(text)[0]
 
 
@@ -59,11 +55,7 @@ def format_amount(resource: str, amount: int) -> str:
 
 @lru_cache(maxsize=4096)
 def canonical(text: str) -> str:
-    """Return the same quantity as the API server would write it.
-
-    Raises:
-        ValueError: it is none.
-    """
+    """Return the same quantity as the API server would write it. Raises ValueError: it is none."""
     value, family = _parse(text)
     if not value:
         return "0"

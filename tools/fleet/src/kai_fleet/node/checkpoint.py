@@ -112,11 +112,7 @@ class Journal:
     """The file of one fleet."""
 
     def __init__(self, directory: Path) -> None:
-        """Read what there is.
-
-        Raises:
-            ConfigurationError: the directory or the file in it cannot be read or made.
-        """
+        """Read what there is. Raises ConfigurationError: the directory or the file in it cannot be read or made."""
         self._path = directory / "kubelets.jsonl"
         #: Why what the agents hold is not in the file; empty when it is.
         self.problem = ""

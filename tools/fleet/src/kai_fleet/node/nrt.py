@@ -57,11 +57,7 @@ def leb89(value: int) -> str:
 
 
 def placement_vectors(zone_of: Mapping[int, int], zones: int) -> tuple[int, dict[int, str]]:
-    """Return the busiest zone, and the vectors of all others.
-
-    Args:
-        zone_of: container hash → zone.
-    """
+    """Return the busiest zone, and the vectors of all others (`zone_of`: container hash → zone)."""
     ranks = {value: rank for rank, value in enumerate(sorted(zone_of))}
     members: list[list[int]] = [[] for _ in range(zones)]
     for value, zone in zone_of.items():

@@ -171,11 +171,7 @@ _NONE = ResourceRequirements()
 
 
 def convert_pod(pod: PodObject) -> Pod:
-    """Convert a pod.
-
-    Raises:
-        InvalidObject: naming the pod, the field and the value.
-    """
+    """Convert a pod. Raises InvalidObject: naming the pod, the field and the value."""
     spec, meta = pod.spec, pod.metadata
     subject = str(pod)
     init = spec.init_containers or []

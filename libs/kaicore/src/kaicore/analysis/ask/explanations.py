@@ -147,11 +147,7 @@ NEW_NODE = "the new node"
 
 
 def remedies(asked: Asked, *, seconds: float) -> why_answers.RemediesAnswer:
-    """Return what would make a pod start.
-
-    Args:
-        seconds: of CPU, after which no further change is tried.
-    """
+    """Return what would make a pod start (`seconds`: of CPU, after which no further change is tried)."""
     end = time.process_time() + seconds
     checked, uid = check(asked, go_on=lambda: time.process_time() < end), asked.pod.uid
     return why_answers.RemediesAnswer(

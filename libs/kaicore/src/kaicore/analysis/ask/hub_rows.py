@@ -21,11 +21,7 @@ from kaicore.spelling import did_you_mean
 
 
 def hub_cluster_rows(state: hub_state.HubState, *, now: int) -> list[HubClusterRow]:
-    """Return the clusters of a hub.
-
-    Args:
-        now: microseconds since the epoch; of the same clock as the log's, or nearly.
-    """
+    """Return the clusters of a hub (`now`: microseconds since the epoch; of the same clock as the log's, or nearly)."""
     rows = []
     for name, entry in state.present():
         mine = state.of_cluster(name)
@@ -157,11 +153,7 @@ class HubInquiry:
         return dispatch_rows(await self.state(), pending=pending)
 
     async def why(self, name: str) -> DispatchWhy:
-        """Say why a dispatch is where it is.
-
-        Raises:
-            UnknownSubject: there is none of the name.
-        """
+        """Say why a dispatch is where it is. Raises UnknownSubject: there is none of the name."""
         events = await self._log.read(hub_state.HUB, where=Filter(streams=(hub_state.dispatch_stream(name),)))
         state = await self.state()
         entry = state.dispatches.get(name)

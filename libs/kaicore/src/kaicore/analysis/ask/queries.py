@@ -352,11 +352,7 @@ class Inquiry:
         return summary(await self.state_at(cluster, at))
 
     async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
-        """Return rows of a kind.
-
-        Raises:
-            InvalidObject: there is no such kind.
-        """
+        """Return rows of a kind. Raises InvalidObject: there is no such kind."""
         if kind not in ROWS:
             raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
         state = await self.state_at(cluster, at)
@@ -418,19 +414,11 @@ class Inquiry:
         return standing_reservations(await self.state_at(cluster, at))
 
     async def planned_reservation(self, cluster: str, asked: ReservationQuestion) -> ReservationPlan:
-        """Return what a reservation would be, before it is made.
-
-        Raises:
-            InvalidObject: the question makes no sense.
-        """
+        """Return what a reservation would be, before it is made. Raises InvalidObject: the question makes no sense."""
         return planned_reservation(await self.state_at(cluster), asked)
 
     async def planned_drain(self, cluster: str, asked: ReservationQuestion) -> DrainPlan:
-        """Return what a drain would do, before it is made.
-
-        Raises:
-            InvalidObject: the question makes no sense.
-        """
+        """Return what a drain would do, before it is made. Raises InvalidObject: the question makes no sense."""
         return planned_drain(await self.state_at(cluster), asked, self.policies)
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:

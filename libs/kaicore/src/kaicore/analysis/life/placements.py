@@ -166,11 +166,7 @@ class DecidedPlacement:
 
 
 def placement_answer(state: FleetView, entry: PodEntry | None, placed: DecidedPlacement) -> PlacementAnswer:
-    """Return why a pod was placed where it is.
-
-    Args:
-        entry: the pod as it is now; None for one that is gone.
-    """
+    """Return why a pod was placed where it is (`entry`: the pod as it is now; None for one that is gone)."""
     decision, scores = placed.decision, placed.scores
     nodes = (
         []

@@ -200,11 +200,7 @@ async def pod_evidence(
     state_near: StateNear,
     policies: PolicyBook = NO_POLICIES,
 ) -> PodEvidence:
-    """Read what it takes to explain a pod.
-
-    Args:
-        story: the events of the pod's name, in order.
-    """
+    """Read what it takes to explain a pod (`story`: the events of the pod's name, in order)."""
     events = [event for event in story if event.stream.startswith("pod/")]
     if not events:
         return PodEvidence((), "")

@@ -134,11 +134,7 @@ def event_body(event: Event) -> object:
 
 
 def cloud_event(event: Event, data: object) -> CloudEvent:
-    """Return an event as a CloudEvent.
-
-    Args:
-        data: what it says, as `event_body` has it.
-    """
+    """Return an event as a CloudEvent (`data`: what it says, as `event_body` has it)."""
     return CloudEvent(
         specversion="1.0",
         id=str(event.id),

@@ -276,11 +276,7 @@ class ObjectPaths:
         self._learned: set[str] = set()
 
     async def collection(self, manifest: Manifest) -> str:
-        """Return where an object is created.
-
-        Raises:
-            InvalidObject: the API server does not serve its kind.
-        """
+        """Return where an object is created. Raises InvalidObject: the API server does not serve its kind."""
         api_version, kind = manifest["apiVersion"], manifest["kind"]
         metadata = manifest["metadata"]
         await self.learn(manifest)

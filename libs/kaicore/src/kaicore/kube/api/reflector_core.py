@@ -189,11 +189,7 @@ class ReflectorCore(Generic[ObjectT]):
         return isinstance(self.request, Watch) and not self._failed
 
     def delay_s(self, jitter: float) -> float:
-        """Return how long to wait before the next request.
-
-        Args:
-            jitter: 0 to 1, so that not all come back at once.
-        """
+        """Return how long to wait before the next request (`jitter`: 0 to 1, so that not all come back at once)."""
         if not self._failed:
             return 0.0
         delay_s = backoff(self.failures, first=self._backoff.first_s, most=self._backoff.most_s)
@@ -206,11 +202,7 @@ class ReflectorCore(Generic[ObjectT]):
             self._relist(Relist.CHECK)
 
     def take_page(self, data: bytes) -> list[Change[ObjectT]]:
-        """Take a page of a list.
-
-        Raises:
-            ClusterUnavailable: it is no list; report it with `failed`.
-        """
+        """Take a page of a list. Raises ClusterUnavailable: it is no list; report it with `failed`."""
         try:
             page = _list_decoder.decode(data)
         except msgspec.DecodeError as error:

@@ -158,11 +158,7 @@ def _unsupported(wire: ResourceClaimObject) -> Iterator[str]:
 
 
 def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard) -> Allocation:
-    """Reduce what a claim was allocated.
-
-    Raises:
-        InvalidObject: its node selector makes no sense.
-    """
+    """Reduce what a claim was allocated. Raises InvalidObject: its node selector makes no sense."""
     terms = None
     if wire.node_selector is not None:
         terms = node_terms(wire.node_selector, subject=subject, field="status.allocation.nodeSelector")
@@ -194,11 +190,7 @@ def read_allocation(wire: AllocationWire, *, subject: str, lost: Lost = unheard)
 
 
 def thousandths_of(text: str | float, *, subject: str, field: str) -> int:
-    """Return an amount in thousandths.
-
-    Raises:
-        InvalidQuantity: it is none.
-    """
+    """Return an amount in thousandths. Raises InvalidQuantity: it is none."""
     return parse_thousandths(str(text), subject=subject, field=field)
 
 

@@ -82,11 +82,7 @@ def sorted_requirements(requirements: Iterable[Requirement]) -> tuple[Requiremen
 
 
 def node_terms(selector: NodeSelector, *, subject: str, field: str) -> tuple[tuple[Requirement, ...], ...]:
-    """Return the terms of which a node has to meet any.
-
-    Raises:
-        InvalidObject: see `node_term`.
-    """
+    """Return the terms of which a node has to meet any. Raises InvalidObject: see `node_term`."""
     where = f"{field}.nodeSelectorTerms"
     terms = enumerate(selector.node_selector_terms or ())
     # A selector without terms selects nothing, which is what an empty term says.

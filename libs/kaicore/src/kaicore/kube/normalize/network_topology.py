@@ -25,11 +25,7 @@ _TIERS = range(2**31)
 
 
 def normalize_kai_topology(wire: custom_resources.LabelTopologyObject, lost: Lost = unheard) -> TopologyDefinition:
-    """Reduce a `kai.scheduler` Topology.
-
-    Raises:
-        InvalidObject: see `_label_topology`.
-    """
+    """Reduce a `kai.scheduler` Topology. Raises InvalidObject: see `_label_topology`."""
     return _label_topology(KAI_TOPOLOGY, wire, lost)
 
 

@@ -131,11 +131,7 @@ class AskedResources:
         return name in self._amounts
 
     def amount(self, name: str, most: int = MAX_AMOUNT) -> int:
-        """Return an amount; 0 where it is not asked for.
-
-        Raises:
-            InvalidObject: it is none, or more than the most.
-        """
+        """Return an amount; 0 where it is not asked for. Raises InvalidObject: it is none, or more than the most."""
         text = self._amounts.get(name, 0)
         amount = parse_amount(text, resource=name, subject=self._subject, field=self._field)
         if amount > most:

@@ -180,20 +180,12 @@ def _sealed(body: bytes, checksum: int) -> bytes:
 
 
 def decode_cpu_state(content: bytes) -> CpuManagerState:
-    """Read the file's contents.
-
-    Raises:
-        InvalidObject: they are no such file, or its checksum is wrong.
-    """
+    """Read the file's contents. Raises InvalidObject: they are no such file, or its checksum is wrong."""
     return _manager_state(CPU_STATE, _cpu_decoder, content, _cpu_dump)
 
 
 def decode_memory_state(content: bytes) -> MemoryManagerState:
-    """Read the file's contents.
-
-    Raises:
-        InvalidObject: they are no such file, or its checksum is wrong.
-    """
+    """Read the file's contents. Raises InvalidObject: they are no such file, or its checksum is wrong."""
     return _manager_state(MEMORY_STATE, _memory_decoder, content, _memory_dump)
 
 
@@ -217,11 +209,7 @@ def _manager_state(
 
 
 def decode_device_state(content: bytes) -> DeviceManagerState:
-    """Read the file's contents.
-
-    Raises:
-        InvalidObject: they are no such file, or its checksum is wrong.
-    """
+    """Read the file's contents. Raises InvalidObject: they are no such file, or its checksum is wrong."""
     try:
         file = _device_decoder.decode(content)
     except msgspec.MsgspecError as error:

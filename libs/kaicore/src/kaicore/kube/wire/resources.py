@@ -64,11 +64,7 @@ class Resource(Generic[ObjectT]):
         return self
 
     def decode(self, data: bytes | msgspec.Raw) -> ObjectT:
-        """Decode one object.
-
-        Raises:
-            InvalidObject: naming the field with the wrong JSON type.
-        """
+        """Decode one object. Raises InvalidObject: naming the field with the wrong JSON type."""
         try:
             return self._decoder.decode(data)
         except msgspec.DecodeError as error:
@@ -165,11 +161,7 @@ def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: s
 
 
 def named_subject(kind: str, wire: KubernetesObject) -> str:
-    """Return the same of an object that must have a name.
-
-    Raises:
-        InvalidObject: it has none.
-    """
+    """Return the same of an object that must have a name. Raises InvalidObject: it has none."""
     metadata = wire.metadata
     subject = subject_of(kind, metadata.namespace, metadata.name)
     if not metadata.name:

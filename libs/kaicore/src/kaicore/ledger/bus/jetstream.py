@@ -130,11 +130,7 @@ class JetStreamApi:
 
 
 def read_answer(message: Msg) -> ApiAnswer:
-    """Decode an answer.
-
-    Raises:
-        BusUnavailable: it says that nobody answers, or cannot be read.
-    """
+    """Decode an answer. Raises BusUnavailable: it says that nobody answers, or cannot be read."""
     if message.headers and "Status" in message.headers:
         raise BusUnavailable("NATS: no answer: no such stream, or JetStream is not ready")
     try:

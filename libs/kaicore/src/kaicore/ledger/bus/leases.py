@@ -162,11 +162,7 @@ class LeaseStore(Protocol):
 
 
 def check_name(name: str) -> str:
-    """Return the name of an entry if it can be one.
-
-    Raises:
-        InvalidObject: it cannot.
-    """
+    """Return the name of an entry if it can be one. Raises InvalidObject: it cannot."""
     if not _NAME.fullmatch(name):
         raise InvalidObject("lease", "name", name, "must be letters, digits, - and _, with single / . or = between")
     return name

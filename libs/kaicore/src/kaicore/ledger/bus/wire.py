@@ -60,11 +60,7 @@ def from_message(message: Message) -> Event | None:
 
 
 def message_hash(message: Message) -> bytes:
-    """Return the hash of the event that a message stands for.
-
-    Raises:
-        CorruptLog: the message stands for no event.
-    """
+    """Return the hash of the event that a message stands for. Raises CorruptLog: the message stands for no event."""
     event = from_message(message)
     if event is not None:
         return event.hash

@@ -59,11 +59,7 @@ class Month:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read `2026-11`.
-
-        Raises:
-            ConfigurationError: it is no month.
-        """
+        """Read `2026-11`. Raises ConfigurationError: it is no month."""
         try:
             moment = datetime.strptime(text, "%Y-%m").replace(tzinfo=UTC)
         except ValueError as error:

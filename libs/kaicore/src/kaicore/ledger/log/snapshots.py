@@ -53,11 +53,7 @@ def snapshot_digest(cluster: str, snapshot: Snapshot) -> bytes:
 
 
 def discard(cluster: str, snapshot: Snapshot, *, why: str, error: str = "") -> None:
-    """Say that a snapshot is thrown away.
-
-    Args:
-        why: `digest`, `unreadable` or `ahead`.
-    """
+    """Say that a snapshot is thrown away (`why`: `digest`, `unreadable` or `ahead`)."""
 
     DISCARDED.labels(snapshot.name, why).inc()
     _log.warning(

@@ -209,11 +209,7 @@ def consumed_capacity(device: Device, asked: Mapping[str, int]) -> Thousandths |
 
 
 def has_left(device: Device, consumed: Mapping[str, int], *held: Mapping[str, int]) -> bool:
-    """Tell whether a device has as much left as a request takes.
-
-    Args:
-        consumed: by the request, of each capacity.
-    """
+    """Tell whether a device has as much left as a request takes (`consumed`: by the request, of each capacity)."""
     return all(
         amount + sum(each.get(name, 0) for each in held) <= device.capacity[name].value
         for name, amount in consumed.items()

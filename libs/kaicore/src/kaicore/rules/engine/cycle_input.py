@@ -79,11 +79,7 @@ class GivenDevices(Protocol):
     """Says what becomes of a placed pod's resource claims."""
 
     def __call__(self, pod: Pod, claims: Sequence[GivenClaim]) -> PodDevices:
-        """Return what becomes of its claims.
-
-        Args:
-            claims: what it gets for each claim that its class's demand wants.
-        """
+        """Return what becomes of its claims (`claims`: what it gets for each claim that its class's demand wants)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -197,11 +197,7 @@ def encode_event(event: Event) -> bytes:
 
 
 def decode_event(data: bytes) -> Event:
-    """Decode an event from the bus.
-
-    Raises:
-        CorruptLog: when it is no event.
-    """
+    """Decode an event from the bus. Raises CorruptLog: when it is no event."""
     try:
         return _envelope_decoder.decode(data)
     except msgspec.DecodeError as error:

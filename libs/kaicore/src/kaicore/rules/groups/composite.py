@@ -39,11 +39,7 @@ class TreePlace(NamedTuple):
 
 
 def place_in_tree(source: GroupSource, find: Callable[[str], GroupSource | None]) -> TreePlace:
-    """Follow an object's parents upwards.
-
-    Args:
-        find: returns a source by its key, None where there is none.
-    """
+    """Follow an object's parents upwards (`find`: returns a source by its key, None where there is none)."""
     keys, one, problem = [source.key], source, None
     while one.parent:
         if one.parent in keys:

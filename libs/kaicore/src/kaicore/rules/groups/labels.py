@@ -68,11 +68,7 @@ PREEMPTION_DELAY_ANNOTATION = "kai.scheduler/preemption-delay"
 
 
 def preemption_delay_us(pod: Pod) -> int:
-    """Return the delay in microseconds, 0 where none is said.
-
-    Raises:
-        InvalidObject: it is no duration.
-    """
+    """Return the delay in microseconds, 0 where none is said. Raises InvalidObject: it is no duration."""
     text = pod.annotations.get(PREEMPTION_DELAY_ANNOTATION)
     if not text:
         return 0

@@ -76,11 +76,7 @@ class Membership(NamedTuple):
 
 
 def membership(pod: Pod, find: FindSource) -> Membership:
-    """Return where a pod belongs.
-
-    Args:
-        find: returns a source by its key, None where there is none.
-    """
+    """Return where a pod belongs (`find`: returns a source by its key, None where there is none)."""
     named = named_membership(pod, find)
     if named is None:
         return _owned(pod, find)

@@ -91,11 +91,7 @@ def ordered(sets: Iterable[PodSet], *, root: PodSet, subject: str, field: str) -
 
 
 def check_minimums(sets: Sequence[PodSet], *, subject: str, field: str) -> None:
-    """Check that no set asks for more child sets than it has.
-
-    Raises:
-        InvalidObject: naming the set.
-    """
+    """Check that no set asks for more child sets than it has. Raises InvalidObject: naming the set."""
     below = children(sets)
     for one in sets:
         if one.min_sets is not None and one.min_sets > len(below[one.name]):

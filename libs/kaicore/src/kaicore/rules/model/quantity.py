@@ -32,11 +32,7 @@ _MOST_TEXT = 100
 
 
 def parse_duration(text: str, *, subject: str, field: str) -> int:
-    """Parse a duration into microseconds, cut to whole ones.
-
-    Raises:
-        InvalidObject: it is no duration.
-    """
+    """Parse a duration into microseconds, cut to whole ones. Raises InvalidObject: it is no duration."""
     if len(text) > _MOST_TEXT or _DURATION.fullmatch(text) is None:
         raise InvalidObject(subject, field, text[:_MOST_TEXT], "is no duration such as 90s or 1h30m")
     total = int(sum(Fraction(number) * _UNITS_US[unit] for number, unit in _PART.findall(text)))

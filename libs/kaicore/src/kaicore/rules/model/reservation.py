@@ -70,11 +70,7 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.queue or self.namespace)
 
     def admits(self, *, queues: Collection[str], namespace: str) -> bool:
-        """Tell whether it is for some work.
-
-        Args:
-            queues: the queue that pays for it, and those above that one.
-        """
+        """Tell whether it is for some work (`queues`: the queue that pays for it, and those above that one)."""
         if self.maintenance:
             return False
         return (not self.queue or self.queue in queues) and self.namespace in ("", namespace)

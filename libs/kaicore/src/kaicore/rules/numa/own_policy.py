@@ -263,11 +263,7 @@ def strays(
 
 
 def _with_shared(units: Iterable[_Unit], shared: SharedDevices, mask: int) -> Iterator[_Unit]:
-    """Yield what is on zones together with shared GPUs among it.
-
-    Args:
-        units: by container, or one of the whole pod.
-    """
+    """Yield what is on zones together with shared GPUs among it (`units`: by container, or one of the whole pod)."""
     there = False
     for name, amounts, held in units:
         if name in ("", shared.container):

@@ -141,11 +141,7 @@ def require(affinity: Object, kind: str, expressions: list[Object], *, topology_
 
 
 def mapping_in(parent: Object, name: str) -> Object:
-    """Return a mapping of a mapping, put there where it is missing.
-
-    Raises:
-        InvalidObject: something else is there.
-    """
+    """Return a mapping of a mapping, put there where it is missing. Raises InvalidObject: something else is there."""
     if parent.get(name) is None:
         parent[name] = {}
     if not isinstance(parent[name], dict):
@@ -155,11 +151,7 @@ def mapping_in(parent: Object, name: str) -> Object:
 
 
 def list_in(pod: Made, field: str) -> list[Object]:
-    """Return a list of a pod's `spec`, put there where it is missing.
-
-    Raises:
-        InvalidObject: something else is there.
-    """
+    """Return a list of a pod's `spec`, put there where it is missing. Raises InvalidObject: something else is there."""
     spec = pod.object["spec"]
     if spec.get(field) is None:
         spec[field] = []

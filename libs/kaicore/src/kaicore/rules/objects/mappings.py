@@ -140,11 +140,7 @@ class Fields:
         return value
 
     def flag(self, name: str) -> bool:
-        """Return a switch, off where there is none.
-
-        Raises:
-            InvalidObject: it is neither true nor false.
-        """
+        """Return a switch, off where there is none. Raises InvalidObject: it is neither true nor false."""
         value = self.value.get(name)
         if value is not None and not isinstance(value, bool):
             raise self.error(name, "must be true or false")
@@ -164,11 +160,7 @@ class Fields:
         return Fields(self._subject, value, self.where(name))
 
     def items(self, name: str) -> "list[Fields]":
-        """Return the mappings of a list, none where there is none.
-
-        Raises:
-            InvalidObject: it is no list of mappings.
-        """
+        """Return the mappings of a list, none where there is none. Raises InvalidObject: it is no list of mappings."""
         value = self.value.get(name)
         if value is None:
             return []
@@ -177,20 +169,12 @@ class Fields:
         return [Fields(self._subject, item, f"{self.where(name)}[{index}]") for index, item in enumerate(value)]
 
     def copy(self, name: str) -> Any:
-        """Return a mapping's deep copy, an empty one where there is none.
-
-        Raises:
-            InvalidObject: it is no mapping.
-        """
+        """Return a mapping's deep copy, an empty one where there is none. Raises InvalidObject: it is no mapping."""
         return deepcopy(self.inside(name).value)
 
 
 def spec_of(owner: Object) -> Fields:
-    """Return the `spec` of an object.
-
-    Raises:
-        InvalidObject: it has none.
-    """
+    """Return the `spec` of an object. Raises InvalidObject: it has none."""
     subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
     return Fields(subject, owner).inside("spec", required=True)
 

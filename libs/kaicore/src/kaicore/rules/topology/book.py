@@ -151,11 +151,7 @@ class TopologyBook:
         return paths
 
     def tree(self, key: TopologyKey) -> TopologyTree:
-        """Return the tree of a topology.
-
-        Raises:
-            KeyError: there is no such topology.
-        """
+        """Return the tree of a topology. Raises KeyError: there is no such topology."""
         tree = self._trees.get(key)
         if tree is None:
             tree = self._trees[key] = TopologyTree(self.paths(key))

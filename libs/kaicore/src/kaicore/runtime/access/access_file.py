@@ -80,11 +80,7 @@ class IssuerEntry(Strict):
         return url
 
     def scopes_of(self, claims: Mapping[str, Any]) -> tuple[AccessScope, ...]:
-        """Return what a token's claims give.
-
-        Raises:
-            InvalidObject: a scope in the token is none.
-        """
+        """Return what a token's claims give. Raises InvalidObject: a scope in the token is none."""
         texts = [
             text for grant in self.grants if grant.value in claim_values(claims, grant.claim) for text in grant.scopes
         ]
@@ -204,11 +200,7 @@ class AccessFile:
 
 
 def read_access_file(path: Path) -> AccessRules:
-    """Read an access file.
-
-    Raises:
-        ConfigurationError: it cannot be read, or makes no sense.
-    """
+    """Read an access file. Raises ConfigurationError: it cannot be read, or makes no sense."""
     try:
         document = _Document.model_validate(load_yaml(path.read_bytes()) or {})
         return AccessRules(document.keys, document.issuers, source=str(path))

@@ -95,11 +95,7 @@ class TokenChecker:
                     _logger.warning("keys of an issuer cannot be fetched", issuer=issuer.issuer, error=keys.problem)
 
     def holder(self, token: str, issuers: Iterable[IssuerEntry]) -> TokenHolder:
-        """Return the caller that the token is of.
-
-        Raises:
-            TokenRefused: it is worth nothing here.
-        """
+        """Return the caller that the token is of. Raises TokenRefused: it is worth nothing here."""
         issuer = _issuer_of(token, issuers)
         if issuer is None:
             raise TokenRefused("this token is of no issuer that the access file names")

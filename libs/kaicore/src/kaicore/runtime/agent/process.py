@@ -117,11 +117,7 @@ class HealthServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, *, host: str, port: int, fd: int | None = None) -> str:
-        """Listen; return the address.
-
-        Raises:
-            ConfigurationError: it cannot listen there.
-        """
+        """Listen; return the address. Raises ConfigurationError: it cannot listen there."""
         try:
             listening = (
                 socket.socket(fileno=fd) if fd is not None else socket.create_server((host, port), reuse_port=False)

@@ -219,11 +219,7 @@ def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]
 
 
 def reservation_of(manifest: dict[str, object]) -> NodeReservation:
-    """Return the model of a Reservation's manifest.
-
-    Raises:
-        InvalidObject: it makes no sense.
-    """
+    """Return the model of a Reservation's manifest. Raises InvalidObject: it makes no sense."""
 
     def refuse(error: InvalidObject) -> None:
         raise error

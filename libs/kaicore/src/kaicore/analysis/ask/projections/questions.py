@@ -389,11 +389,7 @@ class ReadModels:
         return (await self._rows(QueueHour, sums, cluster, order=(sums.c.at,)))[1]
 
     async def queues(self, cluster: str, *, queue: str = "", since: str = "", until: str = "") -> QueueSeries:
-        """Return what queues used by the hour.
-
-        Raises:
-            UnknownMoment: a moment is none.
-        """
+        """Return what queues used by the hour. Raises UnknownMoment: a moment is none."""
         begins, ends = await _times(self._log, cluster, since, until)
         columns = QUEUE_HOUR.c
         where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]

@@ -283,11 +283,7 @@ class ViewStore:
         order: Sequence[ColumnElement[Any]] = (),
         limit: int,
     ) -> list[_RowT]:
-        """Return rows of a table of read models.
-
-        Args:
-            where: further conditions.
-        """
+        """Return rows of a table of read models (`where`: further conditions)."""
         query = select(*_fields(table)).where(_of(table, cluster, generation), *where).order_by(*order).limit(limit)
         return _rows(row, await self._read(query))
 

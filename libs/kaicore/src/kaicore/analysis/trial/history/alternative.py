@@ -37,11 +37,7 @@ Settings = Mapping[str, object]
 
 
 def read_setting(text: str) -> tuple[str, object]:
-    """Read `KEY=VALUE`, the value as YAML.
-
-    Raises:
-        ConfigurationError: it is none.
-    """
+    """Read `KEY=VALUE`, the value as YAML. Raises ConfigurationError: it is none."""
     key, equals, value = text.partition("=")
     if not equals or not key.strip():
         raise ConfigurationError(f"--set {text}: is no KEY=VALUE, such as numa=false")

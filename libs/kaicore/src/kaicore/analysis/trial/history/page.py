@@ -168,11 +168,7 @@ _UNITS = (("days", 1 / 24, 3.0), ("hours", 1.0, 3.0), ("minutes", 60.0, 3.0), ("
 
 
 def page(comparison: HistoryComparison, *, title: str = "What if, over history", lead: str = "") -> str:
-    """Return the report.
-
-    Args:
-        lead: HTML that comes before all else.
-    """
+    """Return the report (`lead`: HTML that comes before all else)."""
     runs = runs_of(comparison)
     return _template().render(
         comparison=comparison,

@@ -95,11 +95,7 @@ class PodStories:
     """Takes a cluster's events in order, each after it was folded."""
 
     def __init__(self, state: FleetView) -> None:
-        """Begin with the pods that a state has.
-
-        Args:
-            state: folded on by the caller.
-        """
+        """Begin with the pods that a state has (`state`: folded on by the caller)."""
         self.by_uid: dict[str, PodStory] = {}
         self._state = state
         for uid in sorted(state.pods):
@@ -121,11 +117,7 @@ class PodStories:
             story.ended_at = story.finished_at = self._state.recorded_at
 
     def take(self, payload: Payload, *, at: int) -> None:
-        """Take an event in.
-
-        Args:
-            at: when it was recorded, microseconds since the epoch.
-        """
+        """Take an event in (`at`: when it was recorded, microseconds since the epoch)."""
         pod = payload.pod if isinstance(payload, payloads.PodObserved) else None
         story = self.by_uid.get(getattr(payload, "uid", "") if pod is None else pod.uid)
         if story is None and pod is not None:

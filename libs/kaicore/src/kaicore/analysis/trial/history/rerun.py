@@ -432,11 +432,7 @@ class SimulatedLog:
         self._taken = taken
 
     def record(self, stream: str, payload: Payload, *, at: int) -> None:
-        """Append an event.
-
-        Args:
-            at: microseconds since the epoch; never less than before.
-        """
+        """Append an event (`at`: microseconds since the epoch; never less than before)."""
         self._append(stream, payload, at=at, occurred_at=at, actor=_ACTOR)
 
     def append(self, units: Iterable[Unit], *, at: int) -> None:

@@ -281,11 +281,7 @@ class Validation(NamedTuple):
 
 
 def validate(wire: Object, *, subject: str) -> Validation:
-    """Tell what is wrong with an object.
-
-    Args:
-        wire: the object, with name and namespace.
-    """
+    """Tell what is wrong with an object (`wire`: the object, with name and namespace)."""
     type_name = type_of(group_of(wire["apiVersion"]), wire["kind"])
     unknown: list[tuple[str, str]] = []
     if type_name is not None:

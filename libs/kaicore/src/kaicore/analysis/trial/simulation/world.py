@@ -74,11 +74,7 @@ class Surroundings:
         self._wires.append((kind, wire))
 
     def add_made(self, claim: Object) -> None:
-        """Take in a claim that a controller would make, unless it is there.
-
-        Raises:
-            InvalidObject: see `add`.
-        """
+        """Take in a claim that a controller would make, unless it is there. Raises InvalidObject: see `add`."""
         meta = claim["metadata"]
         if not any(
             kind == _CLAIM and _key(wire.metadata) == (meta["namespace"], meta["name"]) for kind, wire in self._wires

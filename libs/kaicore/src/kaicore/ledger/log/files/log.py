@@ -51,11 +51,7 @@ class FileLog:
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
     ) -> list[UnitOutcome]:
-        """See `EventLog.append`.
-
-        Raises:
-            ConfigurationError: always.
-        """
+        """See `EventLog.append`. Raises ConfigurationError: always."""
         raise ConfigurationError(f"{self._file.path}: nothing is appended to an exported log")
 
     async def head(self, cluster: str) -> Head:

@@ -75,11 +75,7 @@ class LogFile:
         return max(bisect_right(self._positions, position) - 1, 0)
 
     def lines(self, bundle: int) -> bytes:
-        """Return the lines of a bundle.
-
-        Raises:
-            CorruptLog: it is not what was written.
-        """
+        """Return the lines of a bundle. Raises CorruptLog: it is not what was written."""
         start = self.footer.bundles[bundle].offset
         return self._member(start, self._end_of(bundle), what=f"events from {self._positions[bundle]} on")
 
@@ -204,11 +200,7 @@ def check_next(before: Head, event: Event) -> str:
 
 
 def decode_lines(lines: bytes, *, name: str) -> list[Event]:
-    """Decode lines as events.
-
-    Raises:
-        CorruptLog: one is none.
-    """
+    """Decode lines as events. Raises CorruptLog: one is none."""
     try:
         return _decoder.decode_lines(lines)
     except msgspec.MsgspecError as error:

@@ -60,11 +60,7 @@ class WholeLog:
     async def append(
         self, cluster: str, units: Sequence[Unit], *, expect: Mapping[str, int] | None = None
     ) -> list[UnitOutcome]:
-        """See `EventLog.append`.
-
-        Raises:
-            ConfigurationError: always.
-        """
+        """See `EventLog.append`. Raises ConfigurationError: always."""
         raise ConfigurationError("nothing is appended to a log that is read with its retired months")
 
     async def head(self, cluster: str) -> Head:

@@ -123,11 +123,7 @@ def footer_offset(end: bytes) -> int | None:
 
 
 def unpack(packed: bytes) -> bytes:
-    """Unpack one member.
-
-    Raises:
-        CorruptLog: it is none, or not what was packed.
-    """
+    """Unpack one member. Raises CorruptLog: it is none, or not what was packed."""
     unpacker = zlib.decompressobj(zlib.MAX_WBITS | 16)
     try:
         lines = unpacker.decompress(packed)

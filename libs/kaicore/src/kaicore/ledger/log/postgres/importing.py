@@ -58,11 +58,7 @@ async def import_file(
 
 
 def _portions(file: LogFile, head: Head) -> Iterator[list[Event]]:
-    """Yield the events behind a log's head, each checked to follow the one before.
-
-    Raises:
-        CorruptLog: one does not.
-    """
+    """Yield the events behind a log's head, each checked to follow the one before. Raises CorruptLog: one does not."""
     portion: list[Event] = []
     if head.position >= file.last.position:
         return

@@ -117,11 +117,7 @@ class Key:
         return HMAC if self.secret else ED25519
 
     def sign(self, content: bytes) -> bytes:
-        """Sign.
-
-        Raises:
-            ConfigurationError: it is a public key.
-        """
+        """Sign. Raises ConfigurationError: it is a public key."""
         if self.secret:
             return hmac.digest(self.secret, content, "sha256")
         if self.private is None:
@@ -143,11 +139,7 @@ class Key:
 
 
 def read_file(file: Path) -> bytes:
-    """Return what a file of a key or a token holds.
-
-    Raises:
-        ConfigurationError: it cannot be read.
-    """
+    """Return what a file of a key or a token holds. Raises ConfigurationError: it cannot be read."""
     try:
         return file.read_bytes()
     except OSError as error:
@@ -211,11 +203,7 @@ def read_anchors(text: str, *, name: str, key: Key | None = None, first: bool = 
 
 
 def hashes_of(anchors: Iterable[Anchor]) -> dict[str, dict[int, bytes]]:
-    """Return what anchors vouch for: by cluster and position, the hash.
-
-    Raises:
-        InvalidObject: two of them disagree.
-    """
+    """Return what anchors vouch for: by cluster and position, the hash. Raises InvalidObject: two of them disagree."""
     by_cluster: dict[str, dict[int, bytes]] = {}
     for anchor in anchors:
         by_position = by_cluster.setdefault(anchor.cluster, {})

@@ -54,11 +54,7 @@ class Deposit(Protocol):
     address: str
 
     async def count(self) -> int:
-        """Return how many lines there are.
-
-        Raises:
-            DepositUnavailable: it does not answer.
-        """
+        """Return how many lines there are. Raises DepositUnavailable: it does not answer."""
 
     async def lines(self, *, after: int = 0) -> list[str]:
         """Return the lines after so many.

@@ -218,11 +218,7 @@ class PendingGroups(Mapping[str, PendingGroup]):
         self._made[pending_group.key] = pending_group
 
     def begin(self, pod_class: str, lone: LonePod) -> AlikeLine:
-        """Begin a line, of groups like that of a pod.
-
-        Args:
-            pod_class: the key of the pod's class.
-        """
+        """Begin a line, of groups like that of a pod (`pod_class`: the key of the pod's class)."""
         kind = pod_class, *lone.kind
         number = self.kinds.setdefault(kind, len(self.kinds) + 1)
         queue = self._accounts.queue_of(self._workloads[lone.member.group].group)

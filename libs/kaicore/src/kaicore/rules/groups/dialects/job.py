@@ -126,11 +126,7 @@ def _annotated_count(annotations: Mapping[str, str], name: str, *, subject: str)
 
 
 def pods_at_once(spec: JobSpec, *, subject: str, field: str) -> int:
-    """Return how many pods of a Job run at once.
-
-    Raises:
-        InvalidObject: a count is none.
-    """
+    """Return how many pods of a Job run at once. Raises InvalidObject: a count is none."""
     parallel = count(spec.parallelism, 1, subject=subject, field=f"{field}.parallelism")
     return min(parallel, count(spec.completions, parallel, subject=subject, field=f"{field}.completions"))
 

@@ -115,11 +115,7 @@ class NodeTrials(msgspec.Struct):
         self.failures, self.works, self.suspects = other.failures, other.works, other.suspects
 
     def ended(self, before: PodEntry, after: PodEntry, *, position: int, at: int) -> None:
-        """Take in that a pod let go of its node.
-
-        Args:
-            at: its recorded time, microseconds since the epoch.
-        """
+        """Take in that a pod let go of its node (`at`: its recorded time, microseconds since the epoch)."""
         failed = _failed(before, after, at=at)
         if failed is None:
             return

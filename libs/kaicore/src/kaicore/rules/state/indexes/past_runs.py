@@ -329,11 +329,7 @@ class RecentWork:
         self._day = 0
 
     def came(self, pod_class: PodClass, *, claimed: int, at_us: int) -> None:
-        """Count a pod that is new, if it asks for devices.
-
-        Args:
-            at_us: when, microseconds since the epoch.
-        """
+        """Count a pod that is new, if it asks for devices (`at_us`: when, microseconds since the epoch)."""
         self._count(pod_class, claimed, at_us, pods=1, seconds=_AT_FIRST)
 
     def ended(self, pod_class: PodClass, *, claimed: int, ran_us: int, at_us: int) -> None:

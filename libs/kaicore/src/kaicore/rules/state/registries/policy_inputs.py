@@ -84,11 +84,7 @@ class PolicyInputs:
 
 
 def check_input(given: PolicyInputRecorded, known: PolicyInputs) -> None:
-    """Look whether a fact may be recorded.
-
-    Raises:
-        InvalidObject: naming the field and what is wrong.
-    """
+    """Look whether a fact may be recorded. Raises InvalidObject: naming the field and what is wrong."""
     about, value = f"policy input {given.name[:64]}", given.value
     if not _NAME.fullmatch(given.name):
         problem = "must be 1 to 63 of a-z, 0-9, -, ., _ and /, with a letter or digit at both ends"
