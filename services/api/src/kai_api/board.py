@@ -135,11 +135,7 @@ _FIELDS = ("cluster", "kind", "namespace", "name", "node")
 
 @dataclass(frozen=True, slots=True)
 class Board:
-    """All that pages show besides the log.
-
-    Attributes:
-        links: addresses with fields in braces, by the name that a link has.
-    """
+    """All that pages show besides the log (`links`: addresses with fields in braces, by the name that a link has)."""
 
     services: ServicesWatch = field(default_factory=ServicesWatch)
     links: tuple[tuple[str, str], ...] = ()

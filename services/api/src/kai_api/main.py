@@ -213,13 +213,10 @@ class ApiSettings(LogSettings, ProxySettings):
 
 
 def open_access(settings: ApiSettings, ended: EndedTokens) -> HttpAccess:
-    """Return who may ask.
+    """Return who may ask. Raises ConfigurationError: nobody may, or a file cannot be used.
 
     Args:
         ended: where sessions end.
-
-    Raises:
-        ConfigurationError: nobody may, or a file cannot be used.
     """
     if settings.access_file is None and settings.anonymous == "no":
         raise ConfigurationError(

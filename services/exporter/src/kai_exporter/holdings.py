@@ -167,14 +167,11 @@ def init_holdings(
     shown: PodAllocations, every: PodAllocations, numa_node_of_cpu: Mapping[int, int]
 ) -> tuple[ContainerHoldings, ...]:
     """Return what ordinary init containers keep of their pod: each CPU and device once, of those that no container took
-    over.
+    over. Raises UnknownCpus: a CPU's zone is unknown.
 
     Args:
         shown: the pod's other containers.
         every: all of its containers, by the state files.
-
-    Raises:
-        UnknownCpus: a CPU's zone is unknown.
     """
     cpus = {cpu for held in shown.values() for cpu in held.cpus}
     devices = {device for held in shown.values() for device in held.devices}

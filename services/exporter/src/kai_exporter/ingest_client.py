@@ -154,11 +154,7 @@ class TokenFile:
 
 
 class IngestClient:
-    """One cluster's ingest.
-
-    Attributes:
-        instance: tells this exporter from the one before and after it on the same node.
-    """
+    """One cluster's ingest (`instance`: tells this exporter from the one before and after it on the same node)."""
 
     def __init__(
         self,

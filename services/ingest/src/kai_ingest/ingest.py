@@ -456,13 +456,10 @@ class Ingest:
         self._snapshot_at = self.projection.position
 
     async def follow(self, feed: EventFeed) -> None:
-        """Take events until the feed is closed.
+        """Take events until the feed is closed. Raises CorruptLog: the log contradicts itself.
 
         Args:
             feed: begins where `load` ended.
-
-        Raises:
-            CorruptLog: the log contradicts itself.
         """
         while True:
             await self._judge_annotations()

@@ -191,13 +191,10 @@ class IngestProjection:
         self._zones_missing.add(pod.uid)
 
     def resolve(self, namespace: str, name: str, *, node: str, uid: str, observed_at: int) -> KnownPod:
-        """Return the pod that a node's exporter means.
+        """Return the pod that a node's exporter means. Raises Unresolved: it is not known, or not yet.
 
         Args:
             observed_at: when the exporter saw it, by its node's clock.
-
-        Raises:
-            Unresolved: it is not known, or not yet.
         """
         named = [self.pods[uid_named] for uid_named in self._by_name.get((namespace, name), ())]
         named = [pod for pod in named if uid in ("", pod.uid, pod.uid_on_node)]

@@ -409,14 +409,11 @@ class Claim:
 
 
 async def claim(log: EventLog, cluster: str, *, instance: str, now: int) -> Claim:
-    """Claim a cluster.
+    """Claim a cluster. Raises LogUnavailable: nothing is known of the outcome; claim again.
 
     Args:
         instance: a name that no other process ever has.
         now: microseconds since the epoch.
-
-    Raises:
-        LogUnavailable: nothing is known of the outcome; claim again.
     """
     while True:
         version = (await log.stream_versions(cluster, [STREAM]))[STREAM]

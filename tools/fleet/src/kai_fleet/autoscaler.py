@@ -190,11 +190,7 @@ class Autoscaler:
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Pods of a request that are alike.
-
-    Attributes:
-        requests: millicores, bytes, counts of each.
-    """
+    """Pods of a request that are alike (`requests`: millicores, bytes, counts of each)."""
 
     name: str
     count: int

@@ -347,7 +347,7 @@ class Fleet:
         clock: Callable[[], float] = time.time,
         on_checkpoints: Callable[[str], None] = lambda problem: None,
     ) -> None:
-        """Make a fleet; nothing happens before `start`.
+        """Make a fleet; nothing happens before `start`. Raises ConfigurationError: the checkpoints cannot be read.
 
         Args:
             client: of the API server; it must allow for `connections(concurrency)`.
@@ -355,9 +355,6 @@ class Fleet:
             metrics: where to count; a registry of its own by default.
             clock: seconds of Unix time.
             on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
-
-        Raises:
-            ConfigurationError: the checkpoints cannot be read.
         """
         self.metrics = metrics or Metrics(CollectorRegistry())
         self.timers = Timers(after=self._settle, clock=clock)

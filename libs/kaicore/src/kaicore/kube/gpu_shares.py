@@ -50,11 +50,7 @@ _ENDINGS = len("-shared-gpu") + len("-i99") + len("-evar")
 
 
 class SharingContainer(NamedTuple):
-    """The container that gets a pod's share.
-
-    Attributes:
-        field: `containers` or `initContainers`.
-    """
+    """The container that gets a pod's share (`field`: `containers` or `initContainers`)."""
 
     field: str
     number: int
@@ -131,12 +127,10 @@ def sharing_patch(pod: Mapping[str, Any], distinction: str) -> list[Document]:
     """Return what admission adds to a pod with a share, as a JSON Patch: annotation, environment and volume.
 
     A pod that has all of it stays as it is, so that it may be admitted twice.
+    Raises InvalidObject: the pod has no such container.
 
     Args:
         distinction: see `config_map_prefix`.
-
-    Raises:
-        InvalidObject: the pod has no such container.
     """
     container = sharing_container(pod)
     annotations = dict(_annotations(pod))

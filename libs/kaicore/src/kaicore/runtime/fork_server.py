@@ -212,13 +212,10 @@ class ForkedProcess:
 
 
 def request(control: socket.socket, program: Program, streams: Sequence[int]) -> ForkedProcess:
-    """Have a server run a program.
+    """Have a server run a program. Raises OSError: the server is gone, or the request is larger than a message may be.
 
     Args:
         streams: its standard input, output and error.
-
-    Raises:
-        OSError: the server is gone, or the request is larger than a message may be.
     """
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     with its:

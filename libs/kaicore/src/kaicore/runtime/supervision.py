@@ -271,16 +271,13 @@ class Child:
         start_new_session: bool = False,
         forks: ForkServer | None = None,
     ) -> None:
-        """Start it. Its standard input is empty.
+        """Start it. Its standard input is empty. Raises OSError: the program cannot be run.
 
         Args:
             environment: all of it; None for ours.
             stdout: where its standard output goes; None for where ours goes.
             start_new_session: whether a Ctrl-C on our terminal is not for it.
             forks: forks it, in a session of its own, if it can.
-
-        Raises:
-            OSError: the program cannot be run.
         """
         self._process: subprocess.Popen[bytes] | ForkedProcess
         if forks is not None:

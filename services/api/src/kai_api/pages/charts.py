@@ -57,11 +57,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Lines over one span of time.
-
-    Attributes:
-        top: the meaning of the full height, for people.
-    """
+    """Lines over one span of time (`top`: the meaning of the full height, for people)."""
 
     name: str
     top: str
@@ -258,11 +254,7 @@ def _path(values: Sequence[int], top: int, *, closed: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ReportPage:
-    """A month's report; None where no hour is kept.
-
-    Attributes:
-        months: that there are hours of, the last one first.
-    """
+    """A month's report; None where no hour is kept (`months`: that there are hours of, the last one first)."""
 
     report: UsageReport | None
     by: str
@@ -284,13 +276,10 @@ class Months:
         self._made: dict[tuple[str, str, str], tuple[int, UsageReport]] = {}
 
     async def report(self, cluster: str, by: str, month: str, *, ended: int) -> UsageReport | None:
-        """Return the report of a month; None where no hour is kept.
+        """Return the report of a month; None where no hour is kept. Raises InvalidObject: it is no month.
 
         Args:
             ended: where the cluster's last kept hour ends.
-
-        Raises:
-            InvalidObject: it is no month.
         """
         begin, end = month_range(month)
         async with self._turn:

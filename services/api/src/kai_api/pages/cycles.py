@@ -103,13 +103,10 @@ class CyclePage:
 
 
 async def cycle_steps(log: EventLog, cluster: str, position: int) -> CycleSteps:
-    """Read a cycle.
+    """Read a cycle. Raises UnknownSubject: there is no cycle at the position.
 
     Args:
         position: of its `CycleCompleted`, or of any of its decisions.
-
-    Raises:
-        UnknownSubject: there is no cycle at the position.
     """
     events = await log.read(cluster, after=max(0, position - 1), upto=position, limit=1)
     if events and events[0].type != "CycleCompleted" and events[0].correlation:

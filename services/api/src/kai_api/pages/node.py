@@ -67,11 +67,7 @@ class DeviceRow:
 
 @dataclass(frozen=True, slots=True)
 class NodeDevices:
-    """The devices of a node.
-
-    Attributes:
-        rows: the first of `total`.
-    """
+    """The devices of a node (`rows`: the first of `total`)."""
 
     rows: tuple[DeviceRow, ...]
     total: int

@@ -85,13 +85,10 @@ class SegmentTopology:
 
 
 def idle_segments(state: FleetView, *, sizes: str = "") -> tuple[SegmentTopology, ...]:
-    """Return the idle segments of each topology.
+    """Return the idle segments of each topology. Raises InvalidObject: `sizes` makes no sense.
 
     Args:
         sizes: such as `4,18`; by default powers of two.
-
-    Raises:
-        InvalidObject: `sizes` makes no sense.
     """
     keys = state.network_topologies.topologies()
     answer = topologies_of(state, TopologyQuestion(segments=sizes))
@@ -409,16 +406,13 @@ class DomainPage:
 
 
 def domain_page(state: FleetView, *, topology: str, path: str, colour: str = "", number: int = 1) -> DomainPage:
-    """Return the model of a domain's page.
+    """Return the model of a domain's page. Raises UnknownSubject: there is no such domain, or it has no nodes.
 
     Args:
         topology: its text; empty for nodes by name.
         path: names of domains with slashes between them.
         colour: see `topology_map`.
         number: which page; the last one where there are not so many.
-
-    Raises:
-        UnknownSubject: there is no such domain, or it has no nodes.
     """
     rows = rows_within(state, topology, tuple(path.split("/")))
     if not len(rows):

@@ -46,14 +46,11 @@ def read_subject(text: str, namespace: str | None) -> Subject:
     """Read what a question is about.
 
     If the part before `/` is a kind, it is read as a kind (`job/train`, as in kubectl, with or without its API group);
-    any other is a namespace.
+    any other is a namespace. Raises ConfigurationError: there is no such kind, or too much or nothing is named.
 
     Args:
         text: `NAME`, `NAMESPACE/NAME`, `KIND/NAME` or `KIND/NAMESPACE/NAME`.
         namespace: as named by its flag; then no part of `text` is one.
-
-    Raises:
-        ConfigurationError: there is no such kind, or too much or nothing is named.
     """
     *before, name = text.split("/")
     kind = "Pod"
@@ -81,12 +78,10 @@ async def check_subjects(
     """Look whether what a selection names is there: the thing itself, its queue, its node.
 
     A queue or node that is gone, or never was, but that pods name, is no stranger.
+    Raises UnknownSubject: in none of the clusters.
 
     Args:
         at: as of which moment; empty for the log's end.
-
-    Raises:
-        UnknownSubject: in none of the clusters.
     """
     if wanted.name:
         await _check(answers, clusters, kind, wanted.name, RowSelection(namespace=wanted.namespace), at=at)

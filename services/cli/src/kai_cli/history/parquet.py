@@ -63,7 +63,7 @@ async def write_tables(
     *,
     models: FrozenViews | None = None,
 ) -> dict[str, int]:
-    """Write the tables of a log.
+    """Write the tables of a log. Raises ConfigurationError: the directory cannot be written to.
 
     Args:
         directory: to write to: one file per table, and README.md with what columns mean; files there are replaced.
@@ -74,9 +74,6 @@ async def write_tables(
 
     Returns:
         how many rows each table has.
-
-    Raises:
-        ConfigurationError: the directory cannot be written to.
     """
     tables, counts = Tables(state), dict.fromkeys(TABLES, 0)
     try:

@@ -70,7 +70,7 @@ def replay_in_processes(
     progress: Callable[[int, int], None],
     policies: PolicySources | None = None,
 ) -> ReplayReport:
-    """Replay the parts of a range, each in a process of its own.
+    """Replay the parts of a range, each in a process of its own. Raises PartFailed: a part could not be run.
 
     Args:
         source: of the log; that of a data directory must name its database.
@@ -78,9 +78,6 @@ def replay_in_processes(
         parts: in order, without gaps.
         progress: called with how many events were replayed, and how many there are.
         policies: that cycles were decided with.
-
-    Raises:
-        PartFailed: a part could not be run.
     """
     # Not forked: this process has threads and connections.
     context = multiprocessing.get_context("spawn")

@@ -23,13 +23,10 @@ def current_cluster(there_are: Sequence[str], directory: DataDirectory | None) -
     """Return the one cluster that is meant where none is named, and say on standard error which it is.
 
     It is that of $KAI_CLUSTER, else the one of `kai cluster use`, else the first by name. Nothing is said where there
-    is only one.
+    is only one. Raises ConfigurationError: there is none, or what was chosen before is not among them.
 
     Args:
         directory: in which `kai cluster use` chose; None where a database or an API was named instead.
-
-    Raises:
-        ConfigurationError: there is none, or what was chosen before is not among them.
     """
     if not there_are:
         raise ConfigurationError("there is no cluster yet")

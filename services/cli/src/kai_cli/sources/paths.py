@@ -255,10 +255,7 @@ def data_directory(path: Path | None) -> DataDirectory:
     """Return the data directory named on the command line, by `KAI_DATA_DIR`, or `.kai` here.
 
     As root the embedded Postgres runs as `nobody`, which must be able to enter it; where it cannot, a directory
-    below `/var/tmp` stands for it.
-
-    Raises:
-        ConfigurationError: it is no directory, or cannot be used.
+    below `/var/tmp` stands for it. Raises ConfigurationError: it is no directory, or cannot be used.
     """
     chosen = path or (Path(named) if (named := os.environ.get("KAI_DATA_DIR")) else Path(".kai"))
     return DataDirectory(usable_directory(chosen))

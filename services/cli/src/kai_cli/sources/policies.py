@@ -16,15 +16,12 @@ ArgumentsFlag = Annotated[str, Parameter(name="--arguments")]
 
 
 def policy_of(source: str, arguments: str = "", *, queues: tuple[str, ...] = ()) -> LoadedPolicy:
-    """Load a policy.
+    """Load a policy. Raises ConfigurationError: naming the file, or the flag, and what is wrong.
 
     Args:
         source: a file that ends in `.py`, or the name of an entry point.
         arguments: a JSON object; empty for all defaults.
         queues: for which it decides; empty for all.
-
-    Raises:
-        ConfigurationError: naming the file, or the flag, and what is wrong.
     """
     try:
         given = json.loads(arguments or "{}")

@@ -53,11 +53,7 @@ class Assumptions:
 
 @dataclass(frozen=True, slots=True)
 class TraceRow:
-    """A row of a trace, and the place that errors name.
-
-    Attributes:
-        fields: by column.
-    """
+    """A row of a trace, and the place that errors name (`fields`: by column)."""
 
     fields: dict[str, str]
     file: str

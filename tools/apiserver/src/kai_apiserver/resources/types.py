@@ -249,13 +249,10 @@ class Mismatch(ValueError):
 
 
 def decode(type_name: str, value: Any) -> tuple[Object, list[str]]:
-    """Read `value` as the type `type_name`.
+    """Read `value` as the type `type_name`. Raises Mismatch: a field holds a value of the wrong kind.
 
     Returns:
         the object, and the paths of the fields that the type does not have, such as `spec.nonsense`.
-
-    Raises:
-        Mismatch: a field holds a value of the wrong kind.
     """
     unknown: list[str] = []
     decoded: Object = _compiled(type_name)(value, None, unknown)

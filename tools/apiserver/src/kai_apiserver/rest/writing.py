@@ -178,15 +178,12 @@ def _check_identity(target: Target, metadata: Object) -> None:
 def update(
     backend: Backend, target: Target, *, stored: Stored, new: Object, operation: Operation, tracked: bool = False
 ) -> Stored:
-    """Commit `new`, which was read already, in place of `stored`.
+    """Commit `new`, which was read already, in place of `stored`. Raises StatusError: the change is refused.
 
     Args:
         target: the object, and which part of it is written.
         new: the object; if the target is a subresource, only that part of it counts.
         tracked: whether `new` carries its `managedFields` already (server-side apply).
-
-    Raises:
-        StatusError: the change is refused.
     """
     resource, metadata = target.resource, new["metadata"]
     _check_identity(target, metadata)

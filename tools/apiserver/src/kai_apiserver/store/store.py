@@ -23,11 +23,7 @@ SNAPSHOT_AFTER_BYTES = 256 * 1024 * 1024
 
 
 class Store:
-    """Every object of the cluster.
-
-    Attributes:
-        rv: the last resourceVersion given out.
-    """
+    """Every object of the cluster (`rv`: the last resourceVersion given out)."""
 
     def __init__(self, registry: Registry, journal: Journal | None = None, *, history: int = 50_000) -> None:
         """`history` is how many events each collection remembers."""

@@ -39,10 +39,7 @@ class TopologyManager:
         """Allocate everything the pod needs, container by container; return each container's affinity.
 
         What was allocated before a rejection stays until `release`: the kubelet sweeps it at the head of the next
-        admission.
-
-        Raises:
-            AdmissionError: the policy is not met, or a manager could not allocate.
+        admission. Raises AdmissionError: the policy is not met, or a manager could not allocate.
         """
         affinities: dict[str, Affinity] = {}
         policy, scope = self.config.topology_policy, self.config.topology_scope

@@ -42,10 +42,7 @@ class StateFiles:
         """Write them for the first time.
 
         A kubelet with managers of policy `none` has them too; one without any device plugin so far has no
-        checkpoint of devices.
-
-        Raises:
-            OSError: the directory cannot be made.
+        checkpoint of devices. Raises OSError: the directory cannot be made.
         """
         self._directory = directory
         (directory / DEVICE_CHECKPOINT).parent.mkdir(exist_ok=True)

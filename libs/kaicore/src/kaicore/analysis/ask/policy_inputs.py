@@ -36,11 +36,7 @@ class PolicyInputRequest(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 
 
 class PolicyInputRow(Answer, frozen=True, kw_only=True):
-    """A fact as it was recorded last.
-
-    Attributes:
-        recorded_at: when; empty for one that was recorded just now.
-    """
+    """A fact as it was recorded last (`recorded_at`: when; empty for one that was recorded just now)."""
 
     name: str
     node: str

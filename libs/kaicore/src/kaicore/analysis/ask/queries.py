@@ -500,7 +500,7 @@ class Inquiry:
     async def why(
         self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", trials: bool = True
     ) -> Why:
-        """Explain something.
+        """Explain something. Raises UnknownSubject: the log has never heard of it.
 
         Args:
             kind: without its API group, such as Pod, Job, Queue or Node.
@@ -508,9 +508,6 @@ class Inquiry:
             at: as of which moment; what was recorded after it is not looked at. Within the decisions of a cycle it
                 stands for their end, for they were appended at once: the answer's position is that.
             trials: whether changes are tried that would make a pod start.
-
-        Raises:
-            UnknownSubject: the log has never heard of it.
         """
         # First its end, then the state: one that goes on changing is not awaited on.
         upto = None

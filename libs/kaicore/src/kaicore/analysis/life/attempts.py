@@ -257,14 +257,11 @@ class _Onlooker:
 def tried_groups(
     state: CycleView, config: EngineConfig, cycle: CycleCompleted, policies: PolicyBook = NO_POLICIES
 ) -> list[TriedGroup]:
-    """Return the groups that a cycle took up, in its order.
+    """Return the groups that a cycle took up, in its order. Raises PolicyMismatch: there is no code of a policy.
 
     Args:
         state: as it was at the cycle's input position; not changed.
         config: with which the cycle was decided.
-
-    Raises:
-        PolicyMismatch: there is no code of a policy.
     """
     onlooker = _Onlooker()
     run = run_on(

@@ -25,11 +25,7 @@ _MOST = 5_000
 
 
 class SampleDifference(NamedTuple):
-    """A difference that a sample shows.
-
-    Attributes:
-        after: position before the first event of the streams.
-    """
+    """A difference that a sample shows (`after`: position before the first event of the streams)."""
 
     after: int
     parts: tuple[str, ...]

@@ -64,11 +64,7 @@ class KnownObject(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectSeen(Generic[ObjectT]):
-    """An object is there, new or perhaps changed.
-
-    Attributes:
-        again: a check found it, and it was to be known already.
-    """
+    """An object is there, new or perhaps changed (`again`: a check found it, and it was to be known already)."""
 
     object: ObjectT
     again: bool = False

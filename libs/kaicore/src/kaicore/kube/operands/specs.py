@@ -157,11 +157,7 @@ class Faults:
 
 
 class Resources(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A container's requests.
-
-    Attributes:
-        requests: amounts by resource.
-    """
+    """A container's requests (`requests`: amounts by resource)."""
 
     requests: dict[str, str | int] = {}
     limits: dict[str, str | int] = {}

@@ -287,14 +287,11 @@ class NatsBus:
 
     @classmethod
     async def open(cls, url: str, *, name: str) -> Self:
-        """Begin to connect, and return without waiting for it.
+        """Begin to connect, and return without waiting for it. Raises ConfigurationError: a url cannot be one.
 
         Args:
             url: of the servers, with commas between them.
             name: the client's, for the server's logs.
-
-        Raises:
-            ConfigurationError: a url cannot be one.
         """
         connection = Connection(url, name=name)
         connection.dial()

@@ -391,15 +391,12 @@ class NatsLeaseStore:
 
     @classmethod
     async def open(cls, url: str, *, name: str, replicas: int = 1) -> Self:
-        """Begin to connect, and return without waiting for it.
+        """Begin to connect, and return without waiting for it. Raises ConfigurationError: a url cannot be one.
 
         Args:
             url: of the servers, with commas between them.
             name: the client's, for the server's logs.
             replicas: servers that hold the bucket, where it has to be made.
-
-        Raises:
-            ConfigurationError: a url cannot be one.
         """
         connection = Connection(url, name=name)
         connection.dial()

@@ -293,7 +293,7 @@ class Replay:
         first: int = 1,
         policies: PolicyBook = NO_POLICIES,
     ) -> None:
-        """Begin at a state.
+        """Begin at a state. Raises PolicyMismatch: see `take`.
 
         Args:
             state: at the position to begin at: 0, or that of the input of the first cycle to run again, or before it;
@@ -302,9 +302,6 @@ class Replay:
                 and so is the configuration of the first cycle that used it.
             first: position of the first record of a cycle that is to be run again.
             policies: the code of policies; other code than decided is refused (`PolicyMismatch`).
-
-        Raises:
-            PolicyMismatch: see `take`.
         """
         self.state, self._policies = state, policies
         self.report = ReplayReport(state.cluster, first=first)

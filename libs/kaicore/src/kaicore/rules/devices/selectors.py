@@ -272,13 +272,10 @@ def device_data(driver: str, device: Device) -> dict[str, Any]:
 
 
 def matches(expression: str, data: dict[str, Any]) -> bool:
-    """Tell whether a device meets an expression.
+    """Tell whether a device meets an expression. Raises SelectorFailed: it cannot be decided.
 
     Args:
         data: see `device_data`.
-
-    Raises:
-        SelectorFailed: it cannot be decided.
     """
     compiled = _compiled(expression)
     if isinstance(compiled, str):

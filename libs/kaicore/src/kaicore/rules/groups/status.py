@@ -36,11 +36,7 @@ Document = dict[str, Any]
 
 
 class PodState(NamedTuple):
-    """A pod of a group.
-
-    Attributes:
-        placed: whether it has a node, or one was decided for it.
-    """
+    """A pod of a group (`placed`: whether it has a node, or one was decided for it)."""
 
     pod_set: str
     phase: str

@@ -300,11 +300,7 @@ def is_kubelet_rejection(pod: Pod) -> bool:
 
 
 class Namespace(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A namespace and its labels.
-
-    Attributes:
-        default_tolerations: that admission adds to its pods.
-    """
+    """A namespace and its labels (`default_tolerations`: that admission adds to its pods)."""
 
     uid: str
     name: str

@@ -193,11 +193,7 @@ def _blank(original: Any) -> Any:
 
 
 class CopiedState:
-    """A copy of a state.
-
-    Attributes:
-        now: recorded time of what is folded to it, microseconds since the epoch.
-    """
+    """A copy of a state (`now`: recorded time of what is folded to it, microseconds since the epoch)."""
 
     def __init__(self, state: ClusterState, *, now: int) -> None:
         """Args:

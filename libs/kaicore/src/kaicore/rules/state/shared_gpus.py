@@ -68,11 +68,7 @@ class GpuGroup(msgspec.Struct):
 
 
 class SharedGpus:
-    """All of them.
-
-    Attributes:
-        groups: by the group's name.
-    """
+    """All of them (`groups`: by the group's name)."""
 
     def __init__(self, columns: NodeColumns, pods: Mapping[str, PodEntry], charges: NodeCharges) -> None:
         """Args:

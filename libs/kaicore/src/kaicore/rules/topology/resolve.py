@@ -107,13 +107,10 @@ class _SetConstraint:
         return _SetConstraint(self.subject["group"], self.pod_set, replace(self.constraint, topology=topology))
 
     def check(self, *, inner: bool) -> None:
-        """Check what needs no topology.
+        """Check what needs no topology. Raises _Refused: naming what is wrong.
 
         Args:
             inner: whether the set holds other sets.
-
-        Raises:
-            _Refused: naming what is wrong.
         """
         constraint = self.constraint
         if constraint.problem:
@@ -207,13 +204,10 @@ def _nested_labels(sets: Sequence[PodSet]) -> tuple[str, ...]:
 
 
 def _chosen(asked_for: Sequence[_SetConstraint], topologies: TopologyBook, nested: tuple[str, ...] = ()) -> TopologyKey:
-    """Return the topology of a group.
+    """Return the topology of a group. Raises _Refused: there is none, or more than one.
 
     Args:
         nested: see `_nested_labels`.
-
-    Raises:
-        _Refused: there is none, or more than one.
     """
     everything = topologies.topologies()
     common = set(everything)

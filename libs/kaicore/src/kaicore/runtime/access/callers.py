@@ -179,10 +179,7 @@ def check_same_site(request: Request) -> None:
     """Refuse what another site's page has a browser send; the cookie's SameSite does so, too.
 
     Browsers send `Sec-Fetch-Site` to addresses with TLS and to this machine only, and `Origin` with every POST (Fetch
-    standard, 3.2). Neither is sent by programs that are no browsers.
-
-    Raises:
-        RequestRefused: it is such a request.
+    standard, 3.2). Neither is sent by programs that are no browsers. Raises RequestRefused: it is such a request.
     """
     if request.method in ("GET", "HEAD"):
         return

@@ -26,11 +26,7 @@ _AUTHORITY_USAGE = x509.KeyUsage(
 
 @dataclass(frozen=True, slots=True)
 class ServerCertificate:
-    """A server's certificate, all of it PEM.
-
-    Attributes:
-        authority: the certificate of the authority, which clients trust.
-    """
+    """A server's certificate, all of it PEM (`authority`: the certificate of the authority, which clients trust)."""
 
     authority: bytes
     certificate: bytes

@@ -33,11 +33,7 @@ _ANSWER_S, _ANSWER_BYTES = 5.0, 1 << 20
 
 @dataclass(slots=True)
 class _Keys:
-    """An issuer's keys, by id.
-
-    Attributes:
-        fetched_s: when they came; `tried_s` when they were asked for last.
-    """
+    """An issuer's keys, by id (`fetched_s`: when they came; `tried_s` when they were asked for last)."""
 
     by_id: dict[str | None, jwt.PyJWK] = field(default_factory=dict)
     fetched_s: float = float("-inf")

@@ -47,9 +47,7 @@ class HttpClient:
         """Return the answer to a request.
 
         A kept connection that the server has closed meanwhile is opened anew, once, before anything was answered.
-
-        Raises:
-            HttpFailure: there was none, in time.
+        Raises HttpFailure: there was none, in time.
         """
         parts = urlsplit(url)
         target = f"{parts.path or '/'}{f'?{parts.query}' if parts.query else ''}"

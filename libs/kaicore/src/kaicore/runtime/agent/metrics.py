@@ -112,11 +112,7 @@ class Gauge(Family):
 
 @dataclass(eq=False)
 class Histogram(Family):
-    """Counts values by size.
-
-    Attributes:
-        buckets: their upper bounds, ascending.
-    """
+    """Counts values by size (`buckets`: their upper bounds, ascending)."""
 
     kind = "histogram"
 

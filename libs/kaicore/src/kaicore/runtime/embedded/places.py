@@ -79,9 +79,7 @@ def usable_directory(preferred: Path) -> Path:
     """Return `preferred`, or where a server's user cannot get there, a directory in `/var/tmp` that stands for it.
 
     The same `preferred` always gives the same directory. Only for root does it ever differ from `preferred`.
-
-    Raises:
-        ConfigurationError: `preferred` is no directory, or what stands for it belongs to another user.
+    Raises ConfigurationError: `preferred` is no directory, or what stands for it belongs to another user.
     """
     preferred = preferred.absolute()
     if preferred.exists() and not preferred.is_dir():

@@ -32,11 +32,7 @@ _VARIABLE = "KAI_SHARED_SERVICES"
 
 
 class SharedService(msgspec.Struct, frozen=True):
-    """One of them.
-
-    Attributes:
-        environment: beside the process's.
-    """
+    """One of them (`environment`: beside the process's)."""
 
     module: str
     environment: Mapping[str, str]

@@ -321,11 +321,7 @@ class DecidedEviction(Answer, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class EvictionAudit(Answer, frozen=True, kw_only=True):
-    """The evictions of a part of a log, the oldest first.
-
-    Attributes:
-        reasons: how many, by reason.
-    """
+    """The evictions of a part of a log, the oldest first (`reasons`: how many, by reason)."""
 
     cluster: str
     span: SpanAnswer

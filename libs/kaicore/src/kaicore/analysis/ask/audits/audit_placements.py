@@ -88,14 +88,11 @@ class _Tally:
 async def audit_placements(
     log: EventLog, cluster: str, span: SpanAnswer, *, state_at: StateAt, node: str = ""
 ) -> PlacementAudit:
-    """Compare predictions with observations.
+    """Compare predictions with observations. Raises UnknownSubject: there never was a node of that name.
 
     Args:
         state_at: returns the state at a position, which is then folded on.
         node: only of this one; empty for all.
-
-    Raises:
-        UnknownSubject: there never was a node of that name.
     """
     state = await state_at(span.first - 1)
     misses_before, tally = _misses(state), _Tally(node)

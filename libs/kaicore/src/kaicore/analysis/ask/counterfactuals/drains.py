@@ -61,13 +61,10 @@ class DrainPlan(Answer, frozen=True, kw_only=True):
 
 
 def planned_drain(state: ClusterState, asked: ReservationQuestion, policies: PolicyBook) -> DrainPlan:
-    """Return what a drain would do if all of it were done at once.
+    """Return what a drain would do if all of it were done at once. Raises InvalidObject: the question makes no sense.
 
     Args:
         asked: a reservation with `drain_by`, for maintenance.
-
-    Raises:
-        InvalidObject: the question makes no sense.
     """
     plan = planned_reservation(state, asked)
     groups: list[DrainedGroupRow] = []

@@ -172,9 +172,7 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
     """Return what a reservation would be, and what would be in its way.
 
     Nodes are chosen so that it displaces the fewest GPUs; of equal ones, the first by name.
-
-    Raises:
-        InvalidObject: the question makes no sense.
+    Raises InvalidObject: the question makes no sense.
     """
     labels = _labels(asked)
     named = [name for name in asked.nodes.split(",") if name]

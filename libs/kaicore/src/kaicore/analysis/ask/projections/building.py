@@ -93,9 +93,7 @@ class Builder:
         """Stand where the newest generation is that this program's rules have made; None where there is none.
 
         It may be another builder's: `trail` goes after that one, and `step` takes its place.
-
-        Raises:
-            EventsRetired: events that are needed have left the log, and no snapshot stands for them.
+        Raises EventsRetired: events that are needed have left the log, and no snapshot stands for them.
         """
         generation, pods = await _newest(store, cluster), list[PodHistory]()
         while generation is not None:

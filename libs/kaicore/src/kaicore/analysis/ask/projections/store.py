@@ -99,11 +99,7 @@ class Superseded(KaiError):
 
 
 class Generation(NamedTuple):
-    """A generation of a cluster's read models.
-
-    Attributes:
-        position: up to which events are counted.
-    """
+    """A generation of a cluster's read models (`position`: up to which events are counted)."""
 
     number: int
     schema: int
@@ -208,14 +204,11 @@ class ViewStore:
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
     ) -> None:
-        """Write what events change, and how far they go.
+        """Write what events change, and how far they go. Raises Superseded: the generation is not there any more.
 
         Args:
             changes: by the events after it.
             position: of the last of them.
-
-        Raises:
-            Superseded: the generation is not there any more.
         """
         here = _of(PROGRESS, cluster, before.number)
 

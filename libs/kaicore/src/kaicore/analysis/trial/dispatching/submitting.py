@@ -38,11 +38,7 @@ _PAGE = 2000
 
 
 class ChoiceReplay(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The order of the hub's choices.
-
-    Attributes:
-        differences: one line for each that came out otherwise.
-    """
+    """The order of the hub's choices (`differences`: one line for each that came out otherwise)."""
 
     cluster: str
     choices: int

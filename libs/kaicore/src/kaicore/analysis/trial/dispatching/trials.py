@@ -128,11 +128,7 @@ _ACTOR = "hub"
 
 @dataclass(frozen=True, slots=True)
 class TriedDispatch:
-    """A dispatch to try.
-
-    Attributes:
-        demand: what its pods ask for in all, as queues count it.
-    """
+    """A dispatch to try (`demand`: what its pods ask for in all, as queues count it)."""
 
     name: str
     objects: Sequence[Manifest]

@@ -210,14 +210,11 @@ class Patch(_PatchPart, frozen=True, kw_only=True):
 
 
 def patch_of(text: str, *, where: str, name: str) -> Patch:
-    """Read a patch.
+    """Read a patch. Raises ConfigurationError: naming where, the field, and what is wrong.
 
     Args:
         text: YAML, of which JSON is a part.
         name: that it has where it says none.
-
-    Raises:
-        ConfigurationError: naming where, the field, and what is wrong.
     """
     try:
         document = load_yaml(text)

@@ -136,11 +136,7 @@ _PASSED_ON: tuple[type[Payload], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """Something from outside.
-
-    Attributes:
-        at: when it was recorded, microseconds since the epoch.
-    """
+    """Something from outside (`at`: when it was recorded, microseconds since the epoch)."""
 
     at: int
     stream: str

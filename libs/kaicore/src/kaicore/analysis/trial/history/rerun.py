@@ -492,11 +492,7 @@ class Agenda:
 
 @dataclass(slots=True)
 class RerunFigures:
-    """The work that a run took.
-
-    Attributes:
-        warnings: what could not be simulated as it was, one line each.
-    """
+    """The work that a run took (`warnings`: what could not be simulated as it was, one line each)."""
 
     events: int = 0
     cycles: int = 0

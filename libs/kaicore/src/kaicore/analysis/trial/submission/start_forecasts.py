@@ -188,7 +188,7 @@ def waiting_starts(
     limits: ForecastLimits | None = None,
     policies: PolicyBook = NO_POLICIES,
 ) -> StartsAnswer:
-    """Say when the pods of something are likely to start.
+    """Say when the pods of something are likely to start. Raises UnknownSubject: the cluster has no pods of it.
 
     Args:
         state: a copy; changed.
@@ -197,9 +197,6 @@ def waiting_starts(
         now: microseconds since the epoch.
         oldest: whether only the group of the longest waiting pod is meant.
         limits: how far is looked ahead.
-
-    Raises:
-        UnknownSubject: the cluster has no pods of it.
     """
     copied = CopiedState(state, now=now)
     members = [entry for entry in state.pods.values() if _belongs(state, entry, kind, namespace, name)]

@@ -28,11 +28,7 @@ MOST_FINDINGS = 20
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Something that is not as it was written.
-
-    Attributes:
-        position: the event where it shows, or 0 where no event does.
-    """
+    """Something that is not as it was written (`position`: the event where it shows, or 0 where no event does)."""
 
     position: int
     problem: str

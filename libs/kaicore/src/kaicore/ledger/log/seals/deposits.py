@@ -77,14 +77,11 @@ class Deposit(Protocol):
 
 
 def open_deposit(address: str, *, token: str = "") -> Deposit:
-    """Return the deposit at an address.
+    """Return the deposit at an address. Raises ConfigurationError: the address is none.
 
     Args:
         address: `http://…` or `https://…`, or else a file.
         token: sent to an HTTP address as `Authorization: Bearer`; empty for none.
-
-    Raises:
-        ConfigurationError: the address is none.
     """
     if address.startswith(("http://", "https://")):
         return HttpDeposit(address, token=token)

@@ -116,15 +116,12 @@ class Scenario:
         self._number = 0
 
     def run(self, ends: Iterable[tuple[int, PodEnd]], *, groups: Sequence[str], horizon_us: int) -> ScenarioStarts:
-        """Run until all of some groups have started.
+        """Run until all of some groups have started. Raises WorkExhausted: it cost more than it may.
 
         Args:
             ends: of pods that run, each with when it ends, in order; microseconds from now.
             groups: keys of the groups that are asked about.
             horizon_us: nothing is looked at that comes later.
-
-        Raises:
-            WorkExhausted: it cost more than it may.
         """
         starts = ScenarioStarts()
         wanted = set(groups)

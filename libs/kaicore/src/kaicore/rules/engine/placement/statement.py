@@ -231,10 +231,7 @@ class Statement:
         """Take a pod's eviction back if all that came after it on its node can be as it is.
 
         Amounts and zones are looked at; whether the rules of pods that came since admit it is the caller's to ask
-        (`kaicore.rules.engine.constraints.constraint_evaluator`).
-
-        Raises:
-            ValueError: it is not evicted.
+        (`kaicore.rules.engine.constraints.constraint_evaluator`). Raises ValueError: it is not evicted.
         """
         savepoint = self.savepoint()
         if pod_charge.gpus and not self._parts_stay(pod_charge):

@@ -633,10 +633,7 @@ def _back_to(passed: list[tuple[int, int]], number: int) -> int:
 class _Amounts:
     """The amounts that nodes have free as a whole after some moments, as far as steps ask for them.
 
-    They are never less than what a pod can have there.
-
-    Attributes:
-        classes: of the pods of the steps.
+    They are never less than what a pod can have there (`classes`: of the pods of the steps).
     """
 
     def __init__(self, session: Session, placer: Placer, ends: Ends, steps: Steps, ahead: Flags) -> None:

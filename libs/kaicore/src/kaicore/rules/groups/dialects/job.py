@@ -89,9 +89,7 @@ def normalize_job(wire: JobObject, lost: Lost = unheard) -> GroupSource:
 
     One with a queue of Kueue starts as a whole, as Kueue admits it, or with as many pods as partial admission may leave
     of it (Kueue 0.14, `pkg/controller/jobs/job`). So does one with pods that must be near each other in Kueue's words.
-
-    Raises:
-        InvalidObject: an annotation, or how many pods run at once, is no count.
+    Raises InvalidObject: an annotation, or how many pods run at once, is no count.
     """
     subject = source_subject(JOB, wire)
     annotations, least = wire.metadata.annotations or {}, 1

@@ -45,14 +45,11 @@ def unexpected(cause: str) -> AllocationRefused:
 
 
 def see_that_cores_are_whole(need: int, *, threads: int, whole: int) -> None:
-    """See that CPUs can be given by whole cores (`full-pcpus-only`).
+    """See that CPUs can be given by whole cores (`full-pcpus-only`). Raises AllocationRefused: they cannot.
 
     Args:
         threads: CPUs per core.
         whole: CPUs that the node has free.
-
-    Raises:
-        AllocationRefused: they cannot.
     """
     if need % threads:
         text = f"requested {need} cpus not multiple cpus per core = {threads}"

@@ -53,11 +53,7 @@ class Eviction(msgspec.Struct, frozen=True):
 
 
 class KubeletRejection(msgspec.Struct, frozen=True):
-    """A kubelet rejected the pod.
-
-    Attributes:
-        reason: as in `PodRejected`.
-    """
+    """A kubelet rejected the pod (`reason`: as in `PodRejected`)."""
 
     node: str
     reason: str
