@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from kai_fleet.node.agent import Agent
-from kai_fleet.node.nrt import NrtBuilder, container_hash, leb89, legacy_policy, placement_vectors, pods_fingerprint
+from kai_fleet.node.nrt import NrtBuilder, legacy_policy, pods_fingerprint
 from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import load_profile, parse_profile
 
@@ -50,32 +50,6 @@ def attributes(body: dict[str, Any]) -> dict[str, str]:
 def test_pods_fingerprint_is_as_in_the_upstream_library(pods: list[tuple[str, str]], fingerprint: str) -> None:
     assert pods_fingerprint(pods) == fingerprint
     assert pods_fingerprint(reversed(pods)) == fingerprint
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(0, "!"), (1, "#"), (63, "e"), (64, "f!"), (127, "fe"), (128, "g!"), (1663, "~e"), (1664, "gf!"), (40063, "~~e")],
-)
-def test_leb89_encodes_as_upstream(value: int, text: str) -> None:
-    assert leb89(value) == text
-
-
-def test_container_hash_is_as_in_the_kubelet() -> None:
-    assert container_hash("", "", "") == 11145182160106660097
-    assert container_hash("ns", "pod", "cnt") == 9468815510407277218
-
-
-def test_placement_vectors_leave_out_the_busiest_zone() -> None:
-    hashes = [
-        container_hash("ns-0", "pod-0", "container-0"),
-        container_hash("ns-0", "pod-1", "container-1"),
-        container_hash("ns-0", "pod-1", "container-2"),
-    ]
-    assert hashes == [10763526571515568480, 9604431230293040149, 17067278204229145297]
-    assert placement_vectors({hashes[0]: 1, hashes[1]: 0, hashes[2]: 1}, 2) == (1, {0: "!"})
-    assert placement_vectors({}, 2) == (0, {1: ""})
-    # Ranks 0, 2 and 70 of 71 are written as differences.
-    assert placement_vectors({n: 0 if n in (0, 2, 70) else 1 for n in range(71)}, 2) == (1, {0: "!$f'"})
 
 
 # --- contents ---------------------------------------------------------------------------------------------------------
@@ -196,22 +170,6 @@ def test_nfd_never_learns_of_devices_that_came_or_went_after_it_started() -> Non
         row = amounts(builder.build(agent.kubelet), "nvidia.com/gpu")[0]
         assert row is not None
         assert row[1] == count
-
-
-def test_numaplacement_says_which_container_is_where() -> None:
-    spec = small_fleet(policy="single-numa-node")[0]
-    group = spec.group.model_copy(update={"nrt": spec.group.nrt.model_copy(update={"numa_placement": True})})
-    spec = NodeSpec(spec.name, spec.number, group, spec.machine, spec.config, spec.labels, spec.capacity)
-    body = build(spec, pod_object("a", amounts={"cpu": "6", "memory": "1Gi"}), pod_object("b"))
-    metadata = attributes(body)["topology.node.k8s.io/numaplacement-metadata"]
-    assert metadata == "npv0v001::ve=leb89::cc=2::nn=2::bn=0"
-    rank = sorted(container_hash("default", name, "main") for name in "ab").index(
-        container_hash("default", "b", "main")
-    )
-    assert body["zones"][1]["attributes"] == [
-        {"name": "topology.node.k8s.io/numaplacement-vector", "value": leb89(rank)}
-    ]
-    assert "attributes" not in body["zones"][0]
 
 
 def test_every_bundled_profile_publishes_something_sensible() -> None:

@@ -5,14 +5,10 @@ what they count, in how they count devices and memory of several zones, and in t
 from the podresources API: without the static CPU manager there is no `cpu`, without the static memory manager no
 memory.
 
-Prints by which a scheduler can tell which pods a NodeResourceTopology counts (facts sections 1.5 and 1.6).
-
-The *pods fingerprint* is over namespaces and names. *numaplacement* says which container is on which NUMA node, in few
-characters: a container is its rank among the sorted hashes of all, a node's ranks are written as differences.
+By the *pods fingerprint*, over namespaces and names, a scheduler can tell which pods an object counts.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Iterable
 from typing import Any
 
 import xxhash
@@ -23,9 +19,6 @@ from kai_fleet.kubelet.machine import members
 from kai_fleet.profiles.nodes import NodeSpec
 
 _SEED = 0
-#: ASCII 0x21 to 0x7E without characters that JSON or HTML would escape: 64 terminals, then 25 continuations.
-_ALPHABET = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) not in '"&<>\\')
-_TERMINALS, _CONTINUATIONS = 64, 25
 
 
 def pods_fingerprint(pods: Iterable[tuple[str, str]]) -> str:
@@ -36,38 +29,6 @@ def pods_fingerprint(pods: Iterable[tuple[str, str]]) -> str:
     )
     content = b"".join(value.to_bytes(8, "little") for value in hashes)
     return f"pfp0v001{xxhash.xxh64_hexdigest(content, seed=_SEED)}"
-
-
-def container_hash(namespace: str, pod: str, container: str) -> int:
-    """Return the hash by which numaplacement ranks a container."""
-    return xxhash.xxh64_intdigest(f"{namespace}\0{pod}\0{container}".encode(), seed=_SEED)
-
-
-def leb89(value: int) -> str:
-    """Write a number in numaplacement's alphabet; below 64 in one character."""
-    if value < _TERMINALS:
-        return _ALPHABET[value]
-    rest, last = divmod(value - _TERMINALS, _TERMINALS)
-    text = ""
-    while True:
-        rest, digit = divmod(rest, _CONTINUATIONS)
-        text = _ALPHABET[_TERMINALS + digit] + text
-        if not rest:
-            return text + _ALPHABET[last]
-
-
-def placement_vectors(zone_of: Mapping[int, int], zones: int) -> tuple[int, dict[int, str]]:
-    """Return the busiest zone, and the vectors of all others (`zone_of`: container hash → zone)."""
-    ranks = {value: rank for rank, value in enumerate(sorted(zone_of))}
-    members: list[list[int]] = [[] for _ in range(zones)]
-    for value, zone in zone_of.items():
-        members[zone].append(ranks[value])
-    busiest = max(range(zones), key=lambda zone: (len(members[zone]), -zone))
-    return busiest, {zone: _vector(sorted(held)) for zone, held in enumerate(members) if zone != busiest}
-
-
-def _vector(ranks: Sequence[int]) -> str:
-    return "".join(leb89(rank - before) for before, rank in pairwise([0, *ranks]))
 
 
 Json = dict[str, Any]
@@ -117,8 +78,6 @@ class NrtBuilder:
         }
         if self._publisher.fingerprint:
             self._add_fingerprint(body, holding, wrong=wrong_fingerprint)
-            if self._publisher.numa_placement and not nfd and kubelet.config.topology_policy == "single-numa-node":
-                _add_placement(body, kubelet, holding)
         return body
 
     def _zones(self, kubelet: Kubelet, total: ZoneMap, left: ZoneMap) -> list[Json]:
@@ -197,31 +156,3 @@ def _subtract_as_nfd(left: ZoneMap, kubelet: Kubelet, pod: Pod, held: Held) -> N
         for number in members(devices):
             if zones := pool.devices[number].zones:
                 left[resource][zones.bit_length() - 1] -= 1
-
-
-def _add_placement(body: Json, kubelet: Kubelet, holding: list[tuple[Pod, list[Held]]]) -> None:
-    """numaplacement (facts section 1.6): on which zone each container with exclusive resources is."""
-    zone_of: dict[int, int] = {}
-    for pod, containers in holding:
-        for held in containers:
-            zone = _zone_of(kubelet, held)
-            if zone is not None:
-                zone_of[container_hash(pod.namespace, pod.name, held.container.name)] = zone
-    zones = kubelet.machine.zones
-    busiest, vectors = placement_vectors(zone_of, zones)
-    metadata = f"npv0v001::ve=leb89::cc={len(zone_of)}::nn={zones}::bn={busiest}"
-    body["attributes"].append({"name": "topology.node.k8s.io/numaplacement-metadata", "value": metadata})
-    for zone, vector in vectors.items():
-        body["zones"][zone]["attributes"] = [{"name": "topology.node.k8s.io/numaplacement-vector", "value": vector}]
-
-
-def _zone_of(kubelet: Kubelet, held: Held) -> int | None:
-    touched = 0
-    for zone, cpus in enumerate(kubelet.machine.zone_cpus):
-        touched |= (1 << zone) if held.cpus & cpus else 0
-    for block in held.blocks:
-        touched |= block.zones
-    for resource, devices in held.devices.items():
-        for number in members(devices):
-            touched |= kubelet.managers.devices.pools[resource].devices[number].zones
-    return touched.bit_length() - 1 if touched.bit_count() == 1 else None

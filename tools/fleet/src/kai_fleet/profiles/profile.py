@@ -168,7 +168,6 @@ class PublisherProfile(_Model):
     jitter: Duration = 0.5
     period: Duration = Field(default=60.0, description="0: only when something changed")
     fingerprint: bool = True
-    numa_placement: bool = Field(default=False, description="numaplacement attributes; rte and single-numa-node only")
     exclude: frozenset[str] = Field(default=frozenset(), description="resources left out")
 
 
