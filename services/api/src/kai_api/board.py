@@ -149,8 +149,7 @@ class Board:
 def parse_links(text: str) -> tuple[tuple[str, str], ...]:
     """Read links as a setting has them.
 
-    Raises:
-        ConfigurationError: one has no name, no address of the web, or a field that nothing has.
+    Raises ConfigurationError: one has no name, no address of the web, or a field that nothing has.
     """
     links = []
     for one in text.split():

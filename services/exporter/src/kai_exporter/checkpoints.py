@@ -37,11 +37,10 @@ _RANGE = re.compile(r"(\d+)(?:-(\d+))?", re.ASCII)
 def parse_cpulist(text: str, *, subject: str, field: str) -> list[int]:
     """Return the CPU ids of a list such as `0-3,8-11`, in the order in which it names them.
 
+    Raises InvalidObject: when it is no such list.
+
     Args:
         text: the list; surrounding white space is ignored.
-
-    Raises:
-        InvalidObject: when it is no such list.
     """
     ids: list[int] = []
     for part in filter(None, text.strip().split(",")):
@@ -56,11 +55,10 @@ def parse_cpulist(text: str, *, subject: str, field: str) -> list[int]:
 def read_cpu_topology(sysfs_root: Path, *, subject: str) -> Mapping[int, int]:
     """Return the NUMA node's id of each CPU that is on one.
 
+    Raises InvalidObject: when sysfs does not list NUMA nodes there, or a list is garbage or contradicts another.
+
     Args:
         sysfs_root: where sysfs is mounted, usually `/sys`.
-
-    Raises:
-        InvalidObject: when sysfs does not list NUMA nodes there, or a list is garbage or contradicts another.
     """
     directory = sysfs_root / "devices/system/node"
     numa_node: dict[int, int] = {}
@@ -155,8 +153,7 @@ class Checkpoints:
     def read(self) -> Allocations | None:
         """Return what the files say; None where there are none.
 
-        Raises:
-            InvalidObject: naming file, field and value that cannot be read or believed.
+        Raises InvalidObject: naming file, field and value that cannot be read or believed.
         """
         contents = [self._content(name) for name in (CPU_STATE, MEMORY_STATE, DEVICE_CHECKPOINT)]
         if contents != self._contents:

@@ -122,11 +122,10 @@ class StateFileWatch:
     def add(self, directory: Path, changed: Callable[[], None]) -> bool:
         """Have changes of a kubelet's state files reported from now on; to be asked again while it returns False.
 
+        Raises OSError: the system watches no more directories.
+
         Returns:
             whether all directories are there.
-
-        Raises:
-            OSError: the system watches no more directories.
         """
         complete = True
         for path in sorted({(directory / name).parent for name in STATE_FILES}):

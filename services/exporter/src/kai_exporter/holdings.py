@@ -136,8 +136,7 @@ _Amounts = dict[tuple[int, ...], dict[str, int]]
 def pod_holdings(pod: PodResources, numa_node_of_cpu: Mapping[int, int]) -> PodHoldings:
     """Return what a pod holds.
 
-    Raises:
-        UnknownCpus: a CPU's zone is unknown, so nothing true can be said of the pod as a whole.
+    Raises UnknownCpus: a CPU's zone is unknown, so nothing true can be said of the pod as a whole.
     """
     holdings = []
     seen = set[int]()

@@ -32,8 +32,7 @@ def _decoding(message: bytes, subject: str, field: str, what: str = "") -> Itera
 def pod_messages(answer: bytes, *, subject: str) -> list[bytes]:
     """Return the encoded `PodResources` of an encoded `ListPodResourcesResponse`; `subject` is the node.
 
-    Raises:
-        InvalidObject: the bytes are no such message.
+    Raises InvalidObject: the bytes are no such message.
     """
     with _decoding(answer, subject, "List"):
         return wire.messages_of(answer)
@@ -88,16 +87,14 @@ class PodResourcesClient:
     async def list(self) -> bytes:
         """Return an encoded `ListPodResourcesResponse`.
 
-        Raises:
-            KubeletUnavailable: there was no answer, or it was an error.
+        Raises KubeletUnavailable: there was no answer, or it was an error.
         """
         return await self._ask(_LIST)
 
     async def allocatable(self) -> bytes:
         """Return an encoded `AllocatableResourcesResponse`; served since 1.23, and always on since 1.28.
 
-        Raises:
-            KubeletUnavailable: there was no answer, or it was an error.
+        Raises KubeletUnavailable: there was no answer, or it was an error.
         """
         return await self._ask(_GET_ALLOCATABLE_RESOURCES)
 

@@ -152,14 +152,13 @@ class NodePods:
     ) -> list[InvalidObject]:
         """Take an answer of the kubelet's `List`; return what is wrong with it and was not said before.
 
+        Raises InvalidObject: it is no answer of `List`; nothing has changed then.
+
         Args:
             answer: the encoded `ListPodResourcesResponse`.
             now: seconds, of a clock that does not jump.
             observed_at: when the kubelet was asked, microseconds since the epoch.
             allocations: what the kubelet's state files said after it had answered; None where they say nothing.
-
-        Raises:
-            InvalidObject: it is no answer of `List`; nothing has changed then.
         """
         quiet = not self._unsettled and not self._withheld and not self._afresh
         if quiet and answer == self._answer and allocations is self._allocations:

@@ -53,8 +53,7 @@ class KubeletConfig(msgspec.Struct, frozen=True, rename="camel"):
 def read_kubelet_config(path: Path) -> KubeletConfig:
     """Read a KubeletConfiguration, such as `/var/lib/kubelet/config.yaml`.
 
-    Raises:
-        ConfigurationError: it cannot be read, or a field has the wrong type; names file and field.
+    Raises ConfigurationError: it cannot be read, or a field has the wrong type; names file and field.
     """
     try:
         document = load_yaml(path.read_text("utf-8"))

@@ -33,11 +33,10 @@ _UUID = "GPU-"
 def own_gpu(environment: Mapping[str, str], *, driver: Callable[[], list[str]]) -> str:
     """Return the one GPU of this container.
 
+    Raises ConfigurationError: the container has no GPU, or several; or the driver does not answer.
+
     Args:
         driver: returns the UUIDs of the container's GPUs.
-
-    Raises:
-        ConfigurationError: the container has no GPU, or several; or the driver does not answer.
     """
     named = environment.get(VISIBLE_DEVICES, "")
     gpus = named.split(",") if named.startswith(_UUID) else driver()
@@ -49,8 +48,7 @@ def own_gpu(environment: Mapping[str, str], *, driver: Callable[[], list[str]]) 
 def gpus_of_driver() -> list[str]:
     """Return the UUIDs of the GPUs that NVIDIA's driver shows to this container.
 
-    Raises:
-        ConfigurationError: there is no driver, or it fails.
+    Raises ConfigurationError: there is no driver, or it fails.
     """
     try:
         import pynvml  # noqa: PLC0415  # no other program of the image needs it
@@ -100,8 +98,7 @@ async def annotate(client: ApiServer, *, namespace: str, name: str, gpu: str) ->
 async def hold(context: ProcessContext[Any], client: ApiServer, *, namespace: str, name: str, gpu: str) -> None:
     """Say which GPU the pod holds, as often as it takes, and wait until the service is to stop.
 
-    Raises:
-        ConfigurationError: see `annotate`.
+    Raises ConfigurationError: see `annotate`.
     """
     tries = 0
     write = partial(annotate, client, namespace=namespace, name=name, gpu=gpu)

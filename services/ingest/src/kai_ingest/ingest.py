@@ -413,8 +413,7 @@ class Ingest:
     async def load(self) -> None:
         """Read the projection from the last snapshot and the log.
 
-        Raises:
-            LogError: the log does not answer, or contradicts itself.
+        Raises LogError: the log does not answer, or contradicts itself.
         """
         await self._load((await self._log.head(self._cluster)).position)
 
@@ -508,11 +507,10 @@ class Ingest:
     ) -> list[Answer]:
         """Judge reports of different nodes and append what is new; return what became of each.
 
+        Raises LogError: nothing is known of what was appended; the same reports may be sent again.
+
         Args:
             still_waited_for: raises once the answer is not waited for any more; then nothing is appended.
-
-        Raises:
-            LogError: nothing is known of what was appended; the same reports may be sent again.
         """
         await self._catch_up()
         await still_waited_for()

@@ -198,8 +198,7 @@ def _json(value: object, *, status: int = 200) -> Response:
 def _check_text(body: bytes) -> None:
     """Refuse what neither the log nor a log line can hold.
 
-    Raises:
-        _BadText: the body is not UTF-8, or has a NUL in it, escaped or not.
+    Raises _BadText: the body is not UTF-8, or has a NUL in it, escaped or not.
     """
     try:
         body.decode()

@@ -80,8 +80,7 @@ class IngestProjection:
     def apply(self, event: Event) -> None:
         """Take an event; those of other types only move the position on.
 
-        Raises:
-            UnfoldableEvent: it is half taken in; this is to be made anew, and the event is passed over then.
+        Raises UnfoldableEvent: it is half taken in; this is to be made anew, and the event is passed over then.
         """
         self.position = event.position
         if event.type in EVENT_TYPES and not is_passed_over(event, "ingest"):
@@ -161,8 +160,7 @@ class IngestProjection:
     def check_zones(self, pod: KnownPod, zones: Iterable[str]) -> None:
         """Check that the pod's node has some zones, as far as its NodeResourceTopology is known.
 
-        Raises:
-            Unresolved: it has one not, or not yet.
+        Raises Unresolved: it has one not, or not yet.
         """
         topology = self.topologies.get(pod.node)
         if topology is None:
@@ -177,8 +175,7 @@ class IngestProjection:
     def check_held(self, pod: KnownPod, placement: Placement) -> None:
         """Check that the pod, and the zones of its node, can hold what is said.
 
-        Raises:
-            InvalidObject: naming pod, container or zone, resource and amount.
+        Raises InvalidObject: naming pod, container or zone, resource and amount.
         """
         topology = self.topologies.get(pod.node)
         zones = zone_limits(topology) if topology is not None else {}

@@ -207,8 +207,7 @@ class Hands:
     async def carry_out(self, part: Part, seen: PresentObjects) -> bool:
         """Make and delete operands, and tell of it in the owner's status; return whether a write met another one.
 
-        Raises:
-            ClusterUnavailable: the API server does not answer; what was not done is found lacking the next time.
+        Raises ClusterUnavailable: the API server does not answer; what was not done is found lacking the next time.
         """
         live = {key_of(obj): obj for obj in seen.objects}
         done = _Round()

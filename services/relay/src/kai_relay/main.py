@@ -79,8 +79,7 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
 def sealer_of(context: ServiceContext, settings: RelaySettings, log: PostgresLog, relay: Relay) -> Sealer | None:
     """Return what seals the logs that a relay leads; None where no key is configured.
 
-    Raises:
-        ConfigurationError: the key or the token cannot be read, or an address is none.
+    Raises ConfigurationError: the key or the token cannot be read, or an address is none.
     """
     if settings.seal_key_file is None:
         return None

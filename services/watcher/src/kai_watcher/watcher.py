@@ -137,8 +137,7 @@ async def follow_optional(
 async def served_version(client: KubeClient, resource: OptionalResource[ObjectT]) -> str | None:
     """Return the best version in which a resource is served; None when it is not.
 
-    Raises:
-        ClusterError: the API server does not say.
+    Raises ClusterError: the API server does not say.
     """
     group = await _discovered(client, f"/apis/{resource.group}", _group_decoder)
     versions = {entry.version for entry in group.versions or ()} if group is not None else set()
@@ -355,11 +354,10 @@ _PODS, _DECIDED_PAGE = 500, 2000
 async def undecided(log: EventLog, cluster: str, arrivals: Mapping[str, str]) -> Mapping[str, str]:
     """Return those of some pods that came to nodes without the log having decided it, or after it was given up.
 
+    Raises LogUnavailable: the log does not answer.
+
     Args:
         arrivals: the pods' nodes by uid.
-
-    Raises:
-        LogUnavailable: the log does not answer.
     """
     uids = list(arrivals)
     decided: dict[str, str] = {}
@@ -467,8 +465,7 @@ class WatcherOptions(BaseModel):
     def left_out(self) -> frozenset[str]:
         """API groups of optional kinds that are not followed.
 
-        Raises:
-            ConfigurationError: kinds of one of them are not followed anyway, or are of every cluster.
+        Raises ConfigurationError: kinds of one of them are not followed anyway, or are of every cluster.
         """
         groups = frozenset(filter(None, (name.strip() for name in self.leave_out.split(","))))
         optional = {kind.resource.group for kind in KINDS if isinstance(kind.resource, OptionalResource)}

@@ -21,8 +21,7 @@ class ApiServerSettings(ApiServerOptions, ServiceSettings):
 async def serve(context: ServiceContext, settings: ApiServerSettings) -> None:
     """Serve until the process is asked to stop.
 
-    Raises:
-        ConfigurationError: a kubeconfig for kubectl is wanted without the TLS listener that it needs.
+    Raises ConfigurationError: a kubeconfig for kubectl is wanted without the TLS listener that it needs.
     """
     if settings.kubeconfig_out is not None and not settings.https:
         raise ConfigurationError("kubeconfig-out: kubectl sends no token over plain HTTP, and --no-https is set")

@@ -201,8 +201,7 @@ class PodSet:
 def pod_set_of(spec: Json, *, name: str, count: int) -> PodSet:
     """Return what a PodTemplate's spec asks of nodes; init containers count where they ask for more.
 
-    Raises:
-        ConfigurationError: a quantity is none.
+    Raises ConfigurationError: a quantity is none.
     """
 
     def requests(containers: Sequence[Json]) -> list[dict[str, int]]:
@@ -235,12 +234,11 @@ def pack(
 ) -> list[NodeSpec]:
     """Return nodes of a reserve that take all pods, each on the first node that has room.
 
+    Raises NothingFits: there are not enough.
+
     Args:
         reserve: nodes that may be added, tried in this order.
         there: nodes that need not be added, tried before, with what is free on them.
-
-    Raises:
-        NothingFits: there are not enough.
     """
     nodes = [*(spec for spec, _ in there), *reserve]
     free = {spec.name: dict(spec.config.allocatable) for spec in reserve}

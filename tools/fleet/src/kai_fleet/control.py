@@ -68,13 +68,12 @@ class ControlRefused(KaiError):
 async def check_access(client: KubeClient, authorization: str, *, method: str, path: str) -> None:
     """Ask the API server whether a caller may send a request.
 
+    Raises ControlRefused: 401 without a token that the server knows, 403 where its user may not, 503 where the server
+    does not answer.
+
     Args:
         client: of the fleet's API server; it needs `create` of tokenreviews and subjectaccessreviews.
         authorization: the header of this name; empty for none.
-
-    Raises:
-        ControlRefused: 401 without a token that the server knows, 403 where its user may not, 503 where the server
-            does not answer.
     """
     scheme, _, token = authorization.partition(" ")
     if scheme.lower() != "bearer" or not token.strip():

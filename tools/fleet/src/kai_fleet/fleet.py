@@ -406,8 +406,7 @@ class Fleet:
     async def registered(self) -> None:
         """Wait until the API server has all nodes and their first NodeResourceTopologies.
 
-        Raises:
-            ConfigurationError: it has nodes of these names that are not of a fleet.
+        Raises ConfigurationError: it has nodes of these names that are not of a fleet.
         """
         await self._all_joined.wait()
         foreign = [name for name, node in self.nodes.items() if node.foreign]
@@ -531,8 +530,7 @@ class Fleet:
     def set_device_health(self, node: str, resource: str, device: str, *, healthy: bool) -> None:
         """Make a device unhealthy, or healthy again; the node's status and NodeResourceTopology follow.
 
-        Raises:
-            KeyError: there is no such node, resource or device.
+        Raises KeyError: there is no such node, resource or device.
         """
         runtime = self.nodes[node]
         runtime.set_device_health(resource, device, healthy=healthy)

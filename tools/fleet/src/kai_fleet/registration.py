@@ -185,8 +185,7 @@ async def ensure_lease_namespace(client: KubeClient) -> None:
 async def ensure_crd(client: KubeClient, *, install: bool) -> None:
     """See to it that the API server knows NodeResourceTopology.
 
-    Raises:
-        ConfigurationError: it does not, and `install` is False or it does not allow that.
+    Raises ConfigurationError: it does not, and `install` is False or it does not allow that.
     """
     try:
         await client.list_page(NRT_PATH, limit=1)

@@ -72,8 +72,7 @@ class ConfigMapNames(NamedTuple):
 def sharing_container(pod: Mapping[str, Any]) -> SharingContainer:
     """Return the container that gets a pod's share: the first one, or the one that an annotation names.
 
-    Raises:
-        InvalidObject: the pod has no such container.
+    Raises InvalidObject: the pod has no such container.
     """
     spec = pod.get("spec") or {}
     name = _annotations(pod).get(CONTAINER_NAME)
@@ -94,8 +93,7 @@ def sharing_container(pod: Mapping[str, Any]) -> SharingContainer:
 def config_map_names(pod: Mapping[str, Any], container: SharingContainer) -> ConfigMapNames:
     """Return the names of a pod's ConfigMaps.
 
-    Raises:
-        InvalidObject: the webhook did not see the pod, for it names none.
+    Raises InvalidObject: the webhook did not see the pod, for it names none.
     """
     prefix = _annotations(pod).get(CONFIG_MAP_PREFIX, "")
     if not prefix:
@@ -167,14 +165,13 @@ def _from_key(key: str, config_map: str) -> Document:
 def config_maps(pod: Mapping[str, Any], *, devices: Sequence[str], milli: int, cdi: bool = False) -> Iterator[Document]:
     """Yield the ConfigMaps of a pod with a share.
 
+    Raises InvalidObject: the webhook did not see the pod, or the pod has no such container.
+
     Args:
         pod: as the API server has it.
         devices: its GPUs, as their reservation pods name them.
         milli: its part of each, in thousandths.
         cdi: the node's device plugin names GPUs by CDI.
-
-    Raises:
-        InvalidObject: the webhook did not see the pod, or the pod has no such container.
     """
     container = sharing_container(pod)
     names = config_map_names(pod, container)

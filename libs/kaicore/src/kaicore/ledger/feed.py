@@ -139,8 +139,7 @@ class Cursor:
     def through(self, cluster: str, events: Sequence[Event]) -> Self:
         """Return the place after events that the log gave, having checked that they come next.
 
-        Raises:
-            CorruptLog: naming the first event that does not.
+        Raises CorruptLog: naming the first event that does not.
         """
         position, hash_ = self.position, self.hash
         for event in events:
@@ -158,8 +157,7 @@ class Cursor:
 async def find_cursor(log: EventLog, cluster: str, position: int) -> Cursor | None:
     """Return the place of the event at `position`; None when the log has no such event.
 
-    Raises:
-        EventsRetired: the event has left the log, and the one after it, too.
+    Raises EventsRetired: the event has left the log, and the one after it, too.
     """
     if position == 0:
         return Cursor()

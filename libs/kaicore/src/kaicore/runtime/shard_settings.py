@@ -20,11 +20,10 @@ from kaicore.yaml_text import load_yaml
 def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> EngineConfig:
     """Read a shard's settings; the defaults without a file.
 
+    Raises ConfigurationError: naming the file, the field and what is wrong.
+
     Args:
         book: that its policies are entered in.
-
-    Raises:
-        ConfigurationError: naming the file, the field and what is wrong.
     """
     if path is None:
         return EngineConfig()
@@ -46,12 +45,11 @@ def read_shard_settings(path: Path | None, book: PolicyBook | None = None) -> En
 def book_of(sources: Iterable[str], guard: PolicyGuard | None = None) -> PolicyBook:
     """Return a book with the code of policies, whatever their arguments.
 
+    Raises ConfigurationError: naming the file, the line and what is wrong.
+
     Args:
         sources: files that end in `.py`, folders of such files, names of entry points, or shards' settings (`.yaml`).
         guard: under which they run; by default none.
-
-    Raises:
-        ConfigurationError: naming the file, the line and what is wrong.
     """
     book = PolicyBook(guard)
     for source in sources:

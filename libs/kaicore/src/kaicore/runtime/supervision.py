@@ -337,12 +337,11 @@ class Child:
     async def until_ready(self, is_ready: Callable[[], Awaitable[bool]], *, within_s: float) -> bool:
         """Wait until it is ready; return False if it ends first.
 
+        Raises TimeoutError: it is neither ready nor has it ended.
+
         Args:
             is_ready: asked again and again; answers soon.
             within_s: seconds that it has.
-
-        Raises:
-            TimeoutError: it is neither ready nor has it ended.
         """
         async with asyncio.timeout(within_s):
             while not await is_ready():
@@ -356,11 +355,10 @@ class Child:
     ) -> int:
         """Ask it to end, kill it if it does not, and wait until it is gone; return its exit code.
 
+        Raises TimeoutError: it does not even end when it is killed.
+
         Args:
             patience_s: seconds that it has to end by itself.
-
-        Raises:
-            TimeoutError: it does not even end when it is killed.
         """
         self.send(number)
         with suppress(TimeoutError):

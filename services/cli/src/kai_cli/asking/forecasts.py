@@ -49,8 +49,7 @@ def _text(answer: StartsAnswer) -> str:
 async def starts_of(answers: Answers, cluster: str, subject: Subject, at: str = "") -> StartsAnswer:
     """Return when what waits of a subject is likely to start; `at` is a moment, empty for the log's end.
 
-    Raises:
-        UnknownSubject: nothing is called so.
+    Raises UnknownSubject: nothing is called so.
     """
     if isinstance(answers, ApiAnswers):
         body = await answers.starts(cluster, subject.kind, subject.namespace, subject.name, at=at)

@@ -212,8 +212,7 @@ class Life:
     async def has_begun(self) -> bool:
         """True if the cluster got work before, in an earlier run too.
 
-        Raises:
-            ClusterUnavailable: the API server does not answer.
+        Raises ClusterUnavailable: the API server does not answer.
         """
         try:
             kept = msgspec.json.decode(await self._client.get(f"{_KEPT_PATH}/{_KEPT_NAME}"), type=_Kept)

@@ -74,8 +74,7 @@ def show(
 def _pairs(path: Path) -> list[tuple[str, str]]:
     """Return the lines of a file of prices; a head is passed over.
 
-    Raises:
-        ConfigurationError: a line has not two fields.
+    Raises ConfigurationError: a line has not two fields.
     """
     pairs: list[tuple[str, str]] = []
     for number, line in enumerate(csv.reader(read_file(path).decode(errors="replace").splitlines()), start=1):
@@ -195,8 +194,7 @@ def _seconds(seconds: float | None) -> str:
 def print_rows(head: Sequence[str], rows: Sequence[Sequence[object]], output: Literal["csv", "parquet"]) -> None:
     """Print rows as CSV, or as a Parquet file.
 
-    Raises:
-        ConfigurationError: what Parquet is written with is not installed, or a terminal would get it.
+    Raises ConfigurationError: what Parquet is written with is not installed, or a terminal would get it.
     """
     if output == "csv":
         writer = csv.writer(sys.stdout, lineterminator="\n")

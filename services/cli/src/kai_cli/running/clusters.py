@@ -62,11 +62,10 @@ class Kubeconfigs:
     def read(cls, given: Sequence[str], *, binds: bool = True) -> "Kubeconfigs":
         """Read the values of `--kubeconfig`: `FILE`, or `SERVICE=FILE`.
 
+        Raises ConfigurationError: a file is not there, a service is unknown, named twice, or left without a kubeconfig.
+
         Args:
             binds: whether there is a binder, which needs one.
-
-        Raises:
-            ConfigurationError: a file is not there, a service is unknown, named twice, or left without a kubeconfig.
         """
         shared: Path | None = None
         own: dict[str, Path] = {}
@@ -160,8 +159,7 @@ async def _add(source: LogSource, registered: ClusterRegistered) -> int:
 async def register(hub: HubLog, registered: ClusterRegistered) -> bool:
     """Register a cluster; return False where it is there already, and the same.
 
-    Raises:
-        ConfigurationError: there is another one of the name.
+    Raises ConfigurationError: there is another one of the name.
     """
     before = hub.state.clusters.get(registered.cluster)
     if before is not None and not before.removed:
@@ -349,8 +347,7 @@ def clusters_table(rows: list[HubClusterRow]) -> str:
 def absolute_kubeconfigs(given: list[str]) -> tuple[str, ...]:
     """Return the values of `--kubeconfig` with absolute paths, as another process can read them.
 
-    Raises:
-        ConfigurationError: they make no sense, or a file is not there.
+    Raises ConfigurationError: they make no sense, or a file is not there.
     """
     read = Kubeconfigs.read(given)
     shared = (str(read.shared.absolute()),) if read.shared is not None else ()

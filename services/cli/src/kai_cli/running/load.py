@@ -56,11 +56,10 @@ class Loader:
     ) -> Loaded:
         """Create objects; those that are there already stay as they are.
 
+        Raises ClusterUnavailable: the server does not answer, repeatedly.
+
         Args:
             on_progress: is called with how many were tried, and how many there are.
-
-        Raises:
-            ClusterUnavailable: the server does not answer, repeatedly.
         """
         loaded = Loaded()
         for manifest in manifests:
@@ -142,8 +141,7 @@ async def load(
 def service_kubeconfig(data_dir: Path | None, cluster: str | None, named: Path | None) -> Path:
     """Return the kubeconfig that is meant: the named one, or that of the named or current cluster of a running stack.
 
-    Raises:
-        ConfigurationError: no stack runs, or not that cluster in it.
+    Raises ConfigurationError: no stack runs, or not that cluster in it.
     """
     if named is not None:
         return named

@@ -21,8 +21,7 @@ _NATS_PORT = 4222
 def check_cluster(spec: ClusterSpec) -> None:
     """Check what a cluster is to be started with.
 
-    Raises:
-        ConfigurationError: naming the flag, its value and what is wrong.
+    Raises ConfigurationError: naming the flag, its value and what is wrong.
     """
     check_cluster_name(spec.name)
     sharing_settings(spec.scheduler_config)
@@ -62,8 +61,7 @@ def check_nats(url: str) -> None:
 def check_database(url: str) -> None:
     """Check that a Postgres answers and lets us in; the URL, which may hold a password, is not repeated.
 
-    Raises:
-        ConfigurationError: none does, or the URL is none of Postgres.
+    Raises ConfigurationError: none does, or the URL is none of Postgres.
     """
     # Half a second, for who has a database.
     import psycopg  # noqa: PLC0415

@@ -78,8 +78,7 @@ class ClusterSpec:
 def sharing_settings(scheduler_config: Path | None) -> "EngineConfig | None":
     """Return a shard's settings where it shares GPUs; None where it does not, as without a file.
 
-    Raises:
-        ConfigurationError: naming the file, the field and what is wrong.
+    Raises ConfigurationError: naming the file, the field and what is wrong.
     """
     if scheduler_config is None:
         return None
@@ -245,8 +244,7 @@ class Stack:
     async def start_with(self, spec: ClusterSpec) -> RunningCluster:
         """Start everything with a first cluster: what simulates it waits for no server, and its services for the log.
 
-        Raises:
-            KaiError: as `start` and `add_cluster`.
+        Raises KaiError: as `start` and `add_cluster`.
         """
         starting = asyncio.create_task(self.start())
         adding = asyncio.create_task(self.add_cluster(spec))
@@ -304,8 +302,7 @@ class Stack:
     async def add_cluster(self, spec: ClusterSpec) -> RunningCluster:
         """Start a cluster's processes and wait until all are ready.
 
-        Raises:
-            KaiError: one of them does not get ready; the cluster's others are stopped.
+        Raises KaiError: one of them does not get ready; the cluster's others are stopped.
         """
         try:
             return await self._start_cluster(spec)

@@ -242,8 +242,7 @@ async def ask_each(
 ) -> list[_AnswerT]:
     """Ask about each cluster that is meant; one that has no such subject is left out.
 
-    Raises:
-        UnknownSubject: none has it, or the log is empty.
+    Raises UnknownSubject: none has it, or the log is empty.
     """
     found: list[_AnswerT] = []
     unknown: UnknownSubject | None = None

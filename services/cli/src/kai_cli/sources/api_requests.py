@@ -79,8 +79,7 @@ def request_api(
 def login_address(url: str, token: str) -> str:
     """Return the address at which a browser is logged in as the holder of a key, once.
 
-    Raises:
-        KaiError: as `request_api`.
+    Raises KaiError: as `request_api`.
     """
     answer = request_api(f"{url.rstrip('/')}/v1/login-tokens", token, method="POST")
     return url.rstrip("/") + msgspec.json.decode(answer, type=_LoginToken).path

@@ -55,8 +55,7 @@ def one_cluster(source: LogSource, there_are: Sequence[str]) -> str:
 def clusters_at(source: LogSource, there_are: Sequence[str], *moments: str) -> list[str]:
     """Return the clusters that a question about moments is asked of; positions are those of one cluster's log.
 
-    Raises:
-        ConfigurationError: there is no such cluster.
+    Raises ConfigurationError: there is no such cluster.
     """
     # As `kaicore.analysis.replay.moments` reads them, which takes a while to import.
     if any(moment.strip().isdigit() for moment in moments):
@@ -67,8 +66,7 @@ def clusters_at(source: LogSource, there_are: Sequence[str], *moments: str) -> l
 async def look_in(clusters: Sequence[str], look: Callable[[str], Awaitable[_LookT]]) -> list[tuple[str, _LookT]]:
     """Look something up in the log of each cluster; one without such a moment in its log is left out, and named.
 
-    Raises:
-        ConfigurationError: no cluster's log has it.
+    Raises ConfigurationError: no cluster's log has it.
     """
     there: list[tuple[str, _LookT]] = []
     problems: list[ConfigurationError] = []

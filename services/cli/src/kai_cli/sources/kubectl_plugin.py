@@ -57,8 +57,7 @@ class Meant:
 def meant(arguments: Sequence[str], environment: Mapping[str, str]) -> Meant:
     """Return what a command line of `kubectl kai` means.
 
-    Raises:
-        ConfigurationError: a flag lacks its value, or the command cannot have it.
+    Raises ConfigurationError: a flag lacks its value, or the command cannot have it.
     """
     result, everywhere = Meant(), False
     flags = _flags(arguments)

@@ -97,8 +97,7 @@ async def _open(source: LogSource, *, role: str) -> AsyncIterator[PostgresLog]:
 async def _log_in(directory: DataDirectory, stack: AsyncExitStack, *, role: str) -> str:
     """Return the database of what runs in a directory, or is starting there; else start the one that rests there.
 
-    Raises:
-        ConfigurationError: there is no data, or what uses the directory does not get ready.
+    Raises ConfigurationError: there is no data, or what uses the directory does not get ready.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + PATIENCE_S

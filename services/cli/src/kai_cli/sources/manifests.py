@@ -47,8 +47,7 @@ def read_located(paths: list[Path]) -> list[Located]:
 def read_files(paths: list[Path]) -> Reading:
     """Read files and folders, whatever is wrong with some of them; `-` is standard input.
 
-    Raises:
-        ConfigurationError: there is no such file, or it cannot be opened.
+    Raises ConfigurationError: there is no such file, or it cannot be opened.
     """
     reading = Reading()
     for path in paths:

@@ -30,8 +30,7 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 def try_lock(root: Path) -> FileLock | None:
     """Lock a directory that exists; None when another process has it.
 
-    Raises:
-        ConfigurationError: it cannot be locked at all.
+    Raises ConfigurationError: it cannot be locked at all.
     """
     if not root.is_dir():
         raise ConfigurationError(f"{root}: is no directory")
@@ -110,8 +109,7 @@ class DataDirectory:
     def lock(self) -> FileLock:
         """Make the directory if need be, and lock it before anything in it is read; wait for what is about to end.
 
-        Raises:
-            ConfigurationError: another process uses it, or it cannot be made or locked.
+        Raises ConfigurationError: another process uses it, or it cannot be made or locked.
         """
         try:
             self.root.mkdir(parents=True, exist_ok=True)
@@ -133,12 +131,11 @@ class DataDirectory:
     def clear(self, *, named_by_us: bool = False) -> None:
         """Delete what an earlier run left; `once` in it stays.
 
+        Raises ConfigurationError: it holds something that is not kai's, or kai was not the first there; nothing is
+        deleted then. Or something cannot be deleted.
+
         Args:
             named_by_us: the directory's very name is kai's choice, so it needs no mark.
-
-        Raises:
-            ConfigurationError: it holds something that is not kai's, or kai was not the first there; nothing is
-                deleted then. Or something cannot be deleted.
         """
         entries = self._entries()
         if not entries:

@@ -35,11 +35,10 @@ def policy_of(source: str, arguments: str = "", *, queues: tuple[str, ...] = ())
 def book_of(sources: Sequence[str] = ()) -> PolicyBook:
     """Return a book with the code of policies, which run under guard; with that which the environment names.
 
+    Raises ConfigurationError: naming the file and what is wrong.
+
     Args:
         sources: files that end in `.py`, folders of them, names of entry points, or shards' settings.
-
-    Raises:
-        ConfigurationError: naming the file and what is wrong.
     """
     named = filter(None, os.environ.get("KAI_POLICIES", "").split(","))
     return shard_settings.book_of((*named, *sources), TimeAndMemory())

@@ -48,8 +48,7 @@ class LogSource:
     def clusters(self, there_are: Sequence[str]) -> list[str]:
         """Return the clusters that are meant, of those that there are: the named one, or all.
 
-        Raises:
-            ConfigurationError: there is no such cluster, or none at all.
+        Raises ConfigurationError: there is no such cluster, or none at all.
         """
         if self.cluster is not None and self.cluster not in there_are:
             raise ConfigurationError(

@@ -41,8 +41,7 @@ class Topologies:
 def read_topologies(reading: Reading) -> Topologies:
     """Read the topologies, nodes and placed pods of manifests; everything else is passed over.
 
-    Raises:
-        ConfigurationError: some of them make no sense; names each, with file and document.
+    Raises ConfigurationError: some of them make no sense; names each, with file and document.
     """
     topologies = Topologies()
     topologies.warnings += [f"skipped {where}: not a Kubernetes object" for where in reading.strangers]
@@ -108,8 +107,7 @@ def answer_of_files(files: list[Path], wanted: TopologyQuestion) -> TopologiesAn
 def pod_of_file(file: Path) -> str:
     """Return the manifest of the pod of a file as JSON; of what makes pods, the first that it makes.
 
-    Raises:
-        ConfigurationError: there is none.
+    Raises ConfigurationError: there is none.
     """
     for manifest in read_manifests([file]):
         pod = _pod(manifest)

@@ -71,8 +71,7 @@ _TIER = re.compile(re.escape(TOPOGRAPH_TIER) + r"(\d{1,3})")
 def preset_levels(preset: Preset, nodes: Mapping[str, Mapping[str, str]]) -> tuple[LabelLevel, ...]:
     """Return the levels of a preset; of topograph those that nodes have, of which there must be some.
 
-    Raises:
-        ConfigurationError: nodes are given, and have none of the labels of topograph; or none are given.
+    Raises ConfigurationError: nodes are given, and have none of the labels of topograph; or none are given.
     """
     if preset != "topograph":
         return _PRESETS[preset]
@@ -94,9 +93,8 @@ def tier_levels(tiers: Iterable[int]) -> tuple[LabelLevel, ...]:
 def named_levels(labels: str, nodes: Mapping[str, Mapping[str, str]]) -> tuple[LabelLevel, ...]:
     """Return the levels of label keys, with commas between them.
 
-    Raises:
-        ConfigurationError: one is empty, is there twice, or is on no node where there are nodes; or the hostname is
-            above another.
+    Raises ConfigurationError: one is empty, is there twice, or is on no node where there are nodes; or the hostname is
+    above another.
     """
     keys = [key.strip() for key in labels.split(",")]
     if keys[-1] == HOSTNAME and len(keys) > 1:

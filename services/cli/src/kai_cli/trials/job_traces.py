@@ -62,8 +62,7 @@ class TraceRow:
     def number(self, field: str, *, default: float | None = None) -> float:
         """Return a number of 0 or more; the default where nothing is said.
 
-        Raises:
-            InvalidObject: naming file, line, field and value.
+        Raises InvalidObject: naming file, line, field and value.
         """
         text = self.fields.get(field) or ""
         if not text and default is not None:
@@ -86,8 +85,7 @@ class TraceRow:
     def moment(self, field: str) -> float:
         """Return a time in seconds, written so or as a date; 0 where nothing is said.
 
-        Raises:
-            InvalidObject: it is neither.
+        Raises InvalidObject: it is neither.
         """
         text = self.fields.get(field) or ""
         try:
@@ -137,8 +135,7 @@ def openb(
 def fleet_profile(rows: Iterable[TraceRow], assumed: Assumptions) -> tuple[dict[str, Any], int]:
     """Return a fleet profile with a group for each shape of node, and how many nodes it has.
 
-    Raises:
-        InvalidObject: naming file and row, field and value.
+    Raises InvalidObject: naming file and row, field and value.
     """
     shapes: Counter[tuple[int, int, int, str]] = Counter()
     for row in rows:

@@ -304,9 +304,8 @@ _AUTHENTICATION = "authentication.k8s.io"
 def acting_user(http: Request, user: User, authorizer: Authorizer) -> User:
     """Return the user that a request is made as: its own, or the one that the headers name.
 
-    Raises:
-        StatusError: 403, the user may not impersonate one of those named; 500, groups, a uid or extra fields are named
-            without a user, as the real server has it.
+    Raises StatusError: 403, the user may not impersonate one of those named; 500, groups, a uid or extra fields are
+    named without a user, as the real server has it.
     """
     given: dict[str, list[str]] = {}
     for header, value in http.headers_from(_ALL):

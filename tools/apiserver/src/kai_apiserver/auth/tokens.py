@@ -117,8 +117,7 @@ class Tokens:
     def authenticate(self, header: str | None) -> User:
         """The user of an `Authorization` header; the anonymous user without one.
 
-        Raises:
-            StatusError: 401, the token is none of ours.
+        Raises StatusError: 401, the token is none of ours.
         """
         if not header:
             return ANONYMOUS
@@ -130,8 +129,7 @@ class Tokens:
     def user_of(self, token: str, audiences: tuple[str, ...]) -> User:
         """The user of a token.
 
-        Raises:
-            StatusError: 401, the token is none of ours, not for these audiences, or what it is bound to is gone.
+        Raises StatusError: 401, the token is none of ours, not for these audiences, or what it is bound to is gone.
         """
         if hmac.compare_digest(token.encode(), self._secrets.admin_token.encode()):
             return ADMIN
@@ -186,8 +184,7 @@ class Tokens:
     def issue(self, target: Target, request: Object) -> Object:
         """Answer a `TokenRequest` for a service account.
 
-        Raises:
-            StatusError: 400, 404 or 409: the account or what the token is to be bound to is not there.
+        Raises StatusError: 400, 404 or 409: the account or what the token is to be bound to is not there.
         """
         namespace, name = target.namespace, target.name
         account = self._stored("serviceaccounts", target.key)

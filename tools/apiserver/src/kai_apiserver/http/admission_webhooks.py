@@ -60,8 +60,7 @@ class AdmissionWebhooks:
     ) -> None:
         """Ask all who are to be asked; what they warn of is added to the operation's warnings.
 
-        Raises:
-            StatusError: one of them denies it, or does not answer and must.
+        Raises StatusError: one of them denies it, or does not answer and must.
         """
         shown = new or old or {}
         labels = shown.get("metadata", {}).get("labels") or {}
@@ -76,8 +75,7 @@ class AdmissionWebhooks:
     async def completed(self, target: Target, given: Any, *, operation: Operation) -> Any:
         """Return a new object as mutating webhooks leave it; what is no object comes back as it is.
 
-        Raises:
-            StatusError: one of them denies it, does not answer and must, or patches what is not there.
+        Raises StatusError: one of them denies it, does not answer and must, or patches what is not there.
         """
         metadata = given.get("metadata") if isinstance(given, dict) else None
         if not isinstance(metadata, dict):

@@ -133,12 +133,11 @@ class Listeners:
     ) -> "Listeners":
         """Begin to listen at `host`, for clients that know it as `advertise_host`; port 0 takes a free one.
 
+        Raises ConfigurationError: an address cannot be listened on.
+
         Args:
             http_fd: descriptor of a socket that is the plain listener, instead of host and port.
             https_port: of the TLS listener; None: there is none.
-
-        Raises:
-            ConfigurationError: an address cannot be listened on.
         """
         servers = [HttpServer(handler, host=host, port=http_port, fd=http_fd, limits=_LIMITS, stop_s=_SHUTDOWN_S)]
         if certificate is not None and https_port is not None:

@@ -83,8 +83,7 @@ _EITHER = {
 def decode_protobuf(body: bytes) -> Object:
     """Read a request's body as JSON would have had it.
 
-    Raises:
-        StatusError: 415, it is of a kind that is read as JSON only, or is no protobuf.
+    Raises StatusError: 415, it is of a kind that is read as JSON only, or is no protobuf.
     """
     if not body.startswith(_MAGIC):
         raise unsupported_media_type(_ACCEPTED)

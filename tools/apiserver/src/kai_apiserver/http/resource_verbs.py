@@ -190,8 +190,7 @@ class ResourceVerbs:
     async def _reviewed(self, call: Call, verb: str, attempt: Callable[[Operation], Stored] | None) -> None:
         """Have admission webhooks judge a write; `attempt` returns what it would leave there.
 
-        Raises:
-            StatusError: it is refused.
+        Raises StatusError: it is refused.
         """
         target = call.target
         if not target.resource.stored or not self._webhooks.matching(target, verb):

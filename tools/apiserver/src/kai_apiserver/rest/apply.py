@@ -334,8 +334,7 @@ def apply_configuration(
 ) -> Object:
     """Merge what a client wants into the live object (or make it); return the result, with its owners written down.
 
-    Raises:
-        StatusError: 409, naming each field that another manager wants otherwise.
+    Raises StatusError: 409, naming each field that another manager wants otherwise.
     """
     wanted = _owned(configuration, shape, manager.subresource, has_status=has_status)
     if live is None:

@@ -160,8 +160,7 @@ def shown(stored: Stored, resource: ResourceType) -> Object:
 def read_object(resource: ResourceType, given: Any, *, operation: Operation) -> Object:
     """Read what a client sent as an object of the resource, in terms of the storage and without kind and apiVersion.
 
-    Raises:
-        StatusError: 400 if it is none.
+    Raises StatusError: 400 if it is none.
     """
     kind, version = resource.kind, resource.version
     if not isinstance(given, dict):

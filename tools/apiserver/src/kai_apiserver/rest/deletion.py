@@ -77,8 +77,7 @@ def delete(
 ) -> tuple[Stored, bool]:
     """Delete an object; return its last state and whether it is gone already.
 
-    Raises:
-        StatusError: 409, a precondition does not hold.
+    Raises StatusError: 409, a precondition does not hold.
     """
     _check_preconditions(resource, stored, options=options)
     new = stored.decode()

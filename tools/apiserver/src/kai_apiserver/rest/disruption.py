@@ -94,8 +94,7 @@ def still_disrupted(backend: Backend, budget: Object, *, pods: list[Object]) -> 
 def disruption_verdict(backend: Backend, stored: Stored, *, pod: Object, dry_run: bool) -> None:
     """Take one disruption from the pod's budget.
 
-    Raises:
-        StatusError: 429, there is none left; 500, the pod has several budgets.
+    Raises StatusError: 429, there is none left; 500, the pod has several budgets.
     """
     collection = backend.store.collection(BUDGETS)
     matching = []

@@ -55,8 +55,7 @@ class ListSelection:
     def read(cls, collection: Collection, target: Target, *, query: dict[str, str]) -> "ListSelection":
         """Read the selectors of a query.
 
-        Raises:
-            StatusError: 400, a selector cannot be read or names a field that cannot be selected by.
+        Raises StatusError: 400, a selector cannot be read or names a field that cannot be selected by.
         """
         places = {field.label: place for place, field in enumerate(collection.resource.selectable)}
         fields: list[tuple[int, FieldTerm]] = []

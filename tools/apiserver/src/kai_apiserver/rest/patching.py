@@ -35,8 +35,7 @@ from kai_apiserver.store import Stored
 def apply_json_patch(obj: Object, patch: Any) -> Object:
     """Apply an RFC 6902 patch.
 
-    Raises:
-        StatusError: 400 if it is no patch, 422 if it does not fit the object or a `test` fails.
+    Raises StatusError: 400 if it is no patch, 422 if it does not fit the object or a `test` fails.
     """
     if not isinstance(patch, list):
         raise bad_request("json: cannot unmarshal object into Go value of type jsonpatch.Patch")
@@ -80,8 +79,7 @@ _ORDER = "$setElementOrder/"
 def strategic_merge(target: Object, patch: Object, type_name: str) -> Object:
     """Apply a patch to an object of a built-in type; neither argument is changed.
 
-    Raises:
-        StatusError: 400 if the patch contradicts itself.
+    Raises StatusError: 400 if the patch contradicts itself.
     """
     merged = _merge_object(target, patch, type_name)
     return merged if merged is not None else {}
@@ -256,8 +254,7 @@ class Patch:
 def patch(backend: Backend, target: Target, *, patch: Patch, operation: Operation) -> tuple[Stored, bool]:
     """Patch an object, or its status; return it and whether server-side apply created it.
 
-    Raises:
-        StatusError: the patch is refused.
+    Raises StatusError: the patch is refused.
     """
     resource, content_type = target.resource, patch.content_type
     allowed = _KNOWN if resource.custom is None else _CUSTOM

@@ -68,8 +68,7 @@ def _selector_text(resource: ResourceType, obj: Object) -> str:
 def set_scale(backend: Backend, target: Target, *, stored: Stored, scale: Object, operation: Operation) -> Stored:
     """Write a Scale's replica count into the object.
 
-    Raises:
-        StatusError: 409, the Scale is of another version of the object.
+    Raises StatusError: 409, the Scale is of another version of the object.
     """
     resource = target.resource
     wanted, _ = _paths(resource)
@@ -135,8 +134,7 @@ def bind(backend: Backend, target: Target, *, binding: Object, operation: Operat
 def evict(backend: Backend, target: Target, *, eviction: Object, operation: Operation) -> None:
     """Delete a pod on a client's behalf, if its disruption budget allows it.
 
-    Raises:
-        StatusError: 404, there is no such pod; 429, the budget forbids it now.
+    Raises StatusError: 404, there is no such pod; 429, the budget forbids it now.
     """
     metadata = eviction.get("metadata") or {}
     if metadata.get("name", target.name) != target.name:

@@ -152,8 +152,7 @@ class FieldTerm:
 def parse_field_selector(text: str) -> tuple[FieldTerm, ...]:
     """Read a `fieldSelector` query parameter; whether the fields can be selected by is the caller's to know.
 
-    Raises:
-        StatusError: 400, naming the term that cannot be read.
+    Raises StatusError: 400, naming the term that cannot be read.
     """
     terms = []
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -69,8 +69,7 @@ class Watches:
     def check(backend: Backend, target: Target, *, query: dict[str, str]) -> None:
         """Find what is wrong with a watch's query, before the answer begins.
 
-        Raises:
-            StatusError: 400 or 422, the query makes no sense.
+        Raises StatusError: 400 or 422, the query makes no sense.
         """
         ListSelection.read(backend.collection(target.resource), target, query=query)
         _check_options(query)
@@ -163,8 +162,7 @@ class Watches:
 def _last_words(fault: Fault, backend: Backend) -> bytes:
     """The last events of a watch before a fault ends it; empty if it just goes on.
 
-    Raises:
-        ConnectionDropped: it ends without a word.
+    Raises ConnectionDropped: it ends without a word.
     """
     if fault.kind == "drop-watch":
         raise ConnectionDropped

@@ -147,8 +147,7 @@ def _settled_name(backend: Backend, target: Target, *, metadata: Object) -> str:
 def replace(backend: Backend, target: Target, *, given: Any, operation: Operation) -> tuple[Stored, bool]:
     """Replace an object (PUT), or its status; return it and whether it was created by that.
 
-    Raises:
-        StatusError: the change is refused.
+    Raises StatusError: the change is refused.
     """
     resource = target.resource
     stored = backend.collection(resource).get(target.key)

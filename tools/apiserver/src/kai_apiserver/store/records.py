@@ -84,8 +84,7 @@ class Journal:
     def load(self, apply: Apply) -> int:
         """Read everything back in the order it was written; return the last resourceVersion.
 
-        Raises:
-            CorruptJournal: a line other than the very last cannot be read.
+        Raises CorruptJournal: a line other than the very last cannot be read.
         """
         for leftover in self._directory.glob("*.tmp"):
             leftover.unlink()
@@ -142,8 +141,7 @@ class Journal:
     def append(self, rv: int, storage: str, key: str, body: bytes | None) -> None:
         """Write one change; on return it outlives this process.
 
-        Raises:
-            OSError: it cannot be written, and nothing was.
+        Raises OSError: it cannot be written, and nothing was.
         """
         line = _line(rv, storage, key, body)
         view = memoryview(line)

@@ -27,8 +27,7 @@ class NotEnoughCpus(Exception):
 def packed(topology: CpuTopology, available: int, count: int, *, align_uncore: bool = False) -> int:
     """Return `count` CPUs out of `available`, packed; `align_uncore` is option prefer-align-cpus-by-uncorecache.
 
-    Raises:
-        NotEnoughCpus: there are fewer.
+    Raises NotEnoughCpus: there are fewer.
     """
     if count == 0:
         return 0
@@ -161,8 +160,7 @@ class _Taking:
 def distributed(topology: CpuTopology, available: int, count: int, *, group: int = 1) -> int:
     """Return `count` CPUs out of `available`, spread evenly over zones in multiples of `group` CPUs.
 
-    Raises:
-        NotEnoughCpus: there are fewer.
+    Raises NotEnoughCpus: there are fewer.
     """
     if count % group:
         return packed(topology, available, count)
@@ -334,8 +332,7 @@ class CpuManager:
     def allocate(self, pod: Pod, container: Container, affinity: Affinity) -> None:
         """Give the container its CPUs: those inside the affinity first, the rest from anywhere.
 
-        Raises:
-            AdmissionError: there are not enough, or not in whole cores under full-pcpus-only.
+        Raises AdmissionError: there are not enough, or not in whole cores under full-pcpus-only.
         """
         count = exclusive_cpus(pod, container) if self.config.static_cpus else 0
         if not count:

@@ -59,8 +59,7 @@ class DeviceManager:
     def set_health(self, resource: str, device_id: str, *, healthy: bool) -> None:
         """Take note of what a plugin says of one of its devices; pods that hold it keep it.
 
-        Raises:
-            KeyError: there is no such device.
+        Raises KeyError: there is no such device.
         """
         pool = self.pools[resource]
         if not any(device.id == device_id for device in pool.devices):
@@ -115,8 +114,7 @@ class DeviceManager:
     def allocate(self, pod: Pod, container: Container, affinity: Affinity) -> None:
         """Give the container its devices: those lent by init containers, then those inside the affinity, then any.
 
-        Raises:
-            AdmissionError: there are not enough healthy free ones.
+        Raises AdmissionError: there are not enough healthy free ones.
         """
         if self._reusable_uid != pod.uid:
             self._reusable, self._reusable_uid = {}, pod.uid

@@ -249,8 +249,7 @@ class Kubelet:
     def set_device_health(self, resource: str, device_id: str, *, healthy: bool) -> None:
         """Take note of a device plugin's update; pods that hold the device keep it.
 
-        Raises:
-            KeyError: there is no such device.
+        Raises KeyError: there is no such device.
         """
         self.managers.devices.set_health(resource, device_id, healthy=healthy)
         self.allocatable[resource] = self.managers.devices.pools[resource].healthy.bit_count()

@@ -108,8 +108,7 @@ class MemoryManager:
     def allocate(self, pod: Pod, container: Container, affinity: Affinity) -> None:
         """Give the container its memory in the zones of the affinity, widened when they have too little.
 
-        Raises:
-            AdmissionError: no zones will do, or not as preferred as the topology manager was promised.
+        Raises AdmissionError: no zones will do, or not as preferred as the topology manager was promised.
         """
         if not self._handles(pod):
             return

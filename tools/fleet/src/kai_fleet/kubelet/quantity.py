@@ -35,8 +35,7 @@ def exact_value(text: str) -> Fraction:
 def parse_amount(resource: str, quantity: str | float, *, subject: str, field: str) -> int:
     """Return an amount of `resource`: millicores for `cpu`, units otherwise; rounded up, as `Quantity.Value` does.
 
-    Raises:
-        InvalidQuantity: naming `subject`, `field` and the quantity.
+    Raises InvalidQuantity: naming `subject`, `field` and the quantity.
     """
     try:
         return _scaled(str(quantity), 1000 if resource == "cpu" else 1)

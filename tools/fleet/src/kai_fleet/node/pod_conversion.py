@@ -120,8 +120,7 @@ _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 def node_matcher(pod: PodObject) -> Callable[[Labels], bool] | None:
     """Return a predicate over a node's labels (the node's name under `metadata.name`), or None when any node will do.
 
-    Raises:
-        InvalidObject: an operator is unknown.
+    Raises InvalidObject: an operator is unknown.
     """
     affinity = pod.spec.affinity and pod.spec.affinity.node_affinity
     required = affinity and affinity.required

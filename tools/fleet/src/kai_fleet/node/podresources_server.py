@@ -220,8 +220,7 @@ def _get(agent: Agent, request: api.GetPodResourcesRequest) -> api.GetPodResourc
 async def serve_podresources(nodes: Iterable[NodeRuntime], directory: Path) -> AsyncIterator[None]:
     """Serve the podresources API of every node below `directory` for as long as the context lasts.
 
-    Raises:
-        ConfigurationError: the directory's path is too long for sockets, or cannot be written.
+    Raises ConfigurationError: the directory's path is too long for sockets, or cannot be written.
     """
     trees = SysfsTrees(directory)
     turns = asyncio.Semaphore(_ANSWERS_A_ROUND)

@@ -394,8 +394,7 @@ class NodeRuntime:
     def set_device_health(self, resource: str, device: str, *, healthy: bool) -> None:
         """A device plugin reports a device as unhealthy, or as healthy again.
 
-        Raises:
-            KeyError: the node has no such device.
+        Raises KeyError: the node has no such device.
         """
         self.agent.kubelet.set_device_health(resource, device, healthy=healthy)
         self.write_state_files()

@@ -51,8 +51,7 @@ class NodeSpec:
 def expand(profile: Profile, *, source: str = "profile") -> list[NodeSpec]:
     """Return the nodes of a profile, in its order; `source` is what errors call it.
 
-    Raises:
-        ConfigurationError: naming the group, the field and the value a kubelet would not start with.
+    Raises ConfigurationError: naming the group, the field and the value a kubelet would not start with.
     """
     return _expand(profile, [], reserve=False, source=source)
 

@@ -287,8 +287,7 @@ def bundled_profiles() -> list[str]:
 def load_profile(name_or_path: str) -> Profile:
     """Load a bundled profile by name, or one from a file.
 
-    Raises:
-        ConfigurationError: naming the file, the field and the value that is wrong.
+    Raises ConfigurationError: naming the file, the field and the value that is wrong.
     """
     if name_or_path in bundled_profiles():
         text = (resources.files("kai_fleet") / "profiles" / f"{name_or_path}.yaml").read_text("utf-8")
@@ -307,8 +306,7 @@ def load_profile(name_or_path: str) -> Profile:
 def parse_profile(text: str, *, source: str) -> Profile:
     """Read a profile from YAML; `source` is what errors call it.
 
-    Raises:
-        ConfigurationError: naming the source, the field and the value that is wrong.
+    Raises ConfigurationError: naming the source, the field and the value that is wrong.
     """
     try:
         document: Any = load_yaml(text)

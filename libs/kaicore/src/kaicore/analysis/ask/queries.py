@@ -84,11 +84,10 @@ class ComparedState:
     def __init__(self, state: ClusterView, wanted: DiffQuestion) -> None:
         """Take the rows that are wanted.
 
+        Raises InvalidObject: there is no such kind, or it has not what is filtered by.
+
         Args:
             state: not looked at again.
-
-        Raises:
-            InvalidObject: there is no such kind, or it has not what is filtered by.
         """
         self.cluster = state.cluster
         self.side = DiffSide(position=state.position, recorded_at=time_text(state.recorded_at))
@@ -330,16 +329,14 @@ class Inquiry:
     async def why_dispatch(self, name: str) -> DispatchWhy:
         """Say in which cluster a dispatch is, and why; see `HubInquiry.why`.
 
-        Raises:
-            UnknownSubject: there is none of the name.
+        Raises UnknownSubject: there is none of the name.
         """
         return await self.hub.why(name)
 
     async def position(self, cluster: str, *, at: str = "") -> int:
         """Return the position of a moment of a cluster's log; of its end where `at` is empty.
 
-        Raises:
-            UnknownMoment: its log has no such moment.
+        Raises UnknownMoment: its log has no such moment.
         """
         return await position_of(self.log, cluster, parse_moment(at)) if at else (await self.log.head(cluster)).position
 
@@ -394,8 +391,7 @@ class Inquiry:
     async def diff(self, cluster: str, before: str, after: str, wanted: DiffQuestion) -> DiffAnswer:
         """Return what is different at one moment from what it was at another one.
 
-        Raises:
-            InvalidObject: the question makes no sense.
+        Raises InvalidObject: the question makes no sense.
         """
         old = ComparedState(await self.state_at(cluster, before), wanted)
         return compare(old, ComparedState(await self.state_at(cluster, after), wanted))
@@ -403,8 +399,7 @@ class Inquiry:
     async def priority(self, cluster: str, *, queue: str = "", at: str = "") -> PriorityAnswer:
         """Return the order of a queue's waiting groups; see `kaicore.analysis.ask.standings`.
 
-        Raises:
-            UnknownSubject: there is no such queue.
+        Raises UnknownSubject: there is no such queue.
         """
         state = await self.state_at(cluster, at)
         return priority_of(state, queue, self.policies, now=state.recorded_at)
@@ -444,8 +439,7 @@ class Inquiry:
     async def audit_placements(self, cluster: str, span: Span, *, node: str = "") -> PlacementAudit:
         """Compare predicted placements with observed ones; see `kaicore.analysis.ask.audits.audit_placements`.
 
-        Raises:
-            UnknownSubject: there never was a node of that name.
+        Raises UnknownSubject: there never was a node of that name.
         """
         there = await span_of(self.log, cluster, span)
         own = PastStates(self.log, cluster, once=True, progress=self._progress)
@@ -454,8 +448,7 @@ class Inquiry:
     async def audit_node(self, cluster: str, node: str, span: Span, *, gpu: str = "") -> NodeAudit:
         """Return everything that held a node, and by which decision; see `kaicore.analysis.ask.audits.audit_node`.
 
-        Raises:
-            UnknownSubject: there never was a node of that name.
+        Raises UnknownSubject: there never was a node of that name.
         """
         there = await span_of(self.log, cluster, span)
         return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster), gpu=gpu)
@@ -463,8 +456,7 @@ class Inquiry:
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
         """Return what was decided about a group, and by whom; see `kaicore.analysis.ask.audits.audit_node`.
 
-        Raises:
-            UnknownSubject: no pod was in such a group.
+        Raises UnknownSubject: no pod was in such a group.
         """
         there = await span_of(self.log, cluster, span)
         own = PastStates(self.log, cluster, progress=self._progress)
@@ -480,9 +472,8 @@ class Inquiry:
     async def tried_groups(self, cluster: str, cycle: CycleCompleted) -> list[TriedGroup]:
         """Return the groups that a recorded cycle took up, in its order.
 
-        Raises:
-            UnknownSubject: another version of the engine decided it, or its configuration is not in the log, or the
-                code of its policies not in this process.
+        Raises UnknownSubject: another version of the engine decided it, or its configuration is not in the log, or the
+        code of its policies not in this process.
         """
         if cycle.engine_version != ENGINE_VERSION:
             raise UnknownSubject(

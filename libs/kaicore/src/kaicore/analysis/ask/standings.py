@@ -91,8 +91,7 @@ class _Place(NamedTuple):
 def priority_of(state: ClusterState, queue: str, policies: PolicyBook, *, now: int) -> PriorityAnswer:
     """Return the order of a queue's waiting groups, those of the queues below it included; of all where it is empty.
 
-    Raises:
-        UnknownSubject: there is no such queue.
+    Raises UnknownSubject: there is no such queue.
     """
 
     def ask(config: EngineConfig) -> list[_Place]:
@@ -202,13 +201,12 @@ def gpu_holders(
 ) -> GpuHolders:
     """Say who has the GPUs that a queue is owed, or could use.
 
+    Raises UnknownSubject: there is no such queue, or nothing of the caller is in it.
+
     Args:
         queue: its name, or `namespace/name` of a group or a pod of it.
         namespaces: that the caller sees; None for all.
         settings: how `change` is written.
-
-    Raises:
-        UnknownSubject: there is no such queue, or nothing of the caller is in it.
     """
     config, now = state.config(), state.recorded_at
     court = _Court(state, config, now, namespaces)

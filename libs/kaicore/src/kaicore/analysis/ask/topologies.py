@@ -78,12 +78,11 @@ class Slot:
 def read_slot(text: str, manifest: str, resources: Collection[str]) -> Slot | None:
     """Read what one pod asks for; None where nothing is said.
 
+    Raises InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
+
     Args:
         text: such as `gpu=8,cpu=16`.
         manifest: of a Pod, as JSON, instead.
-
-    Raises:
-        InvalidObject: it is malformed, asks for nothing, or names a resource that no node has.
     """
     if text and manifest:
         raise InvalidObject(_QUESTION, "slots", text, "is said together with a pod")
@@ -125,8 +124,7 @@ def _amounts(text: str, resources: Collection[str]) -> Amounts:
 def read_sizes(text: str) -> tuple[int, ...]:
     """Read sizes of segments, such as `4,18`, in order; none where nothing is said.
 
-    Raises:
-        InvalidObject: one is no number of 1 or more.
+    Raises InvalidObject: one is no number of 1 or more.
     """
     return tuple(sorted(set(_sizes(text.split(","))))) if text else ()
 

@@ -170,8 +170,7 @@ def month_of(at: int) -> str:
 def month_bounds(month: str) -> tuple[int, int]:
     """Return where a month as `2026-11` begins and ends, microseconds since the epoch.
 
-    Raises:
-        ValueError: it is no month.
+    Raises ValueError: it is no month.
     """
     begin = datetime.strptime(month, "%Y-%m").replace(tzinfo=UTC)
     after = begin.replace(year=begin.year + begin.month // 12, month=begin.month % 12 + 1)

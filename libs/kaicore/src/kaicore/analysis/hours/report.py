@@ -145,8 +145,7 @@ class ReportQuestion(msgspec.Struct, frozen=True):
 def read_prices(pairs: Sequence[tuple[str, str]]) -> dict[str, Decimal]:
     """Return prices by model from pairs of texts.
 
-    Raises:
-        InvalidObject: a price is no number, is negative, or a model has two.
+    Raises InvalidObject: a price is no number, is negative, or a model has two.
     """
     prices: dict[str, Decimal] = {}
     for model, text in pairs:
@@ -278,8 +277,7 @@ def report_of(accounted: Accounted, *, by: str = "queue", prices: Mapping[str, D
 def month_range(month: str) -> tuple[int, int]:
     """Return where a month as `2026-11` begins and ends, microseconds since the epoch.
 
-    Raises:
-        InvalidObject: it is no month.
+    Raises InvalidObject: it is no month.
     """
     try:
         return month_bounds(month)

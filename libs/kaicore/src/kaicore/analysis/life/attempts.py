@@ -349,12 +349,11 @@ def placement_scores(
 ) -> PlacementScores | None:
     """Run a recorded cycle again and tell what it knew when it placed a pod; None where it does not place it so.
 
+    Raises PolicyMismatch: there is no code of a policy.
+
     Args:
         state: as it was at the cycle's input position; not changed.
         config: with which the cycle was decided.
-
-    Raises:
-        PolicyMismatch: there is no code of a policy.
     """
     onlooker = _ScoreOnlooker(uid, node, list(state.columns.names))
     share = Share(state, cycle.cycle.rpartition("/")[0], config)

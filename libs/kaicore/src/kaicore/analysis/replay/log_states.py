@@ -135,11 +135,10 @@ async def fold_on(log: EventLog, state: ClusterState, position: int, *, step: in
 async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> ClusterState:
     """Return the newest state that was saved, by itself or on the trail, else the empty one.
 
+    Raises EventsRetired: there is none, and the log's first events are gone.
+
     Args:
         upto: the position that it must not be beyond; by default the log's end.
-
-    Raises:
-        EventsRetired: there is none, and the log's first events are gone.
     """
     end, read = (await log.head(cluster)).position if upto is None else upto, partial(read_state, cluster)
     snapshots = [await log.load_snapshot(cluster, name=STATE_SNAPSHOT, schema=SNAPSHOT_SCHEMA, upto=upto)]
@@ -158,8 +157,7 @@ async def restored(log: EventLog, cluster: str, *, upto: int | None = None) -> C
 async def first_state(log: EventLog, cluster: str) -> ClusterState:
     """Return the state from which on the log has all events: the empty one, or the one kept with the last month.
 
-    Raises:
-        EventsRetired: the log's first events are gone, and no sound state was kept.
+    Raises EventsRetired: the log's first events are gone, and no sound state was kept.
     """
     if not await log.retired(cluster):
         return ClusterState(cluster)
@@ -179,8 +177,7 @@ async def _from_the_beginning(log: EventLog, cluster: str) -> ClusterState:
 async def folded(log: EventLog, cluster: str) -> ClusterState:
     """Return the state at the log's end, by way of a snapshot where there is one.
 
-    Raises:
-        EventsRetired: there is none, and the log's first events are gone.
+    Raises EventsRetired: there is none, and the log's first events are gone.
     """
     state = await restored(log, cluster)
     async for page in pages_of(log, cluster, after=state.position):
@@ -191,8 +188,7 @@ async def folded(log: EventLog, cluster: str) -> ClusterState:
 async def fold_through(log: EventLog, state: ClusterState, events: Iterable[Event]) -> None:
     """Fold events into a state; those that it cannot take in are quarantined.
 
-    Raises:
-        LogUnavailable: the log does not answer; the state is not to be used any more.
+    Raises LogUnavailable: the log does not answer; the state is not to be used any more.
     """
     for event in events:
         try:
@@ -204,8 +200,7 @@ async def fold_through(log: EventLog, state: ClusterState, events: Iterable[Even
 async def refolded(log: EventLog, failed: UnfoldableEvent) -> ClusterState:
     """Return the state right behind an event that cannot be folded, in which it is quarantined.
 
-    Raises:
-        EventsRetired: the events before it are gone, and no state before it was kept.
+    Raises EventsRetired: the events before it are gone, and no state before it was kept.
     """
     while True:
         state = await restored(log, failed.cluster, upto=failed.position - 1)

@@ -186,8 +186,7 @@ async def _position_of(log: EventLog, cluster: str, stream: str, number: int) ->
 async def promises_of(log: EventLog, cluster: str, *, upto: int) -> PromiseReport:
     """Check every decision of a cluster's log up to a position; where months have been retired, of what is left.
 
-    Raises:
-        EventsRetired: months have been retired, and no sound state was kept with them.
+    Raises EventsRetired: months have been retired, and no sound state was kept with them.
     """
     return (await _checked(log, cluster, upto=upto)).report
 
@@ -231,12 +230,11 @@ async def audit_log(
 ) -> Audit:
     """Verify a cluster's log, and check every decision in it.
 
+    Raises EventsRetired: months have been retired, and no sound state was kept with them.
+
     Args:
         anchors: hashes that must be in it, by position.
         chain_only: leave the decisions out, which takes folding the whole log.
-
-    Raises:
-        EventsRetired: months have been retired, and no sound state was kept with them.
     """
     report = await verify(log, cluster, anchors=anchors or {})
     records = events_of(log, cluster, upto=report.head.position, where=Filter(types=(EventSetAside.__name__,)))

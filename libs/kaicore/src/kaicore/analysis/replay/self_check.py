@@ -146,11 +146,10 @@ class SelfCheck(Generic[_T]):
     def look(self, there: _T, *, idle: bool = True) -> _T | None:
         """Begin a check if it is time; return what is right, at an earlier position, if one found a difference.
 
+        Raises KaiError: the log could not be read; the next check begins where this one did.
+
         Args:
             idle: whether the service has nothing to do; a check that is long overdue begins all the same.
-
-        Raises:
-            KaiError: the log could not be read; the next check begins where this one did.
         """
         if self._folding is None:
             waited_s = self._monotonic() - self._seen_s

@@ -136,8 +136,7 @@ def _access(configuration: Any) -> Access:
 def _proxy(base_url: str, configured: str = "") -> str:
     """Return the proxy that is configured or else that the environment names, by the rules of Go's net/http.
 
-    Raises:
-        ConfigurationError: it is no HTTP proxy.
+    Raises ConfigurationError: it is no HTTP proxy.
     """
     parts = urlsplit(base_url)
     proxy = configured

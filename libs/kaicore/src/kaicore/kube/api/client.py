@@ -294,8 +294,7 @@ class ObjectPaths:
     async def learn(self, manifest: Manifest) -> None:
         """Ask for what there is in an object's version of its API group, where that was not asked yet.
 
-        Raises:
-            InvalidObject: the API server does not serve it.
+        Raises InvalidObject: the API server does not serve it.
         """
         api_version = manifest["apiVersion"]
         if api_version in self._learned:

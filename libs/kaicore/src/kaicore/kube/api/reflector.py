@@ -79,8 +79,7 @@ class Reflector(Generic[ObjectT]):
     async def run(self) -> None:
         """Follow the resource until cancelled.
 
-        Raises:
-            ApiStatus: 404, for an optional resource that the server does not have.
+        Raises ApiStatus: 404, for an optional resource that the server does not have.
         """
         kind = self.core.resource.kind
         while True:

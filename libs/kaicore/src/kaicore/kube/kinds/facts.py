@@ -126,12 +126,11 @@ class Facts:
     def translate(self, kind: Kind[ObjectT], change: Change[ObjectT], *, now: int, lost: Lost = unheard) -> Unit | None:
         """Turn a change into the unit that records it; None when it is no news.
 
+        Raises InvalidObject: the object says something impossible; what was known of it stands.
+
         Args:
             now: microseconds since the epoch.
             lost: is called with each part of the object that makes no sense and is left out.
-
-        Raises:
-            InvalidObject: the object says something impossible; what was known of it stands.
         """
         match change:
             case ObjectSeen(wire):

@@ -71,8 +71,7 @@ class Kind(Generic[ObjectT]):
     def decode(self, data: bytes) -> ObjectT:
         """Decode an object, in the version that is preferred where there are several.
 
-        Raises:
-            InvalidObject: naming the field with the wrong JSON type.
+        Raises InvalidObject: naming the field with the wrong JSON type.
         """
         return self.resource.at(self.resource.versions[0]).decode(data)
 

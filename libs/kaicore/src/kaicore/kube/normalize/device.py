@@ -201,8 +201,7 @@ _VERSION = re.compile(r"\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?")
 def normalize_slice(wire: SliceObject, lost: Lost = unheard) -> ResourceSlice:
     """Reduce a ResourceSlice; a device that makes no sense is left out, and its pool not used.
 
-    Raises:
-        InvalidObject: it names no driver or no pool, or selects its nodes in no way that is known.
+    Raises InvalidObject: it names no driver or no pool, or selects its nodes in no way that is known.
     """
     metadata, spec = wire.metadata, wire.spec
     subject = named_subject("ResourceSlice", wire)
@@ -264,8 +263,7 @@ def normalize_device_class(wire: DeviceClassObject, _: Lost = unheard) -> Device
 def normalize_taint_rule(wire: TaintRuleObject, lost: Lost = unheard) -> DeviceTaintRule:
     """Reduce a DeviceTaintRule; one that asks for more than this version looks at is for more devices than it says.
 
-    Raises:
-        InvalidObject: it has no name, or its taint no key.
+    Raises InvalidObject: it has no name, or its taint no key.
     """
     metadata, taint, selector = wire.metadata, wire.spec.taint, wire.spec.device_selector
     subject = named_subject("DeviceTaintRule", wire)

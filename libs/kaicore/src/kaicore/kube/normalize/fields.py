@@ -15,8 +15,7 @@ from kaicore.rules.objects.wire import LabelSelector, ObjectMeta, SelectorRequir
 def amount(text: str | float, *, resource: str, subject: str, field: str, lost: Lost) -> int:
     """Parse a quantity into canonical units; of one that is too large to be believed the most that is.
 
-    Raises:
-        InvalidQuantity: it is no quantity, or is negative.
+    Raises InvalidQuantity: it is no quantity, or is negative.
     """
     units, problem = read_amount(str(text), resource=resource, subject=subject, field=field)
     if problem is not None:
@@ -59,8 +58,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+")
 def label_requirements(selector: LabelSelector | None, *, subject: str, field: str) -> tuple[Requirement, ...] | None:
     """Return a label selector's requirements, sorted; None without a selector, which selects nothing.
 
-    Raises:
-        InvalidObject: an operator that label selectors do not have, or one with too few or too many values.
+    Raises InvalidObject: an operator that label selectors do not have, or one with too few or too many values.
     """
     if selector is None:
         return None
@@ -92,8 +90,7 @@ def node_terms(selector: NodeSelector, *, subject: str, field: str) -> tuple[tup
 def node_term(term: NodeSelectorTerm, *, subject: str, field: str) -> tuple[Requirement, ...]:
     """Return a node selector term's requirements, on labels first.
 
-    Raises:
-        InvalidObject: an operator that node selectors do not have, or one with values that it cannot have.
+    Raises InvalidObject: an operator that node selectors do not have, or one with values that it cannot have.
     """
     return tuple(
         _node_requirement(expression, is_field=is_field, subject=subject, field=f"{field}.{name}[{index}]")

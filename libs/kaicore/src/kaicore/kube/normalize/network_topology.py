@@ -32,8 +32,7 @@ def normalize_kai_topology(wire: custom_resources.LabelTopologyObject, lost: Los
 def normalize_kueue_topology(wire: custom_resources.LabelTopologyObject, lost: Lost = unheard) -> TopologyDefinition:
     """Reduce a `kueue.x-k8s.io` Topology; its levels are the same in every version.
 
-    Raises:
-        InvalidObject: see `_label_topology`.
+    Raises InvalidObject: see `_label_topology`.
     """
     return _label_topology(KUEUE_TOPOLOGY, wire, lost)
 
@@ -41,9 +40,8 @@ def normalize_kueue_topology(wire: custom_resources.LabelTopologyObject, lost: L
 def _label_topology(kind: str, wire: custom_resources.LabelTopologyObject, lost: Lost) -> TopologyDefinition:
     """Reduce a Topology with labels as levels.
 
-    Raises:
-        InvalidObject: it has no level or more than 16, a level without a label, a label twice, or the hostname above
-            another level (Kueue apis/kueue/v1beta1/topology_types.go, v0.20.0-devel; KAI's definition says the same).
+    Raises InvalidObject: it has no level or more than 16, a level without a label, a label twice, or the hostname above
+    another level (Kueue apis/kueue/v1beta1/topology_types.go, v0.20.0-devel; KAI's definition says the same).
     """
     subject = named_subject("Topology", wire)
     given = wire.spec.levels or []
@@ -75,9 +73,8 @@ def normalize_cluster_network_topology(
 ) -> TopologyDefinition:
     """Reduce a ClusterNetworkTopology: the layers from NodeTopologyLayer up, as their parents say.
 
-    Raises:
-        InvalidObject: there is no NodeTopologyLayer, a layer is there twice or has no label, a parent is no layer, or
-            layers are each other's parents.
+    Raises InvalidObject: there is no NodeTopologyLayer, a layer is there twice or has no label, a parent is no layer,
+    or layers are each other's parents.
     """
     subject = named_subject("ClusterNetworkTopology", wire)
     field = "spec.networkTopologySpec"
@@ -118,8 +115,7 @@ def normalize_cluster_network_topology(
 def normalize_hyper_node(wire: custom_resources.HyperNodeObject, lost: Lost = unheard) -> HyperNode:
     """Reduce a HyperNode; a member that makes no sense is left out.
 
-    Raises:
-        InvalidObject: it has no name, or its tier is no number of 0 or more.
+    Raises InvalidObject: it has no name, or its tier is no number of 0 or more.
     """
     subject = named_subject("HyperNode", wire)
     spec, metadata = wire.spec, wire.metadata
@@ -141,9 +137,8 @@ def normalize_hyper_node(wire: custom_resources.HyperNodeObject, lost: Lost = un
 def _member(member: custom_resources.HyperNodeMemberSpec, *, subject: str, field: str) -> HyperNodeMember:
     """Reduce a member of a HyperNode.
 
-    Raises:
-        InvalidObject: it has no selector or several, one that its type cannot have, or an empty or invalid one (Volcano
-            pkg/webhooks/admission/hypernodes/validate, v1.16.0-alpha.1).
+    Raises InvalidObject: it has no selector or several, one that its type cannot have, or an empty or invalid one
+    (Volcano pkg/webhooks/admission/hypernodes/validate, v1.16.0-alpha.1).
     """
     selector = member.selector
     given = {

@@ -152,8 +152,7 @@ def normalize_preemption_config(wire: custom_resources.PreemptionConfigObject, l
 def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: str, field: str) -> PreemptionRule:
     """Return a rule; one that asks for what is not known of work here says so and lets nothing be evicted.
 
-    Raises:
-        InvalidObject: a word is none that there is.
+    Raises InvalidObject: a word is none that there is.
     """
 
     def word(given: str | None, words: Collection[str], name: str) -> str:
@@ -228,8 +227,7 @@ def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) 
 def normalize_local_queue(wire: custom_resources.LocalQueueObject, _: Lost = unheard) -> Queue:
     """Reduce a LocalQueue to what it is: another name for its ClusterQueue.
 
-    Raises:
-        InvalidObject: it names no ClusterQueue.
+    Raises InvalidObject: it names no ClusterQueue.
     """
     spec, metadata = wire.spec, wire.metadata
     subject = named_subject("LocalQueue", wire)

@@ -38,8 +38,7 @@ _MOST_TEXT = 40
 def gpu_share(annotations: Mapping[str, str], spec: PodSpec, *, subject: str) -> GpuShare | None:
     """Return what a pod asks for of GPUs by its annotations; None for nothing.
 
-    Raises:
-        InvalidObject: naming the annotation that says something impossible.
+    Raises InvalidObject: naming the annotation that says something impossible.
     """
     fraction, memory = annotations.get(GPU_FRACTION), annotations.get(GPU_MEMORY)
     if fraction is None and memory is None:
@@ -141,8 +140,7 @@ class AskedResources:
     def devices(self, name: str) -> int:
         """Return how many GPUs are asked for by a resource; 1 where it is not there.
 
-        Raises:
-            InvalidObject: as `amount`; none are asked for.
+        Raises InvalidObject: as `amount`; none are asked for.
         """
         count = self.amount(name, MOST_DEVICES) if name in self else 1
         if not count:
@@ -290,11 +288,10 @@ class _Asking(NamedTuple):
 def translated(pod: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return a new pod with its virtual GPUs as a share in KAI's words, or as whole GPUs where they are whole.
 
+    Raises InvalidObject: an amount is none, or it asks for what kai-ledger cannot carry out; with what to do.
+
     Args:
         pod: as its author wrote it; it comes back itself where it asks for no virtual GPUs.
-
-    Raises:
-        InvalidObject: an amount is none, or it asks for what kai-ledger cannot carry out; with what to do.
     """
     spec = pod.get("spec") or {}
     asking = list(_asking(spec))

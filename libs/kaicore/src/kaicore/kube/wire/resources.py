@@ -149,8 +149,7 @@ def identity(data: bytes | msgspec.Raw) -> objects.Identity | None:
 def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: str) -> PartT:
     """Decode a part of an object that is decoded by itself.
 
-    Raises:
-        InvalidObject: naming the field with the wrong JSON type.
+    Raises InvalidObject: naming the field with the wrong JSON type.
     """
     try:
         return msgspec.json.decode(data, type=type_)

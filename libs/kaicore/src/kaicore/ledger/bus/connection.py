@@ -58,8 +58,7 @@ class ServerAccess:
 def server_access(urls: str) -> ServerAccess:
     """Read urls, with commas between them; what one of them says of keys and certificates holds for all.
 
-    Raises:
-        ConfigurationError: a url cannot be one, or a file of it cannot be read.
+    Raises ConfigurationError: a url cannot be one, or a file of it cannot be read.
     """
     servers: list[str] = []
     keys: list[Nkey] = []
@@ -239,8 +238,7 @@ class Connection:
     async def ask(self, messages: Iterable[Outgoing]) -> Msg:
         """Send messages, the last of them with a subject to answer to; return the answer.
 
-        Raises:
-            BusUnavailable: there was no answer in `_ANSWER_S`, or the connection broke, which ends the wait at once.
+        Raises BusUnavailable: there was no answer in `_ANSWER_S`, or the connection broke, which ends the wait at once.
         """
         client, lost = self._current()
         assert self._answers is not None

@@ -117,8 +117,7 @@ class JetStreamApi:
     ) -> ApiAnswer | None:
         """Ask something; return None for an error code in `absent`.
 
-        Raises:
-            BusUnavailable: there is no answer, or it is another error.
+        Raises BusUnavailable: there is no answer, or it is another error.
         """
         data = b"" if request is None else _encoder.encode(request)
         answer = read_answer(await self._connection.ask([Outgoing(f"$JS.API.{subject}", data)]))
@@ -302,8 +301,7 @@ class NatsBus:
     async def of_service(cls, name: str, url: str | None) -> AsyncIterator[Self | None]:
         """Give the bus under a service's name, and close it; None without a url: events then come from the log alone.
 
-        Raises:
-            ConfigurationError: the url is none.
+        Raises ConfigurationError: the url is none.
         """
         bus = await cls.open(url, name=f"kai-{name}") if url else None
         try:

@@ -82,8 +82,7 @@ def new_seed() -> str:
 def key_of(url: str) -> tuple[str, Nkey | None]:
     """Return a url without the seed in it, and the key; None if it has none.
 
-    Raises:
-        ConfigurationError: what stands for a seed is none.
+    Raises ConfigurationError: what stands for a seed is none.
     """
     parts = urlsplit(url)
     if parts.username is None or parts.password is not None or not parts.username.startswith("SU"):

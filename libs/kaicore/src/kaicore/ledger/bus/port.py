@@ -76,8 +76,7 @@ class Subscription(Protocol):
     async def ready(self, *, timeout_s: float) -> bool:
         """Wait until there is something to take, at most `timeout_s`; return whether there is.
 
-        Raises:
-            BusUnavailable: the subscription has ended, and all that came before was taken.
+        Raises BusUnavailable: the subscription has ended, and all that came before was taken.
         """
 
     def take(self, limit: int) -> list[Message]:
@@ -111,8 +110,7 @@ class Bus(Protocol):
     async def create_stream(self, cluster: str, *, first: int, limits: Limits) -> None:
         """Create the stream with a first message at position `first`, unless there is a stream already.
 
-        Raises:
-            NoRoom: the limit of bytes is more than the bus has left.
+        Raises NoRoom: the limit of bytes is more than the bus has left.
         """
 
     async def set_limits(self, cluster: str, limits: Limits) -> None:
@@ -137,8 +135,7 @@ class Bus(Protocol):
     async def subscribe(self, cluster: str, *, after: int) -> Subscription:
         """Subscribe to the messages after a position, those in the stream already first.
 
-        Raises:
-            BusUnavailable: also when there is no stream.
+        Raises BusUnavailable: also when there is no stream.
         """
 
     async def close(self) -> None:

@@ -19,8 +19,7 @@ _CLUSTER = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 def check_cluster(cluster: str) -> str:
     """Return the name of a cluster if it can be part of a subject, a stream's name and a path.
 
-    Raises:
-        InvalidObject: it is no DNS label (RFC 1123).
+    Raises InvalidObject: it is no DNS label (RFC 1123).
     """
     if not _CLUSTER.fullmatch(cluster):
         raise InvalidObject(
@@ -53,8 +52,7 @@ def to_message(event: Event, *, max_data: int) -> Message:
 def from_message(message: Message) -> Event | None:
     """Return the event that a message carries; None when it has to be fetched from the log.
 
-    Raises:
-        CorruptLog: the message carries no event.
+    Raises CorruptLog: the message carries no event.
     """
     return None if message.data.startswith(_HASH_ONLY) else decode_event(message.data)
 

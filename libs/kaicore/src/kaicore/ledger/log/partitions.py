@@ -132,6 +132,8 @@ async def detach_month(
 ) -> list[Seal]:
     """Detach a month, oldest first, and seal it; its events stay behind in a table of their own.
 
+    Raises ConfigurationError: there is no such month, an older one is left, it is not over, or no snapshot is there.
+
     Args:
         connection: in autocommit mode, of the owner of the table `event`.
         now: microseconds since the epoch.
@@ -140,9 +142,6 @@ async def detach_month(
 
     Returns:
         One seal per cluster with events in that month.
-
-    Raises:
-        ConfigurationError: there is no such month, an older one is left, it is not over, or no snapshot is there.
     """
     async with connection.transaction(force_rollback=dry_run):
         await _lock(connection)
@@ -236,8 +235,7 @@ async def _check_detachable(connection: AsyncConnection[Any], month: Month, now:
 async def _keep_snapshots(connection: AsyncConnection[Any], seal: Seal) -> None:
     """Keep what readers start from once the events are gone: the state, and whatever else was ever saved.
 
-    Raises:
-        ConfigurationError: there is no sound one of these at or after the last event that goes.
+    Raises ConfigurationError: there is no sound one of these at or after the last event that goes.
     """
     rows = await connection.execute(
         "SELECT name, position, schema, body, digest FROM snapshot WHERE cluster = %s ORDER BY position", [seal.cluster]

@@ -132,8 +132,7 @@ def take_hub(state: HubState) -> Snapshot:
 async def restored_hub(log: EventLog) -> HubState:
     """Return the newest state of the hub that was saved, else the empty one.
 
-    Raises:
-        EventsRetired: there is none, and the log's first events are gone.
+    Raises EventsRetired: there is none, and the log's first events are gone.
     """
     state = await newest(log, HUB, name=_NAME, schema=_SCHEMA, read=_read)
     if state is None and (position := await log.retired(HUB)):

@@ -249,8 +249,7 @@ class _Search:
     def what_to_leave_out(self, error: Exception) -> LeftOut:
         """Return the groups or nodes without which the cycle comes to an end.
 
-        Raises:
-            Exception: the error; nothing helps.
+        Raises Exception: the error; nothing helps.
         """
         onlooker, given = _LastTakenUp(), self._given()
         self._raises(NOTHING_LEFT_OUT, observer=onlooker)

@@ -50,8 +50,7 @@ class PooledDevice:
     def meets(self, expressions: Iterable[str]) -> bool:
         """Tell whether it meets all CEL expressions; the first that it does not meet is the last that is looked at.
 
-        Raises:
-            SelectorFailed: one of them cannot be decided.
+        Raises SelectorFailed: one of them cannot be decided.
         """
         return all(map(self._meets, expressions))
 

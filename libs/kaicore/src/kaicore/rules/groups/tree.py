@@ -61,14 +61,13 @@ def min_pods(sets: Sequence[PodSet]) -> int:
 def ordered(sets: Iterable[PodSet], *, root: PodSet, subject: str, field: str) -> tuple[PodSet, ...]:
     """Return a tree, the root first and every parent before its children, otherwise in the order given.
 
+    Raises InvalidObject: a name is there twice, a parent is not there at all, or sets are each other's parents.
+
     Args:
         sets: all but the root, in any order.
         root: the set that those without a parent belong to.
         subject: the object that says so, for errors.
         field: where it says so, for errors.
-
-    Raises:
-        InvalidObject: a name is there twice, a parent is not there at all, or sets are each other's parents.
     """
     given = list(sets)
     by_name: dict[str, PodSet] = {}

@@ -187,12 +187,11 @@ def _quantities(amount: Amounts) -> dict[str, str | int]:
 def decode_annotation(text: str, *, subject: str, annotation: str, groups: str = "") -> ContainerPlacement:
     """Read a placement record from an annotation; it does not tell the pod's containers apart.
 
+    Raises InvalidObject: when it is not that format, names a zone twice, or holds an impossible quantity.
+
     Args:
         groups: the annotation with memory groups beside it, for a record without blocks; empty for none. KAI's exporter
             writes `null` where it does not know them.
-
-    Raises:
-        InvalidObject: when it is not that format, names a zone twice, or holds an impossible quantity.
     """
     field = f"metadata.annotations[{annotation}]"
     try:

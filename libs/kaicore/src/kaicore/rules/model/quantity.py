@@ -123,11 +123,10 @@ def parse_amount(text: str | int, *, resource: str, subject: str, field: str) ->
 def read_amount(text: str | int, *, resource: str, subject: str, field: str) -> tuple[int, AbsurdQuantity | None]:
     """Parse a quantity as `parse_amount` does; of one that is too large to be believed return the most that is.
 
+    Raises InvalidQuantity: when `text` is no quantity, or is negative.
+
     Returns:
         The amount, and what is wrong with it if something is.
-
-    Raises:
-        InvalidQuantity: when `text` is no quantity, or is negative.
     """
     try:
         amount = _parse(str(text), resource == CPU)

@@ -104,8 +104,7 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
 def check_recurrence(text: str, *, subject: str, field: str) -> None:
     """Look whether a rule of recurrence can be followed.
 
-    Raises:
-        InvalidObject: it is none, is too fine, or has no day in four years.
+    Raises InvalidObject: it is none, is too fine, or has no day in four years.
     """
     parts = dict(part.partition("=")[::2] for part in text.upper().split(";"))
     if parts.get("FREQ") not in FREQUENCIES:

@@ -35,12 +35,11 @@ def made_object(
 ) -> Object:
     """Return an object of an owner, without its spec.
 
+    Raises InvalidObject: the metadata's labels or annotations are no mappings.
+
     Args:
         generate_name: what its name was generated from, if it was.
         metadata: labels and annotations to begin with.
-
-    Raises:
-        InvalidObject: the metadata's labels or annotations are no mappings.
     """
     given = metadata or Fields("", {})
     meta: Object = {
@@ -70,13 +69,12 @@ def pod_from(
 ) -> Made:
     """Return the pod that a controller makes of a template.
 
+    Raises InvalidObject: the template has no spec, or metadata that is none.
+
     Args:
         template: `metadata` and `spec`.
         name: the pod's name; without one it is made of `generate_name`.
         key: tells pods of one `generate_name` apart.
-
-    Raises:
-        InvalidObject: the template has no spec, or metadata that is none.
     """
     spec = deepcopy(template.inside("spec", required=True).value)
     pod = made_object(
@@ -96,8 +94,7 @@ def pod_from(
 def marked(template: Fields, labels: Texts, annotations: Texts | None = None) -> Object:
     """Return a copy of a template's metadata with further labels and annotations.
 
-    Raises:
-        InvalidObject: the template's are no mappings.
+    Raises InvalidObject: the template's are no mappings.
     """
     metadata = template.inside("metadata")
     return {

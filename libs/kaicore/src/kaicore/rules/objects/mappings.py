@@ -105,8 +105,7 @@ class Fields:
     def integer(self, name: str, default: int) -> int:
         """Return a count; the default where there is none.
 
-        Raises:
-            InvalidObject: it is no whole number, negative, or beyond 32 bits.
+        Raises InvalidObject: it is no whole number, negative, or beyond 32 bits.
         """
         value = self.value.get(name)
         if value is None:
@@ -118,8 +117,7 @@ class Fields:
     def pods(self, name: str, default: int) -> int:
         """Return a count of pods, or of what has some; the default where there is none.
 
-        Raises:
-            InvalidObject: it is no count, or more than can be meant.
+        Raises InvalidObject: it is no count, or more than can be meant.
         """
         count = self.integer(name, default)
         if count > MOST_PODS:
@@ -129,8 +127,7 @@ class Fields:
     def text(self, name: str, default: str = "") -> str:
         """Return a text; the default where there is none.
 
-        Raises:
-            InvalidObject: it is no text, or one that no name or value of Kubernetes can be.
+        Raises InvalidObject: it is no text, or one that no name or value of Kubernetes can be.
         """
         value = self.value.get(name)
         if value is None:
@@ -149,8 +146,7 @@ class Fields:
     def inside(self, name: str, *, required: bool = False) -> "Fields":
         """Return a mapping, an empty one where there is none.
 
-        Raises:
-            InvalidObject: it is no mapping, or `required` and missing.
+        Raises InvalidObject: it is no mapping, or `required` and missing.
         """
         value = self.value.get(name)
         if value is None and not required:
@@ -188,8 +184,7 @@ def status_of(owner: Object) -> Fields:
 def annotation_of(owner: Object, name: str) -> str:
     """Return an annotation of an object, empty where it has none.
 
-    Raises:
-        InvalidObject: its annotations are no mapping, or this one is no text.
+    Raises InvalidObject: its annotations are no mapping, or this one is no text.
     """
     subject = f"{owner['kind']} {namespace_of(owner)}/{name_of(owner)}"
     return Fields(subject, owner).inside("metadata").inside("annotations").text(name)

@@ -197,8 +197,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
 def decode_state(body: bytes) -> ClusterState:  # long: one line for each part of the state
     """Restore a state.
 
-    Raises:
-        msgspec.DecodeError: the bytes are no state of `SNAPSHOT_SCHEMA`.
+    Raises msgspec.DecodeError: the bytes are no state of `SNAPSHOT_SCHEMA`.
     """
     record = _decoder.decode(body)
     state = ClusterState(record.cluster)

@@ -142,8 +142,7 @@ class TopologyBook:
     def paths(self, key: TopologyKey) -> Paths:
         """Return the levels of a topology, and what is wrong with its definition.
 
-        Raises:
-            KeyError: there is no such topology.
+        Raises KeyError: there is no such topology.
         """
         paths = self._paths.get(key)
         if paths is None:
@@ -162,11 +161,10 @@ class TopologyBook:
     def columns(self, key: TopologyKey, names: Sequence[str]) -> TopologyColumns:
         """Return the tree of a topology over rows of nodes; made anew only where a path has changed or rows came.
 
+        Raises KeyError: there is no such topology.
+
         Args:
             names: by row; a row belongs to a name for good.
-
-        Raises:
-            KeyError: there is no such topology.
         """
         tree = self.tree(key)
         kept = self._columns.get(key)

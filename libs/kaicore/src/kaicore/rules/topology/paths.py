@@ -29,8 +29,7 @@ class Paths(Protocol):
     def path(self, name: str, labels: Mapping[str, str]) -> Path:
         """Return names of a node's domains, as far as it is in any.
 
-        Raises:
-            OverlappingDomains: it is in several domains of which none is in another.
+        Raises OverlappingDomains: it is in several domains of which none is in another.
         """
 
 
@@ -120,8 +119,7 @@ class HyperNodePaths:
     def path(self, name: str, labels: Mapping[str, str]) -> Path:
         """Return names of a node's domains, as far as it is in any.
 
-        Raises:
-            OverlappingDomains: it is in several HyperNodes of which none is in another.
+        Raises OverlappingDomains: it is in several HyperNodes of which none is in another.
         """
         if self.problems:
             return ()
@@ -219,8 +217,7 @@ class HyperNodePaths:
 def compile_pattern(pattern: str) -> "re2._Regexp":
     """Compile a regular expression of RE2, with the syntax of Go's regexp package.
 
-    Raises:
-        InvalidPattern: it is none.
+    Raises InvalidPattern: it is none.
     """
     options = re2.Options()
     options.log_errors = False

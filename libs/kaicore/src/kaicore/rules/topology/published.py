@@ -24,12 +24,11 @@ Ints = NDArray[np.int64]
 def slots(free: Ints, request: Ints, takes: NDArray[np.bool_]) -> Ints:
     """Return how many pods of one shape each row takes, by amounts alone.
 
+    Raises ValueError: a pod that asks for nothing.
+
     Args:
         free: amounts by row and resource; less than nothing counts as nothing.
         request: of one pod, by resource; at least one is more than 0.
-
-    Raises:
-        ValueError: a pod that asks for nothing.
     """
     asked = request > 0
     if not asked.any():

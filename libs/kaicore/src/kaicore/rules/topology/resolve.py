@@ -169,8 +169,7 @@ class _Levels:
     def narrowest_of(self, names: Iterable[str], one: _SetConstraint) -> int:
         """Return the number of the narrowest of the levels that are named; `NO_LEVEL` for none.
 
-        Raises:
-            _Refused: one of them does not exist.
+        Raises _Refused: one of them does not exist.
         """
         narrowest = NO_LEVEL
         for name in filter(None, names):
@@ -235,8 +234,7 @@ def _by_flavors(
 ) -> list[_SetConstraint]:
     """Return constraints with the topology of their queue's flavors where they mean one of Kueue and name none.
 
-    Raises:
-        _Refused: none of the flavors' topologies is there, or none has all levels.
+    Raises _Refused: none of the flavors' topologies is there, or none has all levels.
     """
     meant = [one for one in asked_for if one.constraint.kind == KUEUE_TOPOLOGY and not one.constraint.topology]
     if not (meant and names):
@@ -257,8 +255,7 @@ def _by_flavors(
 def _one_of(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], topologies: TopologyBook) -> TopologyKey:
     """Return the topology of several that has all levels, or the only one whatever it has.
 
-    Raises:
-        _Refused: none has them, or more than one.
+    Raises _Refused: none has them, or more than one.
     """
     if len(keys) == 1:
         return keys[0]
@@ -273,8 +270,7 @@ def _by_labels(
 ) -> TopologyKey:
     """Return the topology that has the labels that are named, or labels of nodes by themselves.
 
-    Raises:
-        _Refused: there is neither.
+    Raises _Refused: there is neither.
     """
     having = _having(keys, asked_for, topologies)
     if len(having) == 1:
@@ -330,8 +326,7 @@ def _nowhere(keys: Sequence[TopologyKey], asked_for: Sequence[_SetConstraint], t
 def _looked_up(one: _SetConstraint, levels: _Levels) -> LevelConstraint:
     """Return a set's constraint with its levels as numbers.
 
-    Raises:
-        _Refused: a level does not exist, or slices make no sense.
+    Raises _Refused: a level does not exist, or slices make no sense.
     """
     constraint = one.constraint
     required = levels.narrowest_of((constraint.required, *constraint.required_also), one)
@@ -353,8 +348,7 @@ def _looked_up(one: _SetConstraint, levels: _Levels) -> LevelConstraint:
 def _spread(one: _SetConstraint, levels: _Levels, required: int) -> tuple[SpreadLimit, ...]:
     """Return the limits to like work of the domains at the required level, and of those around them.
 
-    Raises:
-        _Refused: a level does not exist, or is below the required one.
+    Raises _Refused: a level does not exist, or is below the required one.
     """
     limits = []
     for rule in one.constraint.spread:
@@ -368,11 +362,10 @@ def _spread(one: _SetConstraint, levels: _Levels, required: int) -> tuple[Spread
 def _slices(one: _SetConstraint, levels: _Levels, above: int) -> tuple[Slices, ...]:
     """Return the slices of a set from the widest layer to the narrowest.
 
+    Raises _Refused: a level does not exist or is wider than that of the set, or the sizes do not divide each other.
+
     Args:
         above: the level at which all pods of the set share a domain.
-
-    Raises:
-        _Refused: a level does not exist or is wider than that of the set, or the sizes do not divide each other.
     """
     layers: list[tuple[Slices, SliceLayer]] = []
     for layer in one.constraint.slices:

@@ -90,8 +90,7 @@ class HttpAccess:
     async def identify(self, request: Request) -> CallerIdentity:
         """Return who a request comes from.
 
-        Raises:
-            RequestRefused: 401 for nobody, 403 for a place that may not be called so, 429 for too often.
+        Raises RequestRefused: 401 for nobody, 403 for a place that may not be called so, 429 for too often.
         """
         identity = await self._identify(request)
         now = self._clock()
@@ -122,13 +121,12 @@ class HttpAccess:
     async def prove(self, token: str, address: str, *, login: bool = False) -> CallerIdentity:
         """Return the caller that the key or token is of.
 
+        Raises RequestRefused: it is worth nothing; 429 where too many from this address were. What is worth something
+        is never refused.
+
         Args:
             token: a key, an identity provider's token or, where `login` is true, a login token.
             login: whether a login token counts.
-
-        Raises:
-            RequestRefused: it is worth nothing; 429 where too many from this address were. What is worth something is
-                never refused.
         """
         if (rules := self.rules) is not None and rules.issuers:
             await self._tokens().prepare(token, rules.issuers.values())
@@ -195,8 +193,7 @@ def check_same_site(request: Request) -> None:
 def _check_loopback(request: Request) -> None:
     """Refuse whoever is not on this machine, and pages of a site that points its name to it (DNS rebinding).
 
-    Raises:
-        RequestRefused: it is such a request.
+    Raises RequestRefused: it is such a request.
     """
     if not _loopback(_address(request)):
         raise RequestRefused(401, "without a key or token only this machine is answered")

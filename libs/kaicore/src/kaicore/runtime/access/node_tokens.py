@@ -40,8 +40,7 @@ def node_of_token(token: str, *, secret: bytes, cluster: str) -> str | None:
 def read_secret(path: Path) -> bytes:
     """Read a shared secret; white space around it does not count.
 
-    Raises:
-        ConfigurationError: the file cannot be read, or the secret is shorter than `MIN_SECRET`.
+    Raises ConfigurationError: the file cannot be read, or the secret is shorter than `MIN_SECRET`.
     """
     try:
         secret = path.read_bytes().strip()

@@ -59,11 +59,10 @@ class AccessScope:
 def parse_scope(text: str, subject: str) -> AccessScope:
     """Read `*`, `CLUSTER`, `CLUSTER/NAMESPACE`, `*/NAMESPACE`, `inputs:CLUSTER` or `inputs:*`.
 
+    Raises InvalidObject: it is none of these.
+
     Args:
         subject: the owner's name, for the error.
-
-    Raises:
-        InvalidObject: it is none of these.
     """
     cluster, slash, namespace = text.removeprefix(_RECORDS).partition("/")
     records = text.startswith(_RECORDS)

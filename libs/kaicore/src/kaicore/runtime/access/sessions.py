@@ -102,8 +102,7 @@ class SharedEndedTokens(EndedTokens):
     async def end(self, token: str, until: int) -> bool:
         """See `EndedTokens.end`.
 
-        Raises:
-            LogUnavailable: the database does not answer, so the token has ended here only.
+        Raises LogUnavailable: the database does not answer, so the token has ended here only.
         """
         await super().end(token, until)
         return await self._connections.run(lambda connection: _end(connection, token, until))

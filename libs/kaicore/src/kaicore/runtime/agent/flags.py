@@ -17,8 +17,7 @@ def parse_flags(
 ) -> Namespace:
     """Parse arguments, and say what is wrong as `kai` does.
 
-    Raises:
-        ConfigurationError: there are flags or arguments that the program does not have.
+    Raises ConfigurationError: there are flags or arguments that the program does not have.
     """
     parsed, unknown = parser.parse_known_args(arguments, namespace)
     if not unknown:
@@ -57,12 +56,11 @@ class Flag(Protocol):
 def read_flags(settings: Mapping[str, Flag], program: str, arguments: list[str]) -> dict[str, str | bool]:
     """Return what flags say, by the names of settings.
 
+    Raises ConfigurationError: there is no such flag, or its value is missing.
+
     Args:
         program: how it was called, for `--help`.
         arguments: without the program's name.
-
-    Raises:
-        ConfigurationError: there is no such flag, or its value is missing.
     """
     parser = ArgumentParser(prog=Path(program).name, argument_default=SUPPRESS, allow_abbrev=False, exit_on_error=False)
     for setting in settings.values():

@@ -62,12 +62,11 @@ def read_agent_settings(
 ) -> _SettingsT:
     """Read settings from flags and the environment; flags win.
 
+    Raises ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
+
     Args:
         argv: arguments without the program's name; by default the process's.
         environment: the process's, if not given.
-
-    Raises:
-        ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
     """
     every = settings_of(cls)
     given: dict[str, str | bool] = {

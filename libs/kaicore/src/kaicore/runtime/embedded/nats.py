@@ -109,8 +109,7 @@ class EmbeddedNats(EmbeddedServer):
     def url_of(self, service: str) -> str:
         """Return the url with which a service connects: with a key of its own, and what it needs of rights.
 
-        Raises:
-            EmbeddedServerError: the server was never started.
+        Raises EmbeddedServerError: the server was never started.
         """
         _, _, place = self.url.partition("@")
         return f"nats://{self._seeds[service]}@{place}"
@@ -175,8 +174,7 @@ class EmbeddedNats(EmbeddedServer):
 async def greeting(host: str, port: int) -> bytes:
     """Return the line with which a server begins: `INFO {…}` if it is one of NATS.
 
-    Raises:
-        OSError: none can be reached there.
+    Raises OSError: none can be reached there.
     """
     reader, writer = await asyncio.open_connection(host, port)
     try:

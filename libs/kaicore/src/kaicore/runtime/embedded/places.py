@@ -41,8 +41,7 @@ class ServerUser:
 def unprivileged_user() -> ServerUser:
     """Return `nobody` when we are root, else our own user.
 
-    Raises:
-        ConfigurationError: we are root, and there is no user `nobody`.
+    Raises ConfigurationError: we are root, and there is no user `nobody`.
     """
     if os.geteuid() != 0:
         return ServerUser()
@@ -98,13 +97,12 @@ def usable_directory(preferred: Path) -> Path:
 def reachable_programs(root: Path, *, program: str, parts: tuple[str, ...], name: str, user: ServerUser) -> Path:
     """Return `root`, or a copy of its `parts` that `user` can reach.
 
+    Raises ConfigurationError: a directory of that name exists and is not root's alone.
+
     Args:
         program: one of them, relative to `root`; all of `parts` is taken to be installed with the same modes.
         parts: directories below `root` that belong together, such as programs and the libraries that they load.
         name: of the copy; it must change with the contents.
-
-    Raises:
-        ConfigurationError: a directory of that name exists and is not root's alone.
     """
     runnable = stat.S_IROTH | stat.S_IXOTH
     if not user.other or (

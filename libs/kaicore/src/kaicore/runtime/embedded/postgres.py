@@ -124,8 +124,7 @@ class EmbeddedPostgres(EmbeddedServer):
     def url_of(self, role: str) -> str:
         """Return the url with which a role connects, such as `kai_migrate` or `kai_scheduler`.
 
-        Raises:
-            EmbeddedServerError: the server was never started.
+        Raises EmbeddedServerError: the server was never started.
         """
         _, _, place = self.url.partition("@")
         return f"postgresql://{role}:{self._password(role)}@{place}"

@@ -99,8 +99,7 @@ class EmbeddedServer(ABC):
     def url(self) -> str:
         """The address for clients, password included.
 
-        Raises:
-            EmbeddedServerError: the server has not been started yet.
+        Raises EmbeddedServerError: the server has not been started yet.
         """
         if self._port is None or not self._secret:
             raise EmbeddedServerError(f"{self.name} below {self._directory} has not been started")

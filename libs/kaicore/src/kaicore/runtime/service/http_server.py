@@ -125,6 +125,8 @@ class HttpServer:
     ) -> None:
         """Begin to listen, so that connections wait until `run`.
 
+        Raises ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
+
         Args:
             fd: descriptor of a socket that listens already, instead of these two.
             cert_file: certificate and what it is signed with, for HTTPS; None for HTTP.
@@ -133,9 +135,6 @@ class HttpServer:
             trusted_proxies: addresses of proxies with believed `X-Forwarded-For` and `X-Forwarded-Proto`; nobody's
                 by default, not even this machine's own.
             stop_s: seconds that requests under way have when the server stops.
-
-        Raises:
-            ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
         """
         self._socket = listening_socket(host, port, fd)
         # Connections inherit it. asyncio sets it by itself only on sockets with a named protocol, which those of
@@ -177,8 +176,7 @@ class HttpServer:
     def reload_certificate(self) -> None:
         """Take the certificate and its key as their files are now, for connections from now on.
 
-        Raises:
-            ConfigurationError: they cannot be used; the ones before are kept.
+        Raises ConfigurationError: they cannot be used; the ones before are kept.
         """
         assert self._config.ssl is not None
         assert self._cert_file is not None
@@ -219,8 +217,7 @@ class HttpServer:
 def listening_socket(host: str, port: int, fd: int | None) -> socket.socket:
     """Return a socket that listens on an address, or the one behind a descriptor that a supervisor has given us.
 
-    Raises:
-        ConfigurationError: the address cannot be listened on, or the descriptor is no socket that listens.
+    Raises ConfigurationError: the address cannot be listened on, or the descriptor is no socket that listens.
     """
     if fd is not None:
         try:

@@ -31,14 +31,13 @@ async def open_log(
 ) -> AsyncIterator[PostgresLog | None]:
     """Give the log as soon as it is there, and close it; None when the service is to stop before that.
 
+    Raises ConfigurationError: the url is none.
+
     Args:
         context: the service's; its condition `LOG` tells how the log is.
         url: see `PostgresLog.open`.
         patience_s: see `PostgresLog.open`.
         poll_s: see `PostgresLog.open`.
-
-    Raises:
-        ConfigurationError: the url is none.
     """
     log: PostgresLog | None = None
     loop = asyncio.get_running_loop()

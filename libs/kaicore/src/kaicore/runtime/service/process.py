@@ -137,13 +137,12 @@ def listen(
 ) -> HttpServer:
     """Begin to listen where the settings say, over TLS if they are `TlsSettings`; log the address.
 
+    Raises ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
+
     Args:
         settings: of the service; `ProxySettings` name the proxies that are believed.
         limits: see `HttpServer`.
         fields: more for the line in the log.
-
-    Raises:
-        ConfigurationError: the address cannot be listened on, or the certificate cannot be used.
     """
     cert_file, key_file = (
         (settings.tls_cert_file, settings.tls_key_file) if isinstance(settings, TlsSettings) else (None, None)

@@ -80,11 +80,10 @@ _SettingsT = TypeVar("_SettingsT", bound=ServiceSettings)
 def read_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _SettingsT:
     """Read settings from flags and the environment; flags win.
 
+    Raises ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
+
     Args:
         argv: arguments without the program's name; by default the process's.
-
-    Raises:
-        ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
     """
     try:
         source: CliSettingsSource[ArgumentParser] = CliSettingsSource(

@@ -275,13 +275,12 @@ async def audit_node(
 ) -> audit_answers.NodeAudit:
     """Return everything that held a node in a part of a log.
 
+    Raises UnknownSubject: the log has never heard of the node.
+
     Args:
         state_at: returns the state at a position.
         gpu: index, UUID or device name of a GPU, as lists name it (`3`, `GPU 3`), or its group; only pods that held it,
             or may have, are kept. Empty for all pods.
-
-    Raises:
-        UnknownSubject: the log has never heard of the node.
     """
     gpu = gpu.removeprefix("GPU group ").removeprefix("GPU ")
     gpus = _Gpus()
@@ -493,12 +492,11 @@ async def audit_group(
 ) -> GroupAudit:
     """Return what was decided about a group in a part of a log.
 
+    Raises UnknownSubject: no pod was in such a group there.
+
     Args:
         name: the group's, that of its PodGroup, Job or other owner, or of a pod without one.
         state_at: returns the state at a position, for us alone: it is folded on here.
-
-    Raises:
-        UnknownSubject: no pod was in such a group there.
     """
     members = _Members(namespace, name)
     first, last = await _presence(log, cluster, f"{namespace}/{name}", span)

@@ -83,8 +83,7 @@ class Builder:
     async def resume(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
         """Go on with the newest generation that this program's rules have made; begin one where there is none.
 
-        Raises:
-            EventsRetired: events that are needed have left the log, and no snapshot stands for them.
+        Raises EventsRetired: events that are needed have left the log, and no snapshot stands for them.
         """
         return await cls.beside(log, store, cluster) or await cls.anew(log, store, cluster)
 
@@ -115,8 +114,7 @@ class Builder:
     async def anew(cls, log: EventLog, store: GenerationStore, cluster: str) -> "Builder":
         """Begin a generation, beside those that there are.
 
-        Raises:
-            EventsRetired: the log's first events are gone, and no state was kept with them.
+        Raises EventsRetired: the log's first events are gone, and no state was kept with them.
         """
         state = await first_state(log, cluster)
         generation = await store.begin(cluster, position=state.position, recorded_at=state.recorded_at)
@@ -130,8 +128,7 @@ class Builder:
     async def step(self) -> list[Event]:
         """Take in the next events, and return them; after `LogUnavailable` it may be called again.
 
-        Raises:
-            Superseded: another one builds this generation, or has deleted it.
+        Raises Superseded: another one builds this generation, or has deleted it.
         """
         if self._unsaved is None:
             events = await self._log.read(self._cluster, after=self.generation.position, limit=_BATCH)

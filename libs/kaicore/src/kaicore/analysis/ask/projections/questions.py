@@ -268,6 +268,8 @@ class ReadModels:
     ) -> PodRecords:
         """Return what became of pods, the last one first; those that are gone, too.
 
+        Raises InvalidObject: `after` is no `next`.
+
         Args:
             namespaces: only of these; None for all.
             namespace: only of this one.
@@ -276,9 +278,6 @@ class ReadModels:
             queue: only of this queue.
             node: only those that were last placed there.
             after: the `next` of the page before.
-
-        Raises:
-            InvalidObject: `after` is no `next`.
         """
         columns = POD_HISTORY.c
         named = {"namespace": namespace, "name": name, "group": group, "queue": queue, "node": node}
@@ -402,8 +401,7 @@ class ReadModels:
     async def decisions(self, cluster: str, *, since: str = "", until: str = "") -> DecisionSeries:
         """Return what was decided by the hour, and whether kubelets did as predicted.
 
-        Raises:
-            UnknownMoment: a moment is none.
+        Raises UnknownMoment: a moment is none.
         """
         begins, ends = await _times(self._log, cluster, since, until)
         at = DECISIONS_HOUR.c.at

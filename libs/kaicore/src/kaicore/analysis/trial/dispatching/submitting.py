@@ -96,8 +96,7 @@ class HubLog:
     async def try_append(self, stream: str, payload: HubPayload, *, subject: str, actor: str = OPERATOR) -> bool:
         """Append an actor's decision to a stream; return False if somebody has changed that since it was read.
 
-        Raises:
-            LogUnavailable: it is not known whether it was appended.
+        Raises LogUnavailable: it is not known whether it was appended.
         """
         version = self.state.versions.get(stream, 0)
         event = NewEvent(
@@ -134,13 +133,12 @@ def read_dispatch(
 ) -> DispatchSubmitted:
     """Return the dispatch that manifests are.
 
+    Raises InvalidObject: an object makes no sense or has no name, there are no pods among them, or they are of several
+    queues or for another scheduler.
+
     Args:
         objects: in order of creation, with apiVersion and kind.
         clusters: that it may run in; none for any.
-
-    Raises:
-        InvalidObject: an object makes no sense or has no name, there are no pods among them, or they are of several
-            queues or for another scheduler.
     """
     for item in objects:
         metadata = item.object.get("metadata")

@@ -57,8 +57,7 @@ def read_settings(texts: Sequence[str]) -> dict[str, object]:
 def other_rule(texts: Sequence[str]) -> Callable[[EngineConfig], EngineConfig] | None:
     """Return what makes a configuration of other settings, `KEY=VALUE`; None without any.
 
-    Raises:
-        ConfigurationError: one is none.
+    Raises ConfigurationError: one is none.
     """
     settings = read_settings(texts)
     return (lambda config: applied(config, settings, where="--set")) if settings else None
@@ -67,8 +66,7 @@ def other_rule(texts: Sequence[str]) -> Callable[[EngineConfig], EngineConfig] |
 def applied(config: EngineConfig, settings: Settings, *, where: str) -> EngineConfig:
     """Return a configuration with settings changed; parts of parts are `numa_scoring.strategy`.
 
-    Raises:
-        ConfigurationError: there is no such setting, or it cannot have the value.
+    Raises ConfigurationError: there is no such setting, or it cannot have the value.
     """
     document: dict[str, Any] = msgspec.to_builtins(config)
     for key, value in current_names(settings).items():
@@ -424,12 +422,11 @@ def _bound(amount: str | int, resource: str, where: str, field: str) -> int | No
 def changes_of(patch: Patch, history: History, profile: Profile) -> Changes:
     """Check a patch against a window, and find the nodes that it means.
 
+    Raises ConfigurationError: it names something that is not there, or sets something to what it cannot be.
+
     Args:
         history: it may name nodes, queues and priority classes of this.
         profile: returns the objects of a profile's nodes.
-
-    Raises:
-        ConfigurationError: it names something that is not there, or sets something to what it cannot be.
     """
     state = decode_state(history.state)
     nodes, topologies = _nodes_of(history, state)

@@ -103,8 +103,7 @@ class FleetKubelets(Kubelets, Protocol):
 def find_kubelets(profile: str | None) -> FleetKubelets:
     """Return the installed model of kubelets, with the nodes of a profile's fleet (docs/decisions/0050).
 
-    Raises:
-        ConfigurationError: none is installed, or the profile makes no sense.
+    Raises ConfigurationError: none is installed, or the profile makes no sense.
     """
     for entry in entry_points(group=_ENTRY_POINTS):
         model: FleetKubelets = entry.load()(profile)

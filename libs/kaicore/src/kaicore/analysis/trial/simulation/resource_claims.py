@@ -79,8 +79,7 @@ class RuntimeClasses:
     def resolve(self, spec: Object, *, subject: str) -> None:
         """Set overhead, and the nodes that a pod may go to, from the pod's runtime class.
 
-        Raises:
-            InvalidObject: the pod's node selector contradicts that of its class.
+        Raises InvalidObject: the pod's node selector contradicts that of its class.
         """
         name = spec.get("runtimeClassName")
         if not name:
@@ -138,8 +137,7 @@ class Admission:
     def pod(self, pod: Object) -> Object:
         """Return a valid pod with priority, scheduler, and what its runtime class and its namespace add.
 
-        Raises:
-            InvalidObject: it contradicts its runtime class, or its virtual GPUs cannot be a share.
+        Raises InvalidObject: it contradicts its runtime class, or its virtual GPUs cannot be a share.
         """
         if self._gpu_sharing and not pod["spec"].get("nodeName"):
             pod = dict(translated(pod))
@@ -231,8 +229,7 @@ class DisruptionController:
 def check_budget(wire: BudgetObject) -> None:
     """Refuse a budget that an API server would not take.
 
-    Raises:
-        InvalidObject: its limit is neither a count nor a percentage, or it has two.
+    Raises InvalidObject: its limit is neither a count nor a percentage, or it has two.
     """
     subject = f"PodDisruptionBudget {wire.metadata.namespace}/{wire.metadata.name}"
     spec = wire.spec

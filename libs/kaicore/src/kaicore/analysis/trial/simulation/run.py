@@ -144,6 +144,8 @@ async def simulate(
 ) -> Outcome:
     """Simulate a world.
 
+    Raises msgspec.ValidationError: the kubelets gave an answer that is none.
+
     Args:
         world: without problems; warnings are added to it.
         kubelets: answer each bind; without them every bind succeeds.
@@ -151,9 +153,6 @@ async def simulate(
         wait: when nothing changes, go on with what only waits for time, until that is none either.
         policies: the code of those that the settings name.
         on_cycle: is called with how many cycles have been run, after each.
-
-    Raises:
-        msgspec.ValidationError: the kubelets gave an answer that is none.
     """
     run = Simulation(world, config, kubelets=kubelets, policies=policies)
     await run.begin()

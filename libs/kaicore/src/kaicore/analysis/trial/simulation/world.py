@@ -63,8 +63,7 @@ class Surroundings:
     def add(self, kind: tuple[str, str], item: Object, lost: Lost = unheard) -> None:
         """Take an object in; `lost` is called with what of it makes no sense and is left out.
 
-        Raises:
-            InvalidObject: naming the field that says something impossible.
+        Raises InvalidObject: naming the field that says something impossible.
         """
         recorded = KINDS[kind]
         wire = recorded.decode(_encoder.encode(item))
@@ -161,8 +160,7 @@ def ephemeral_claims(pod: Object) -> Iterator[Object]:
 def template_claims(owner: Object, pod: Object) -> Iterator[Object]:
     """Yield the claims that a StatefulSet makes for one of its pods.
 
-    Raises:
-        InvalidObject: a template is not what it should be.
+    Raises InvalidObject: a template is not what it should be.
     """
     if owner["kind"] != "StatefulSet":
         return

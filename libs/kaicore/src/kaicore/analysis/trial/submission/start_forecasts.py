@@ -94,12 +94,11 @@ async def measure_calibration(
 ) -> CalibrationAnswer:
     """Make forecasts again at past positions of a log, and compare them with what came.
 
+    Raises EventsRetired: the events are gone, and no state was kept.
+
     Args:
         log: which is only read.
         progress: called with how far it is, and how far it will go, in positions.
-
-    Raises:
-        EventsRetired: the events are gone, and no state was kept.
     """
     head = await log.head(cluster)
     after = max(0, head.position - MOST_EVENTS, await log.retired(cluster))

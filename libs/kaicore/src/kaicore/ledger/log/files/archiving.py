@@ -98,12 +98,11 @@ async def drop_month(connection: AsyncConnection[Any], month: Month) -> None:
 def check_archive(file: Path, seals: Sequence[Seal], *, before: dict[str, bytes]) -> None:
     """Read a file of events, and compare its hash chains with the seals.
 
+    Raises CorruptLog: an event is missing, there twice, or not what it was; names it.
+
     Args:
         file: as `archive_month` writes it.
         before: by cluster, the hash of the event before its first one there.
-
-    Raises:
-        CorruptLog: an event is missing, there twice, or not what it was; names it.
     """
     hashes, positions = dict(before), {seal.cluster: seal.first_position - 1 for seal in seals}
     for event in read_month(file):

@@ -81,8 +81,7 @@ class FileLog:
     def _between(self, bundle: int, after: int, upto: int) -> list[Event]:
         """Return the events of a bundle behind a position, as many as there are up to another.
 
-        Raises:
-            CorruptLog: the one right behind `after` is not there.
+        Raises CorruptLog: the one right behind `after` is not there.
         """
         events = self._events(bundle)
         if events[0].position > after + 1 or events[-1].position != events[0].position + len(events) - 1:

@@ -82,16 +82,14 @@ class LogFile:
     def events(self, bundle: int) -> list[Event]:
         """Return the events of a bundle, of which nothing has been checked but that they are there.
 
-        Raises:
-            CorruptLog: it is not what was written, or has no events in it.
+        Raises CorruptLog: it is not what was written, or has no events in it.
         """
         return decode_lines(self.lines(bundle), name=str(self.path))
 
     def state(self) -> Snapshot | None:
         """Return the state that a reader starts from; None where the file begins with event 1.
 
-        Raises:
-            CorruptLog: it is not what was written.
+        Raises CorruptLog: it is not what was written.
         """
         about = self.header.state
         if about is None:

@@ -142,8 +142,7 @@ def digest_of_state(body: bytes) -> str:
 def read_header(line: bytes, *, name: str) -> Header:
     """Read a file's first line.
 
-    Raises:
-        ConfigurationError: it is that of no exported log, or of one that a newer version wrote.
+    Raises ConfigurationError: it is that of no exported log, or of one that a newer version wrote.
     """
     try:
         version = msgspec.json.decode(line, type=dict[str, msgspec.Raw]).get("kaiLedgerLog")

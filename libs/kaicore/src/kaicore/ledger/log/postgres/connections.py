@@ -42,8 +42,7 @@ _PORTS = range(1, 65536)
 def check_ports(url: str) -> None:
     """See that a url's ports are such as servers have: psycopg takes any other for a host that cannot be found now.
 
-    Raises:
-        ConfigurationError: naming the port.
+    Raises ConfigurationError: naming the port.
     """
     import psycopg  # noqa: PLC0415  # Half a second, which not all that read errors need.
 
@@ -224,8 +223,7 @@ class Connections:
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life, on a connection that is for this alone.
 
-        Raises:
-            LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
+        Raises LogUnavailable: there was none in `timeout_s`, once to connect and once to answer.
         """
         try:
             if self._probe is None or self._probe.closed:

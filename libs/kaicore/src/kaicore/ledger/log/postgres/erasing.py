@@ -225,8 +225,7 @@ def _text(event: Event) -> str:
 async def _replace(connection: _Connection, cluster: str, events: list[Event], retired: Head) -> list[Event]:
     """Replace subjects and bodies by those of `events`; return these with their marks.
 
-    Raises:
-        CorruptLog: one was not what was recorded.
+    Raises CorruptLog: one was not what was recorded.
     """
     positions = [event.position for event in events]
     query = sql.SQL("SELECT {} FROM event WHERE cluster = %s AND position = ANY(%s)").format(sql.SQL(COLUMNS))

@@ -95,8 +95,7 @@ async def _begin(connection: Connection, *, file: LogFile) -> Head:
 async def _check_continues(connection: Connection, file: LogFile, head: Head) -> None:
     """Compare the last event that log and file both have.
 
-    Raises:
-        ConfigurationError: it is not the same, or there is none.
+    Raises ConfigurationError: it is not the same, or there is none.
     """
     cluster, after, last = file.header.cluster, file.after, file.last
     if head.position < after.position:

@@ -511,9 +511,8 @@ class PostgresLog:
     async def ping(self, *, timeout_s: float) -> None:
         """Ask the server for a sign of life.
 
-        Raises:
-            LogUnavailable: there was none in `timeout_s`, once to connect and once to answer; or it answers, and yet
-                refused something a short while ago because its disk is full or it lacks something else.
+        Raises LogUnavailable: there was none in `timeout_s`, once to connect and once to answer; or it answers, and yet
+        refused something a short while ago because its disk is full or it lacks something else.
         """
         await self.connections.ping(timeout_s=timeout_s)
         since_s = asyncio.get_running_loop().time() - self.connections.lacking_since_s
@@ -690,8 +689,7 @@ class PostgresLog:
     async def erase(self, cluster: str, request: ErasureRequest) -> ErasureReport:
         """Erase the personal data of all pods that had a name; see `kaicore.ledger.log.postgres.erasing.erase`.
 
-        Raises:
-            LogUnavailable: the server does not answer.
+        Raises LogUnavailable: the server does not answer.
         """
 
         async def erase(connection: Connection) -> ErasureReport:

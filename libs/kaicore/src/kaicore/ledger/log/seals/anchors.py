@@ -78,8 +78,7 @@ class Key:
     def read(cls, data: bytes, *, name: str) -> "Key":
         """Return the key that a file holds: PEM, or else a secret.
 
-        Raises:
-            ConfigurationError: it is PEM of no Ed25519 key, or a secret that is too short.
+        Raises ConfigurationError: it is PEM of no Ed25519 key, or a secret that is too short.
         """
         if b"-----BEGIN" not in data:
             secret = data.strip()
@@ -175,12 +174,11 @@ def anchor_line(
 def read_anchors(text: str, *, name: str, key: Key | None = None, first: bool = True) -> list[Anchor]:
     """Read a file of anchors.
 
+    Raises InvalidObject: naming file, line and field: it is no anchor, was changed, or is not signed with the key.
+
     Args:
         key: with which each line must be signed; None takes them on trust.
         first: whether its first line is the first of all; otherwise what that says of the line before is not checked.
-
-    Raises:
-        InvalidObject: naming file, line and field: it is no anchor, was changed, or is not signed with the key.
     """
     anchors: list[Anchor] = []
     before = ""

@@ -154,11 +154,10 @@ class Auditable(Protocol):
 async def verify(log: EventLog, cluster: str, *, anchors: Mapping[int, bytes] | None = None) -> AuditReport:
     """Verify a cluster's log from its first event, or from the last seal.
 
+    Raises TypeError: the log is of a kind that cannot be audited.
+
     Args:
         anchors: hashes by position, from reports of earlier audits that were kept out of the database's reach.
-
-    Raises:
-        TypeError: the log is of a kind that cannot be audited.
     """
     if not isinstance(log, Auditable):
         raise TypeError(f"a {type(log).__name__} cannot be audited")

@@ -192,8 +192,7 @@ def duration(text: str | None, *, subject: str, field: str, lost: Lost) -> int |
 def count(value: int | None, default: int, *, subject: str, field: str) -> int:
     """Return how many; the default where nothing is said.
 
-    Raises:
-        InvalidObject: it is negative, or more than 32 bits hold.
+    Raises InvalidObject: it is negative, or more than 32 bits hold.
     """
     if value is None:
         return default

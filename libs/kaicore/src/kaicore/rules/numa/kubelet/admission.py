@@ -63,12 +63,11 @@ def see_that_cores_are_whole(need: int, *, threads: int, whole: int) -> None:
 def see_that_some_is_left(resources: Iterable[str], crowded: Collection[str]) -> None:
     """See that what the pod asks for as a whole leaves some to containers without a share.
 
+    Raises AllocationRefused: of one of them nothing is left.
+
     Args:
         resources: that are allocated for the pod.
         crowded: of which containers with a share use up all.
-
-    Raises:
-        AllocationRefused: of one of them nothing is left.
     """
     for resource in resources:
         if resource in crowded:
