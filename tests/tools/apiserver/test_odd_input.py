@@ -6,7 +6,6 @@ from urllib.parse import quote
 
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
-from kai_apiserver.store.records import Journal
 
 from tests.tools.apiserver.client import CONFIG_MAPS, PODS, Client, config_map, pod
 from tests.tools.apiserver.conftest import ServerFactory
@@ -31,24 +30,6 @@ async def test_names_with_blanks_are_there_after_a_restart(tmp_path: Path, snaps
         assert {*(await client.get(ROLES)).items} == {"cluster-admin", *ODD_NAMES[:-1]}
         for name in ODD_NAMES[:-1]:
             assert (await client.get(f"{ROLES}/{quote(name)}")).json["metadata"]["name"] == name
-
-
-def test_a_journal_of_before_with_a_blank_in_a_key_is_read(tmp_path: Path) -> None:
-    import zlib
-
-    lines = [b'1 roles my role {"a":"b {c"}', b"2 roles my role -", b'3 roles system:x {"a":1}', b"4 roles b%20c {}"]
-    written = b"".join(b"%08x %s\n" % (zlib.crc32(line), line) for line in lines)
-    (tmp_path / "journal-00000000000000000000").write_bytes(written)
-    read: list[tuple[str, str, int, bytes | None]] = []
-    journal = Journal(tmp_path)
-    assert journal.load(lambda *change: read.append(change)) == 4
-    journal.close()
-    assert read == [
-        ("roles", "my role", 1, b'{"a":"b {c"}'),
-        ("roles", "my role", 2, None),
-        ("roles", "system:x", 3, b'{"a":1}'),
-        ("roles", "b c", 4, b"{}"),
-    ]
 
 
 @pytest.mark.parametrize("name", [".", "..", "a/b", "a%b"])

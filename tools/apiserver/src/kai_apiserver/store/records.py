@@ -53,12 +53,8 @@ def _parse(line: bytes) -> tuple[int, str, str, bytes | None] | None:
     rest = line[9:-1]
     if line[:8] != b"%08x" % zlib.crc32(rest):
         return None
-    rv, storage, object_part = rest.split(b" ", 2)
-    # Earlier journals have blanks in keys as they are, so what follows the key tells where it ends.
-    key, brace, body = object_part.partition(b" {")
-    if not brace:
-        return int(rv), storage.decode(), unquote(key.removesuffix(b" -").decode()), None
-    return int(rv), storage.decode(), unquote(key.decode()), b"{" + body
+    rv, storage, key, body = rest.split(b" ", 3)
+    return int(rv), storage.decode(), unquote(key.decode()), None if body == b"-" else body
 
 
 class Journal:
