@@ -56,6 +56,9 @@ SERVICES = (
 )
 #: Those of the release before that go on beside this version's scheduler; the others stop at its cycles.
 GO_BACK = ("relay", "ingest", "exporter", "webhook", "watcher", *(("operator",) if "operator" in SERVICES else ()))
+#: The others: what they say of that cluster's events.
+STOP = ("hub", "binder", "projector", "api", "scheduler")
+_NEWER = "was written by a newer kai-ledger"
 #: Those that others reach at one address, whichever version answers.
 _REACHED = ("ingest", "webhook")
 _JOBS = "/apis/batch/v1/namespaces/{}/jobs"
@@ -202,6 +205,14 @@ class Versions:
         if before is not None:
             before.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(before.wait, PATIENCE_S) == 0, service
+
+    async def stops(self, service: str) -> None:
+        """Start one more process of the release before, and wait until it says that events are too new for it."""
+        process, _, log = self._start(service, older=True)
+        self._running[log.stem] = process
+        async with asyncio.timeout(PATIENCE_S):
+            while _NEWER not in log.read_text():  # noqa: ASYNC110  # nothing announces a line of a log
+                await asyncio.sleep(_LOOK_S)
 
     def _start(self, service: str, *, older: bool) -> tuple[ForkedProcess, Callable[[], bool], Path]:
         """Start a process; return it, what says whether it is ready, and its log."""
@@ -378,6 +389,7 @@ async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_m
             for service in GO_BACK:
                 await versions.replace(service, older=True)
             await shard(cluster, "back")
+            await asyncio.gather(*map(versions.stops, STOP))
         assert len(allowed) > len(SERVICES)
         assert all(allowed)
         async with await PostgresLog.open(appending) as log:
