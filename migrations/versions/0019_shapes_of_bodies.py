@@ -2,8 +2,8 @@
 
 The table `event` has the same columns. A row that has only the values of a body says so in `schema`: the version of the
 payload's schema, and 1024 times the number of the shape. Programs of versions before this one take it for a schema that
-is newer than they are, and stop. So that services can be replaced one by one, a log that was there before gets its first
-such row a day after it was migrated: services may run on it, events or not. Rows that are there stay as they are.
+is newer than they are, and stop. So that services can be replaced one by one, a log that was there before, with events
+or without, gets its first such row a day after it was migrated. Rows that are there stay as they are.
 
 `readable_event` has all events with whole bodies, for people and for programs of their own.
 
