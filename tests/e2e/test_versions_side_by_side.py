@@ -300,6 +300,16 @@ async def reviewed(address: str) -> AsyncIterator[list[bool]]:
             ended.set()
 
 
+async def prepare(cluster: Cluster, cluster_name: str) -> None:
+    """Create what an operator and the agent of a hub's cluster need."""
+    async with cluster.client() as client:
+        files = [*sorted((DEPLOY / "crds/operator").glob("*.yaml")), DEPLOY.parent / "hub/rights-for-dispatches.yaml"]
+        objects = [document for file in files for document in load_yaml_all(file.read_text())]
+        assert (await Loader(client).create(objects)).refused == []
+        config = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}}
+        await client.post("/apis/kai.scheduler/v1/configs", {**config, "spec": {"cluster": cluster_name}})
+
+
 async def shard(cluster: Cluster, name: str) -> None:
     """Have a shard of one's own made, and wait for its scheduler, which an operator makes, where there is one."""
     if "operator" not in SERVICES:
@@ -355,12 +365,7 @@ async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_m
     versions = Versions(cluster, release, name=cluster_name, database_url=empty_database_url, nats_url=nats_url)
     appending = as_role(empty_database_url, "kai_append")
     await versions.run_older("migrate")
-    async with cluster.client() as client:
-        files = [*sorted((DEPLOY / "crds/operator").glob("*.yaml")), DEPLOY.parent / "hub/rights-for-dispatches.yaml"]
-        objects = [document for file in files for document in load_yaml_all(file.read_text())]
-        assert (await Loader(client).create(objects)).refused == []
-        config = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}}
-        await client.post("/apis/kai.scheduler/v1/configs", {**config, "spec": {"cluster": cluster_name}})
+    await prepare(cluster, cluster_name)
     jobs = {name: suspended_job(cluster.namespace, name) for name in ("before", "between")}
     file = cluster.root / "job.json"
     file.write_bytes(msgspec.json.encode(jobs["before"]))
