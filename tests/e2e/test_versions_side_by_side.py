@@ -300,6 +300,14 @@ async def reviewed(address: str) -> AsyncIterator[list[bool]]:
             ended.set()
 
 
+async def resume(cluster: Cluster, jobs: Iterable[str]) -> None:
+    """Resume Jobs, as Kueue does."""
+    async with cluster.client() as client:
+        for name in jobs:
+            path, resumed = f"{_JOBS.format(cluster.namespace)}/{name}", {"spec": {"suspend": False}}
+            await client.patch(path, resumed, content_type="application/merge-patch+json")
+
+
 async def prepare(cluster: Cluster, cluster_name: str) -> None:
     """Create what an operator and the agent of a hub's cluster need."""
     async with cluster.client() as client:
@@ -387,10 +395,7 @@ async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_m
                         await submit_dispatch(HubLog(log), read_dispatch("between", [Located("", jobs["between"])]))
                     await made(cluster, "between")
             await shard(cluster, "new")
-            async with cluster.client() as client:
-                for name in jobs:
-                    path, resumed = f"{_JOBS.format(cluster.namespace)}/{name}", {"spec": {"suspend": False}}
-                    await client.patch(path, resumed, content_type="application/merge-patch+json")
+            await resume(cluster, jobs)
             for service in GO_BACK:
                 await versions.replace(service, older=True)
             await shard(cluster, "back")
