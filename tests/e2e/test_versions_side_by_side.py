@@ -283,7 +283,7 @@ async def reviewed(address: str) -> AsyncIterator[list[bool]]:
     async def ask() -> None:
         while not ended.is_set():
             # As an API server does, it asks on a connection of its own. A process that ends closes those that it took
-            # and was not asked on yet; in a cluster a Service sends it none by then.
+            # and was not asked on yet.
             with suppress(aiohttp.ServerDisconnectedError):
                 async with (
                     aiohttp.ClientSession(raise_for_status=True) as session,
