@@ -13,6 +13,8 @@ from sqlalchemy.engine import Connection
 def run(connection: Connection) -> None:
     context.configure(connection=connection, transaction_per_migration=False)
     with context.begin_transaction():
+        # None of a log that is made now: no older service runs on it.
+        context.config.attributes["schema_before"] = context.get_context().get_current_revision()
         context.run_migrations()
 
 

@@ -2,8 +2,8 @@
 
 The table `event` has the same columns. A row that has only the values of a body says so in `schema`: the version of the
 payload's schema, and 1024 times the number of the shape. Programs of versions before this one take it for a schema that
-is newer than they are, and stop. So that services can be replaced one by one, a log with events in it gets its first
-such row a day after it was migrated. Rows that are there stay as they are.
+is newer than they are, and stop. So that services can be replaced one by one, a log that was there before, with events
+or without, gets its first such row a day after it was migrated. Rows that are there stay as they are.
 
 `readable_event` has all events with whole bodies, for people and for programs of their own.
 
@@ -14,7 +14,6 @@ Four indexes of `event` get a third of their size. On a log of 1 GB or more they
 import time
 
 from alembic import op
-from sqlalchemy import text
 
 revision = "0019"
 down_revision = "0018"
@@ -262,8 +261,8 @@ STATEMENTS = (
 def upgrade() -> None:
     # As in 0008.
     op.execute("SET LOCAL search_path = public, pg_temp")
-    used = op.get_bind().execute(text("SELECT FROM log_head LIMIT 1")).first() is not None
-    since = int(time.time()) + _GRACE_S if used else 0
+    config = op.get_context().config
+    since = int(time.time()) + _GRACE_S if config is not None and config.attributes["schema_before"] else 0
     for statement in STATEMENTS:
         # Not `op.execute(str)`: to it `:name` is a parameter.
         op.get_bind().exec_driver_sql(statement.replace("{since}", str(since)).replace("%", "%%"))

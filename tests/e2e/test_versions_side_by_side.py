@@ -1,4 +1,7 @@
-"""Services of the release before and of this version side by side: replaced while pods come, and some go back."""
+"""Services of the release before and of this version side by side: replaced while pods come, and some go back.
+
+Dispatches are under way meanwhile: given by either hub to the agent of the release before, started by this one.
+"""
 
 import asyncio
 import io
@@ -9,17 +12,20 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import aiohttp
-import psycopg
+import msgspec
 import pytest
 from kai_cli.running.load import Loader
 from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.analysis.replay.replay import promises_of, replay_log
+from kaicore.analysis.trial.dispatching.submitting import HubLog, read_dispatch, replay_choices, submit_dispatch
+from kaicore.analysis.trial.simulation import Located
 from kaicore.errors import ApiStatus
 from kaicore.ledger.log.migrate import upgrade
 from kaicore.ledger.log.port import Filter
@@ -27,8 +33,10 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import verify
 from kaicore.rules.events.codec import schema_version
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.groups.labels import KUEUE_QUEUE_LABEL
+from kaicore.rules.hub.hub_state import HUB
 from kaicore.runtime.fork_server import ForkedProcess, Program, request
-from kaicore.yaml_text import load_yaml
+from kaicore.yaml_text import load_yaml_all
 
 from tests.conftest import as_role
 from tests.e2e.cluster import DEPLOY, PATIENCE_S, SYSTEM, TWO_GPU_NODES, Cluster, answers, foreign_kubeconfig
@@ -42,19 +50,25 @@ RELEASE = "e8fe5891"
 RELEASE_CYCLES = 9
 #: In the order of docs/how-to/upgrade.md: those that read cycles come before the scheduler, which writes them.
 SERVICES = (
-    *("relay", "ingest", "exporter", "binder", "projector", "api", "webhook", "hub", "scheduler", "watcher"),
+    *("relay", "ingest", "exporter", "hub", "binder", "projector", "api", "webhook", "scheduler", "watcher"),
     # Importing kopf twice takes seconds.
     *(("operator",) if "KAI_TEST_LONG" in os.environ else ()),
 )
 #: Those of the release before that go on beside this version's scheduler; the others stop at its cycles.
-GO_BACK = ("relay", "ingest", "exporter", "watcher")
+GO_BACK = ("relay", "ingest", "exporter", "webhook", "watcher", *(("operator",) if "operator" in SERVICES else ()))
+#: The others: what they say of that cluster's events.
+STOP = ("hub", "binder", "projector", "api", "scheduler")
+_NEWER = "was written by a newer kai-ledger"
 #: Those that others reach at one address, whichever version answers.
 _REACHED = ("ingest", "webhook")
+_JOBS = "/apis/batch/v1/namespaces/{}/jobs"
 _SHARDS = "/apis/kai.scheduler/v1/schedulingshards"
 #: Seconds between two pods.
 _PAUSE_S = 0.2
 _LOOK_S = 0.02
 
+#: What the commands import that it runs.
+_COMMANDS = ("kai_cli.upkeep.database", "kai_cli.running.clusters", "kai_cli.running.dispatches")
 #: The release before as a server that its programs are forked from (`tests.given.processes.kai_commands`).
 _SERVE = """
 import socket, sys, kaicore
@@ -98,7 +112,7 @@ def release(tmp_path: Path) -> Iterator[Path]:
         given = [its.fileno(), listening.fileno()]
         modules = [f"kai_{service}.main" for service in SERVICES]
         process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE, str(tmp_path), *map(str, given), *modules, "kai_cli.upkeep.database"],
+            [sys.executable, "-c", _SERVE, str(tmp_path), *map(str, given), *modules, *_COMMANDS],
             env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sources))},
             cwd=tmp_path,
             pass_fds=given,
@@ -169,6 +183,13 @@ class Versions:
             connection.connect(str(self._servers[older]))
             return request(connection, program, (empty.fileno(), output.fileno(), output.fileno()))
 
+    async def run_older(self, *arguments: str | Path) -> None:
+        """Run a command of the release before to its end, as the log's owner."""
+        log, settings = self._root / f"command-{next(self._numbers)}.log", {"KAI_DATABASE_URL": self._database_url}
+        words = map(str, arguments)
+        process = await asyncio.to_thread(self.run, "kai_cli.main", *words, older=True, log=log, settings=settings)
+        assert await asyncio.to_thread(process.wait, PATIENCE_S) == 0, log.read_text()
+
     async def replace(self, service: str, *, older: bool) -> None:
         """Start a process of a version; when it is ready, end the one that ran."""
         before = self._running.get(service)
@@ -184,6 +205,14 @@ class Versions:
         if before is not None:
             before.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(before.wait, PATIENCE_S) == 0, service
+
+    async def stops(self, service: str) -> None:
+        """Start one more process of the release before, and wait until it says that events are too new for it."""
+        process, _, log = self._start(service, older=True)
+        self._running[log.stem] = process
+        async with asyncio.timeout(PATIENCE_S):
+            while _NEWER not in log.read_text():  # noqa: ASYNC110  # nothing announces a line of a log
+                await asyncio.sleep(_LOOK_S)
 
     def _start(self, service: str, *, older: bool) -> tuple[ForkedProcess, Callable[[], bool], Path]:
         log = self._root / f"{service}-{next(self._numbers)}.log"
@@ -252,12 +281,14 @@ async def reviewed(address: str) -> AsyncIterator[list[bool]]:
 
     async def ask() -> None:
         while not ended.is_set():
-            # As an API server does, it asks on a connection of its own.
-            async with (
-                aiohttp.ClientSession(raise_for_status=True) as session,
-                session.post(f"https://{address}/validate", json=review, ssl=False) as answer,
-            ):
-                answers.append((await answer.json())["response"]["allowed"])
+            # As an API server does, it asks on a connection of its own. A process that ends closes those that it took
+            # and was not asked on yet.
+            with suppress(aiohttp.ServerDisconnectedError):
+                async with (
+                    aiohttp.ClientSession(raise_for_status=True) as session,
+                    session.post(f"https://{address}/validate", json=review, ssl=False) as answer,
+                ):
+                    answers.append((await answer.json())["response"]["allowed"])
             with suppress(TimeoutError):
                 await asyncio.wait_for(ended.wait(), 2 * _PAUSE_S)
 
@@ -268,6 +299,24 @@ async def reviewed(address: str) -> AsyncIterator[list[bool]]:
             yield answers
         finally:
             ended.set()
+
+
+async def resume(cluster: Cluster, jobs: Iterable[str]) -> None:
+    """Resume Jobs, as Kueue does."""
+    async with cluster.client() as client:
+        for name in jobs:
+            path, resumed = f"{_JOBS.format(cluster.namespace)}/{name}", {"spec": {"suspend": False}}
+            await client.patch(path, resumed, content_type="application/merge-patch+json")
+
+
+async def prepare(cluster: Cluster, cluster_name: str) -> None:
+    """Create what an operator and the agent of a hub's cluster need."""
+    async with cluster.client() as client:
+        files = [*sorted((DEPLOY / "crds/operator").glob("*.yaml")), DEPLOY.parent / "hub/rights-for-dispatches.yaml"]
+        objects = [document for file in files for document in load_yaml_all(file.read_text())]
+        assert (await Loader(client).create(objects)).refused == []
+        config = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}}
+        await client.post("/apis/kai.scheduler/v1/configs", {**config, "spec": {"cluster": cluster_name}})
 
 
 async def shard(cluster: Cluster, name: str) -> None:
@@ -286,11 +335,26 @@ async def shard(cluster: Cluster, name: str) -> None:
                 await asyncio.sleep(_LOOK_S)
 
 
-async def used(database_url: str) -> None:
-    """Wait until there are events in a log of the release before."""
-    opening = psycopg.AsyncConnection.connect(database_url, autocommit=True)
-    async with asyncio.timeout(PATIENCE_S), await opening as connection:
-        while await (await connection.execute("SELECT FROM log_head")).fetchone() is None:  # noqa: ASYNC110
+def suspended_job(namespace: str, name: str) -> dict[str, Any]:
+    """Return a Job as for Kueue: it is given to a cluster, and nothing of it starts until it is resumed."""
+    pod = pod_manifest(name, seconds=0.2, cpu="1", memory="1Gi")
+    template = {"metadata": {"annotations": pod["metadata"]["annotations"]}, "spec": pod["spec"]}
+    metadata = {"name": name, "namespace": namespace, "labels": {KUEUE_QUEUE_LABEL: "team"}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": metadata,
+        "spec": {"suspend": True, "template": template},
+    }
+
+
+async def made(cluster: Cluster, job: str) -> None:
+    """Wait until the agent has made a dispatch's Job."""
+    async with cluster.client() as client, asyncio.timeout(PATIENCE_S):
+        while True:
+            with suppress(ApiStatus):
+                await client.get(f"{_JOBS.format(cluster.namespace)}/{job}")
+                return
             await asyncio.sleep(_LOOK_S)
 
 
@@ -308,33 +372,42 @@ async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_m
     cluster: Cluster, release: Path, empty_database_url: str, nats_url: str, cluster_name: str
 ) -> None:
     versions = Versions(cluster, release, name=cluster_name, database_url=empty_database_url, nats_url=nats_url)
-    log_file, settings = cluster.root / "migrate.log", {"KAI_DATABASE_URL": empty_database_url}
-    migrating = versions.run("kai_cli.main", "migrate", older=True, log=log_file, settings=settings)
-    assert await asyncio.to_thread(migrating.wait, PATIENCE_S) == 0, log_file.read_text()
-    async with cluster.client() as client:
-        definitions = [load_yaml(file.read_text()) for file in sorted((DEPLOY / "crds/operator").glob("*.yaml"))]
-        assert (await Loader(client).create(definitions)).refused == []
-        config = {"apiVersion": "kai.scheduler/v1", "kind": "Config", "metadata": {"name": "kai-config"}}
-        await client.post("/apis/kai.scheduler/v1/configs", {**config, "spec": {"cluster": cluster_name}})
+    appending = as_role(empty_database_url, "kai_append")
+    await versions.run_older("migrate")
+    await prepare(cluster, cluster_name)
+    jobs = {name: suspended_job(cluster.namespace, name) for name in ("before", "between")}
+    file = cluster.root / "job.json"
+    file.write_bytes(msgspec.json.encode(jobs["before"]))
     try:
-        await asyncio.gather(*(versions.replace(service, older=True) for service in SERVICES))
+        last = "watcher"
+        await asyncio.gather(*(versions.replace(service, older=True) for service in SERVICES if service != last))
+        # Also without events, a log of the release before has a day until its rows get shapes, at which that stops.
+        await asyncio.to_thread(upgrade, empty_database_url)
+        await versions.replace(last, older=True)
         await shard(cluster, "old")
         async with pods_arriving(cluster) as names, reviewed(versions.address("webhook")) as allowed:
-            # A log with events has a day until its rows get shapes, at which the release before stops.
-            await used(empty_database_url)
-            await asyncio.to_thread(upgrade, empty_database_url)
+            await versions.run_older("cluster", "add", cluster_name)
+            await versions.run_older("submit", file)
+            await made(cluster, "before")
             for service in SERVICES:
                 await versions.replace(service, older=False)
+                if service == "hub":
+                    async with await PostgresLog.open(appending) as log:
+                        await submit_dispatch(HubLog(log), read_dispatch("between", [Located("", jobs["between"])]))
+                    await made(cluster, "between")
             await shard(cluster, "new")
+            await resume(cluster, jobs)
             for service in GO_BACK:
                 await versions.replace(service, older=True)
+            await shard(cluster, "back")
+            await asyncio.gather(*map(versions.stops, STOP))
         assert len(allowed) > len(SERVICES)
         assert all(allowed)
-        async with await PostgresLog.open(as_role(empty_database_url, "kai_append")) as log:
-            events = await bound(log, cluster_name, len(names))
+        async with await PostgresLog.open(appending) as log:
+            events = await bound(log, cluster_name, len(names) + len(jobs))
             # Nothing is lost, and nothing is bound or promised twice.
-            assert Counter(event.subject for event in events) == Counter(
-                f"{cluster.namespace}/{name}" for name in names
+            assert Counter(event.subject.partition("/")[2].partition("-")[0] for event in events) == Counter(
+                [*names, *jobs]
             )
             audit = await verify(log, cluster_name)
             assert audit.ok, str(audit)
@@ -343,6 +416,7 @@ async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_m
             assert {cycle.schema for cycle in cycles} == {RELEASE_CYCLES, schema_version("CycleCompleted")}
             assert (await replay_log(log, cluster_name)).differences == []
             seen = await log.read(cluster_name, limit=100_000, where=Filter(types=("PodObserved",)))
+            await check_dispatches(log, jobs)
     finally:
         versions.kill()
     came = {event.subject: event.recorded_at for event in reversed(seen)}
@@ -353,3 +427,16 @@ async def test_each_service_is_replaced_while_pods_come_and_those_go_back_that_m
         "longest_wait_ms": waits[-1] // 1000,
     }
     sys.stdout.write(f"{figures}\n")
+
+
+async def check_dispatches(log: PostgresLog, names: Iterable[str]) -> None:
+    """See that each dispatch was given and started once, and taken from nobody."""
+    types = ("DispatchGiven", "DispatchStarted", "DispatchRecalled", "DispatchReleased", "DispatchReturned")
+    steps = await log.read(HUB, limit=1000, where=Filter(types=types))
+    assert sorted((step.subject, step.type) for step in steps) == sorted(
+        (name, step) for name in names for step in types[:2]
+    )
+    # By either hub.
+    assert len({step.actor for step in steps if step.type == types[0]}) == 2
+    assert (await verify(log, HUB)).ok
+    assert (await replay_choices(log)).differences == []

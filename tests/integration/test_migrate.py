@@ -34,18 +34,33 @@ def test_a_database_migrated_by_a_newer_version_is_refused(superuser_url: str) -
         upgrade(superuser_url)
 
 
-async def test_a_log_from_before_there_were_roles_of_services_goes_on(
-    empty_database_url: str, database_url: str
+@pytest.mark.usefixtures("database_url")  # makes the roles
+@pytest.mark.parametrize(("before", "shaped"), [(None, True), ("0018", False)], ids=["new", "older"])
+def test_a_log_without_events_has_shapes_at_once_unless_older_services_may_run_on_it(
+    empty_database_url: str, before: str | None, shaped: bool
 ) -> None:
-    del database_url  # it has made the roles
-    engine = create_engine(
-        "postgresql+psycopg://", creator=lambda: psycopg.connect(empty_database_url), poolclass=NullPool
-    )
+    if before is not None:
+        migrate(empty_database_url, before)
+    upgrade(empty_database_url)
+    with psycopg.connect(empty_database_url) as connection:
+        assert connection.execute("SELECT kai_shape('{}') IS NOT NULL").fetchone() == (shaped,)
+
+
+def migrate(url: str, schema: str) -> None:
+    """Migrate a database to an earlier schema than the newest."""
+    engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
     with engine.begin() as old:
         config = Config()
         config.set_main_option("script_location", str(Path(__file__).parents[2] / "migrations"))
         config.attributes["connection"] = old
-        command.upgrade(config, "0007")
+        command.upgrade(config, schema)
+
+
+async def test_a_log_from_before_there_were_roles_of_services_goes_on(
+    empty_database_url: str, database_url: str
+) -> None:
+    del database_url  # it has made the roles
+    migrate(empty_database_url, "0007")
     service = as_role(empty_database_url, "kai_append")
     recorded, end = signed("c", Head(0, GENESIS, 1), forged(), forged(version=2))
     with psycopg.connect(service) as older:

@@ -49,14 +49,22 @@ def test_kai_says_the_version() -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
-    [("get", "pods", "--limit", "-3"), ("logs", "api", "--tail", "-2"), ("up", "--log-level", "loud")],
-    ids=lambda arguments: arguments[-2],
+    ("arguments", "value", "name"),
+    [
+        (("get", "pods", "--limit"), "-3", "--limit"),
+        (("logs", "api", "--tail"), "-2", "--tail"),
+        (("up", "--log-level"), "loud", "--log-level"),
+        (("diff",), "", "BEFORE"),
+        (("diff", "1"), "", "AFTER"),
+        (("who",), "", "QUEUE"),
+    ],
 )
-def test_a_value_that_cannot_be_is_refused_with_its_flag(arguments: tuple[str, ...]) -> None:
-    done = kai(*arguments)
+def test_a_value_that_cannot_be_is_refused_with_its_flag_or_argument(
+    arguments: tuple[str, ...], value: str, name: str
+) -> None:
+    done = kai(*arguments, value)
     output = done.stdout + done.stderr
-    assert (done.returncode, f'Invalid value "{arguments[-1]}" for {arguments[-2]}' in output) == (2, True), output
+    assert (done.returncode, f'Invalid value "{value}" for {name}' in output) == (2, True), output
 
 
 def test_what_asks_or_hands_over_imports_nothing_heavy() -> None:

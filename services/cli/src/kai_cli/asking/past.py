@@ -14,12 +14,12 @@ from kai_cli.asking.questions import WORDS, Kind, NamespaceFlag, get
 from kai_cli.asking.subjects import check_subjects
 from kai_cli.output import OutputFlag, as_of, print_answers
 from kai_cli.sources.answers import open_answers
-from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import GIVEN, AnswerSource, AtFlag, SourceFlags
 from kai_cli.topology.show import show
 
 StateKind = Literal["nodes", "zones", "pods", "groups", "queues", "topology"]
 #: `-5m` is no option.
-MomentArgument = Annotated[str, Parameter(allow_leading_hyphen=True)]
+MomentArgument = Annotated[str, Parameter(allow_leading_hyphen=True), GIVEN]
 
 #: Changes that are printed of a kind where nothing is said.
 _MOST_CHANGES = 50

@@ -44,7 +44,7 @@ from kai_cli.output import (
     table,
 )
 from kai_cli.sources.answers import Answers, ApiAnswers, ask_each, open_answers
-from kai_cli.sources.source import AnswerSource, AtFlag, SourceFlags
+from kai_cli.sources.source import GIVEN, AnswerSource, AtFlag, SourceFlags
 
 #: Seconds that one wait for news lasts.
 _WAIT_S = 30.0
@@ -335,7 +335,7 @@ def _cells(row: "StandingRow") -> list[str]:
 
 
 async def who(
-    queue: str,
+    queue: Annotated[str, GIVEN],
     /,
     *,
     settings: Annotated[list[str] | None, Parameter(name="--set")] = None,

@@ -15,6 +15,15 @@ from kai_cli.sources.paths import data_directory
 _API_URL = "KAI_API_URL"
 
 
+def _not_empty(_: object, value: str) -> None:
+    if not value:
+        raise ValueError("Must not be empty.")
+
+
+#: Of an argument that has to be there: an API takes an empty one for none.
+GIVEN = Parameter(validator=_not_empty)
+
+
 @dataclass(frozen=True, slots=True)
 class LogSource:
     """The choice of a log: the flags of all commands that read the log itself.
