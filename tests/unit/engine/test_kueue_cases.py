@@ -168,13 +168,16 @@ ALL = rule("Always", selector(OWN))
 MORE = rule("InsufficientQuota", selector(OWN))
 PLACE = rule("QuotaFeasibleAndInsufficientTopology", selector(OWN))
 STAY = {"may_preempt": False, "may_reclaim": False}
+LOWER_OWED = {"reclaims_lower": True}
 
 
 class RuleCase(NamedTuple):
     """Rules, queues by quota, what runs, each as its name, queue, size, priority and tier, and what comes; who goes.
 
     Attributes:
+        goes: names, with `*` what its own queue lets go and with `+` what another one owes; else by a rule.
         node: how many GPUs there are; by default as many as all quotas together.
+        named: the rules that are named, where it is not the only one.
     """
 
     about: str
@@ -185,6 +188,7 @@ class RuleCase(NamedTuple):
     queues: str = "a 2 all"
     policies: dict[str, Any] = STAY
     node: int = 0
+    named: str = "rules rule r/0"
 
 
 TWO = "a1 a 1 0 -, a2 a 1 0 -"
@@ -213,7 +217,7 @@ RULES = [
         [rule("Always", selector(OWN, **TIER))],
         "a1 a 1 10 -, a2 a 1 20 1, a3 a 1 200 2",
         "a 2 100 5",
-        "a1 a2",
+        "a1* a2*",
         queues="a 3 all",
         policies={},
     ),
@@ -222,7 +226,7 @@ RULES = [
         [rule("Always", selector(OWN, **TIER))],
         "a1 a 1 10 -, a2 a 1 20 1, a3 a 1 200 2",
         "a 3 100 5",
-        "a1 a2 a3",
+        "a1* a2* a3",
         queues="a 3 all",
         policies={},
     ),
@@ -275,6 +279,50 @@ RULES = [
         queues="a 1 all, b 1 all",
     ),
     RuleCase(
+        "what is owed comes first",
+        [rule("Always", selector(COHORT, **TIER))],
+        "b1 b 1 0 -, b2 b 1 0 1",
+        "a 1 0 5",
+        "b1+",
+        queues="a 1 all, b 1 all",
+        policies={},
+    ),
+    RuleCase(
+        "what is owed, and by a rule what is of a higher priority",
+        [rule("Always", selector(COHORT, **TIER))],
+        "b1 b 1 0 -, b2 b 1 200 1",
+        "a 2 100 5",
+        "b1+ b2",
+        queues="a 2 all, b 0 all",
+        policies=LOWER_OWED,
+    ),
+    RuleCase(
+        "the same where the rule's comes first by name, beside its own queue's",
+        [rule("Always", selector(COHORT, **TIER))],
+        "a1 a 1 0 -, b1 b 2 200 1, b2 b 1 0 -",
+        "a 4 100 5",
+        "a1* b1 b2+",
+        queues="a 4 all, b 0 all",
+        policies=LOWER_OWED,
+    ),
+    RuleCase(
+        "not what is within the other's quota",
+        [rule("Always", selector(COHORT, **TIER))],
+        "b1 b 1 0 -, b2 b 1 0 1",
+        "a 2 0 5",
+        "",
+        queues="a 1 all, b 1 all",
+        policies={},
+    ),
+    RuleCase(
+        "all rules of the first trigger by which any selects are named",
+        [ALL | {"candidateSelectors": [selector(OWN), selector(COHORT)]}, MORE | {"name": "m"}, ALL | {"name": "s"}],
+        TWO,
+        "a 1 0 -",
+        "a1",
+        named="rules rule r/0,1; s/0",
+    ),
+    RuleCase(
         "nor by names of classes", [rule("Always", selector(OWN, priority={"matchNames": ["x"]}))], TWO, "a 1 0 -", ""
     ),
 ]
@@ -302,7 +350,10 @@ def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> Non
     of_queue, size, priority, tier = case.comes.split()
     _add(cluster, "new", of_queue, int(size), tier, priority=int(priority), created_at=9)
     result = cluster.cycle()
-    assert " ".join(sorted(cluster.evicted(result))) == case.goes
+    marks = {"Preempted": "*", "Reclaimed": "+", "ConfigurablePreemption": ""}
+    assert " ".join(sorted(one.name + marks[one.reason] for one in result.evictions)) == case.goes
+    for one in result.evictions:
+        assert one.rule == ("" if marks[one.reason] else case.named)
     said = {reason.code for one in result.pending for alone in one.alone for reason in alone.reasons}
     assert ("PreemptionRuleUnsupported" in said) == ("names of classes" in case.about)
 

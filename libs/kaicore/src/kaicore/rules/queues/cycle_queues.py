@@ -15,7 +15,7 @@ Between ClusterQueues the order is that of Kueue ff69552e79, `pkg/scheduler/sche
 they borrow, by priority, by age).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,7 +26,7 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import PreemptionRule, Queue
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.division import FairShareConfig
-from kaicore.rules.queues.preemption_rules import RuledWork, selects
+from kaicore.rules.queues.preemption_rules import RuledWork, ruling
 from kaicore.rules.queues.tree import Demand
 
 #: Shares of what a queue is owed are compared to this precision; with nothing owed, any use is this many times it.
@@ -374,11 +374,9 @@ class CycleQueues:
         number = self._number(group)
         return None if number is None else RuledWork(number, group.queue, group.priority, labels)
 
-    def is_selected(self, mine: RuledWork, theirs: RuledWork, triggers: Collection[str]) -> bool:
-        """Tell whether a rule with any of some triggers lets work be evicted for other work."""
-        tree = self.accounts.tree
-        rules = (rule for rule in tree.rules_of(mine.queue) if rule.trigger in triggers)
-        return any(selects(rule, mine, theirs, tree) for rule in rules)
+    def ruling(self, mine: RuledWork, theirs: RuledWork, triggers: Sequence[str]) -> str:
+        """Name the rules with one of some triggers that let work be evicted for other work; empty for none."""
+        return ruling(mine, theirs, self.accounts.tree, triggers)
 
     def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group might not start so much, that being on the accounts already; empty if it might."""

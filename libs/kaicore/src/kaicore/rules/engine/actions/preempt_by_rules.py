@@ -2,9 +2,9 @@
 
 The rules are those of the PreemptionConfig that a ClusterQueue of Kueue names
 (`kaicore.rules.queues.preemption_rules`). Rules with `Always` come first. While the quotas do not suffice, those with
-`InsufficientQuota` follow; once they do, those with `QuotaFeasibleAndInsufficientTopology`. Work that the queue lets go
-by itself may go with them. All else is as for the other evicting actions: the step provably fits, gangs go as a whole,
-budgets and minimum runtimes are kept.
+`InsufficientQuota` follow; once they do, those with `QuotaFeasibleAndInsufficientTopology`. What the other actions
+evict may go with them: work of lower priority of the same queue, and what other queues owe. All else is as for these:
+the step provably fits, gangs go as a whole, budgets and minimum runtimes are kept. Each eviction has its own ground.
 
 Source: Kueue 0.20 (alpha, ConfigurablePreemptions), `pkg/scheduler/preemption`.
 """
@@ -16,11 +16,14 @@ from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.session.session import Session
+from kaicore.rules.engine.victims.candidates import Candidates
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Workload
-from kaicore.rules.events.reasons.queue import PreemptionRuleUnsupported
+from kaicore.rules.events.reasons.queue import PreemptionRuleUnsupported, VictimWithinShare
 from kaicore.rules.events.reasons.reason import Reason
+from kaicore.rules.model.group import Group
+from kaicore.rules.model.pod import Amounts
 from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.queues.preemption_rules import ALWAYS, QUOTA, TOPOLOGY, RuledWork
 
@@ -29,13 +32,17 @@ class PreemptByRules(EvictionAction):
     """Evict pods that rules of preemption select."""
 
     action = Action.PREEMPT
-    reason = EvictionReason.PREEMPTED
+    reason = EvictionReason.PREEMPTED_BY_RULE
+    spares_quotas = True
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        #: The triggers of the rules that count now.
+        #: The group that needs room, and the triggers of the rules that count for it now.
+        self._asking: PendingGroup | None = None
         self._triggers: tuple[str, ...] = ()
         self._works: dict[str, RuledWork | None] = {}
+        self._rulings: dict[tuple[str, str, tuple[str, ...]], str] = {}
+        self._taking_back: dict[tuple[str, tuple[str, ...], int], bool] = {}
 
     def run(self) -> None:
         """See `EvictionAction`; each group is looked at for itself, because rules go by labels."""
@@ -52,7 +59,7 @@ class PreemptByRules(EvictionAction):
 
     def make_room(self, pending_group: PendingGroup) -> bool:
         """See `EvictionAction`; by one trigger after the other."""
-        rules = self.session.accounts.rules_of(pending_group.group)
+        self._asking, rules = pending_group, self.session.accounts.rules_of(pending_group.group)
         triggers = {rule.trigger for rule in rules if not rule.unsupported}
         self._triggers = (ALWAYS,)
         if ALWAYS in triggers and super().make_room(pending_group):
@@ -76,30 +83,137 @@ class PreemptByRules(EvictionAction):
         return False
 
     def _lacks_quota(self, pending_group: PendingGroup) -> bool:
-        """Tell whether quotas would not admit a group if all were gone that the rules select that count now."""
-        session = self.session
-        steps, _ = session.gangs.joint_steps(pending_group)
-        before = session.accounts.savepoint()
-        for workload in self._eligible(pending_group):
-            staying = [one for uid, one in workload.active.items() if uid not in session.record.evicted]
-            session.accounts.release(workload.group, session.pods.requests_of(staying))
-        refused = session.accounts.refusals(session.gangs.requests_of(steps))
-        session.accounts.undo(before)
+        """Tell whether quotas would not admit a group if all were gone that may go as things stand."""
+        accounts = self.session.accounts
+        steps, _ = self.session.gangs.joint_steps(pending_group)
+        requests = self.session.gangs.requests_of(steps)
+        before = accounts.savepoint()
+        for group, request in requests:
+            accounts.charge(group, request)
+        for workload in sorted(self._eligible(pending_group), key=self._is_let_go):
+            if self._is_let_go(workload) or accounts.may_reclaim(requests, workload.group):
+                accounts.release(workload.group, self._held(workload))
+        for group, request in requests:
+            accounts.release(group, request)
+        refused = accounts.refusals(requests)
+        accounts.undo(before)
         return bool(refused)
 
     def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
-        """Groups may make way that a rule selects, and those that the queue lets go by itself."""
-        accounts, group = self.session.accounts, pending_group.group
-        mine, theirs = self._work(pending_group.workload), self._work(victim)
-        if mine is None or theirs is None:
-            return False
-        if mine.queue == theirs.queue and theirs.priority < mine.priority and not accounts.preempt_refusal(group):
+        """Groups may make way that a rule selects, and those that the other actions evict."""
+        if self._is_let_go(victim):
             return True
-        return accounts.is_selected(mine, theirs, self._triggers)
+        return self.session.accounts.reclaims_from(pending_group.group, victim.group) and self._takes_back(
+            pending_group
+        )
+
+    def ground(self, victim: Workload) -> tuple[EvictionReason, str]:
+        """See `EvictionAction`: a rule where neither the queue itself nor what is owed to it lets a group go."""
+        if self._is_own(victim):
+            return EvictionReason.PREEMPTED, ""
+        rule = self._ruling(victim)
+        return (self.reason, rule) if rule else (EvictionReason.RECLAIMED, "")
 
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Nothing is in the way but the rules themselves."""
         return ()
+
+    def owes(self, victim: Workload) -> bool:
+        """See `VictimRules`."""
+        return not self._is_let_go(victim)
+
+    def may_evict(self, requests: GroupRequests, victim: Workload) -> bool:
+        """See `VictimRules`; in which order a search comes to victims makes no difference.
+
+        So the own queue is taken to be without all that it may let go, and what rules let go of others to be there.
+        """
+        if self._is_let_go(victim):
+            return True
+        accounts, candidates = self.session.accounts, self._candidates_for(self._asked)
+        before = accounts.savepoint()
+        for workload in candidates.workloads.values():
+            if self._is_of_own_queue(workload):
+                accounts.release(workload.group, self._held(workload, there=candidates))
+            elif self._is_let_go(workload):
+                accounts.release(workload.group, self._held(workload, there=candidates))
+                accounts.charge(workload.group, self._held(workload))
+        allowed = accounts.may_reclaim(requests, victim.group)
+        accounts.undo(before)
+        return allowed
+
+    def keeps_quota(self, requests: GroupRequests, victim: Group, held: Amounts) -> bool:
+        """See `VictimRules`."""
+        workload = self.session.cycle_input.workloads[victim.key]
+        return self._is_let_go(workload) or self.session.accounts.keeps_quotas(requests, victim, held)
+
+    def exchange_refusal(self, requests: GroupRequests, victims: GroupRequests) -> tuple[Reason, ...]:
+        """What is taken back may not be more than what queues owe, once what the own queue lets go is gone."""
+        accounts, workloads = self.session.accounts, self.session.cycle_input.workloads
+        owed = [(group, held) for group, held in victims if not self._is_let_go(workloads[group.key])]
+        if not owed:
+            return ()
+        before = accounts.savepoint()
+        for group, held in victims:
+            if self._is_of_own_queue(workloads[group.key]):
+                accounts.release(group, held)
+        if accounts.reclaim_refusal(requests):
+            refused: tuple[Reason, ...] = tuple(VictimWithinShare(queue=accounts.queue_of(group)) for group, _ in owed)
+        else:
+            refused = accounts.exchange_refusal(requests, owed)
+        accounts.undo(before)
+        return refused
+
+    def _takes_back(self, pending_group: PendingGroup) -> bool:
+        """Tell whether a group's queue may take anything back once all is gone that it may let go itself."""
+        accounts, gangs = self.session.accounts, self.session.gangs
+        key = pending_group.key, self._triggers, len(self.session.record.evicted)
+        if key not in self._taking_back:
+            steps, _ = gangs.joint_steps(pending_group)
+            before = accounts.savepoint()
+            for workload in self.session.running_groups.workloads:
+                if self._is_of_own_queue(workload) and self._is_let_go(workload):
+                    accounts.release(workload.group, self._held(workload))
+            self._taking_back[key] = not accounts.reclaim_refusal(gangs.requests_of(steps))
+            accounts.undo(before)
+        return self._taking_back[key]
+
+    def _held(self, workload: Workload, *, there: Candidates | None = None) -> Amounts:
+        """Return what pods of a group hold that the cycle has not decided to evict.
+
+        Args:
+            there: only of those that a search has not taken from these; None for all.
+        """
+        evicted = self.session.record.evicted
+        staying = (one for uid, one in workload.active.items() if uid not in evicted)
+        return self.session.pods.requests_of(one for one in staying if there is None or there.has(one))
+
+    # What a group is to the one that needs room.
+
+    @property
+    def _asked(self) -> PendingGroup:
+        assert self._asking is not None
+        return self._asking
+
+    def _is_let_go(self, victim: Workload) -> bool:
+        """Tell whether a group may go whatever its queue holds: by its own queue's settings, or by a rule."""
+        return self._is_own(victim) or bool(self._ruling(victim))
+
+    def _is_own(self, victim: Workload) -> bool:
+        group = self._asked.group
+        lower = victim.group.priority < group.priority and self._is_of_own_queue(victim)
+        return lower and not self.session.accounts.preempt_refusal(group)
+
+    def _is_of_own_queue(self, victim: Workload) -> bool:
+        accounts = self.session.accounts
+        return accounts.queue_of(victim.group) == accounts.queue_of(self._asked.group)
+
+    def _ruling(self, victim: Workload) -> str:
+        key = self._asked.key, victim.group.key, self._triggers
+        if key not in self._rulings:
+            mine, theirs = self._work(self._asked.workload), self._work(victim)
+            found = mine is not None and theirs is not None
+            self._rulings[key] = self.session.accounts.ruling(mine, theirs, self._triggers) if found else ""
+        return self._rulings[key]
 
     def _work(self, workload: Workload) -> RuledWork | None:
         """Return a group as rules see it; None for one of no queue."""
