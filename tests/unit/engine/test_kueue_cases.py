@@ -17,6 +17,7 @@ from kaicore.rules.model.queue import Queue, QueueShare
 from tests.given.cluster.factory import pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.work.workloads import Workloads
+from tests.measured.digest.engine import replayed
 
 
 def cluster_queue(
@@ -62,8 +63,8 @@ class Case(NamedTuple):
     """What runs, each as its name, queue, size and priority; what comes, likewise; who goes in Kueue.
 
     Attributes:
-        ours: who goes here, where that is not the same. Work makes room within its own queue or takes back from others,
-            not both at once; it takes back up to its fair share, which may be more than its quota.
+        ours: who goes here, where that is not the same: work takes back up to its fair share, which may be more than
+            its quota.
     """
 
     about: str
@@ -96,7 +97,6 @@ CASES = [
         "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
         "c1 4 0",
         "low low2",
-        ours="",
     ),
     Case("none of its own where it may not", "c", "low c2 3 -1", "c2 4 1"),
     Case("from who was lent to", "lend", "low c1 3 -1, mid c2 3 0, high c2 4 1", "c1 3 1", "mid"),
@@ -106,7 +106,6 @@ CASES = [
         "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
         "c1 4 0",
         "low low2",
-        ours="",
     ),
     Case("more than may be lent", "lend", "low c2 10 -1", "c1 9 0"),
     Case(
@@ -354,6 +353,7 @@ def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> Non
     assert " ".join(sorted(one.name + marks[one.reason] for one in result.evictions)) == case.goes
     for one in result.evictions:
         assert one.rule == ("" if marks[one.reason] else case.named)
+    assert replayed(cluster.events)[3] == []
     said = {reason.code for one in result.pending for alone in one.alone for reason in alone.reasons}
     assert ("PreemptionRuleUnsupported" in said) == ("names of classes" in case.about)
 

@@ -288,10 +288,15 @@ class CycleQueues:
     _demands: dict[tuple[tuple[tuple[str, int], ...], int], Demand] = field(default_factory=dict)
     _numbers: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
+    def payer(self, group: Group) -> Queue | None:
+        """Return the queue that pays for a group; None where there is no such queue."""
+        number = self._number(group)
+        return None if number is None else self.accounts.tree.queues[number]
+
     def queue_of(self, group: Group) -> str:
         """Return the name of the queue that pays for a group; what the group says, where there is no such queue."""
-        number = self._number(group)
-        return group.queue if number is None else self.accounts.tree.queues[number].name
+        queue = self.payer(group)
+        return group.queue if queue is None else queue.name
 
     def order_key(
         self, queue: str, request: Amounts, *, priority: int = 0, created_at: int = 0
@@ -420,8 +425,7 @@ class CycleQueues:
 
     def preempt_refusal(self, group: Group) -> tuple[Reason, ...]:
         """Say why a group may not have other work of its queue evicted; empty if it may."""
-        number = self._number(group)
-        queue = None if number is None else self.accounts.tree.queues[number]
+        queue = self.payer(group)
         if queue is None or queue.may_preempt:
             return ()
         return (QueueMayNotPreempt(queue=queue.name),)

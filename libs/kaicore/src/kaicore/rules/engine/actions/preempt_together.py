@@ -1,17 +1,21 @@
-"""The action that evicts what rules of preemption select, where the other actions have made no room.
+"""The action that evicts together what the other actions evict each for itself, and what rules of preemption select.
 
-The rules are those of the PreemptionConfig that a ClusterQueue of Kueue names
-(`kaicore.rules.queues.preemption_rules`). Rules with `Always` come first. While the quotas do not suffice, those with
-`InsufficientQuota` follow; once they do, those with `QuotaFeasibleAndInsufficientTopology`. What the other actions
-evict may go with them: work of lower priority of the same queue, and what other queues owe. All else is as for these:
-the step provably fits, gangs go as a whole, budgets and minimum runtimes are kept. Each eviction has its own ground.
+Preempt evicts work of the same queue, Reclaim what other queues owe. Where neither makes room alone, both together may,
+as in Kueue: so it is for work of ClusterQueues that may do both.
 
-Source: Kueue 0.20 (alpha, ConfigurablePreemptions), `pkg/scheduler/preemption`.
+The rules are those of the PreemptionConfig that a ClusterQueue names (`kaicore.rules.queues.preemption_rules`). Rules
+with `Always` come first. While the quotas do not suffice, those with `InsufficientQuota` follow; once they do, those
+with `QuotaFeasibleAndInsufficientTopology`. All else is as for the other evicting actions: the step provably fits,
+gangs go as a whole, budgets and minimum runtimes are kept. Each eviction has its own ground.
+
+Source: Kueue 0.20 (ConfigurablePreemptions is alpha), `pkg/scheduler/preemption`: a strategy's own candidates come
+before those of rules, and all that is needed goes.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 
-from kaicore.rules.engine.actions.action import GroupOrder
+from kaicore.rules.engine.actions.action import AlikeGroups, GroupOrder
 from kaicore.rules.engine.actions.eviction import EvictionAction
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.decisions import EvictionReason
@@ -24,12 +28,13 @@ from kaicore.rules.events.reasons.queue import PreemptionRuleUnsupported, Victim
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, Queue
 from kaicore.rules.queues.cycle_queues import GroupRequests
 from kaicore.rules.queues.preemption_rules import ALWAYS, QUOTA, TOPOLOGY, RuledWork
 
 
-class PreemptByRules(EvictionAction):
-    """Evict pods that rules of preemption select."""
+class PreemptTogether(EvictionAction):
+    """Evict pods of lower priority of the same queue, pods that other queues owe, and pods that rules select."""
 
     action = Action.PREEMPT
     reason = EvictionReason.PREEMPTED_BY_RULE
@@ -42,24 +47,38 @@ class PreemptByRules(EvictionAction):
         self._triggers: tuple[str, ...] = ()
         self._works: dict[str, RuledWork | None] = {}
         self._rulings: dict[tuple[str, str, tuple[str, ...]], str] = {}
-        self._taking_back: dict[tuple[str, tuple[str, ...], int], bool] = {}
 
     def run(self) -> None:
-        """See `EvictionAction`; each group is looked at for itself, because rules go by labels."""
-        session = self.session
-        ruled = [
-            one
-            for one in session.pending_groups.values()
-            if not (one.nominated or one.deferred)
-            and any(one.waiting.values())
-            and session.accounts.rules_of(one.group)
-        ]
-        if ruled:
-            self.serve(GroupOrder(session, ruled), None)
+        """See `EvictionAction`; groups with rules are looked at each for itself, because rules go by labels."""
+        session, queue_of = self.session, self.session.accounts.queue_of
+        tree = session.accounts.accounts.tree
+        ruled = {queue.name for number, queue in enumerate(tree.queues) if tree.rules_of(number)}
+        of_kueue = (one for one in tree.queues if one.name.startswith(CLUSTER_QUEUE_PREFIX))
+        both = {one.name for one in of_kueue if one.parent and one.may_preempt and self._may_take_back(one)} - ruled
+        if not ruled and not both:
+            return
+        alike = AlikeGroups(session)
+        apart, in_lines = session.pending_groups.apart(
+            lambda one: not (one.nominated or one.deferred) and any(one.waiting.values())
+        )
+        groups = [one for line in in_lines if line.queue in ruled for one in session.pending_groups.make(line)]
+        groups += [one for one in apart if queue_of(one.group) in ruled]
+        if groups:
+            self.serve(GroupOrder(session, groups), None)
+        apart = [one for one in apart if queue_of(one.group) in both]
+        in_lines = [line for line in in_lines if line.queue in both]
+        if (apart or in_lines) and not self._is_in_vain(apart, in_lines, alike):
+            self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
 
     def make_room(self, pending_group: PendingGroup) -> bool:
-        """See `EvictionAction`; by one trigger after the other."""
-        self._asking, rules = pending_group, self.session.accounts.rules_of(pending_group.group)
+        """See `EvictionAction`; by one trigger of rules after the other."""
+        self._asking, self._triggers = pending_group, ()
+        rules, before = self.session.accounts.rules_of(pending_group.group), pending_group.reasons
+        if not rules:
+            # Preempt and Reclaim have left their reasons.
+            made = self.might_help(pending_group) and super().make_room(pending_group)
+            pending_group.reasons = before
+            return made
         triggers = {rule.trigger for rule in rules if not rule.unsupported}
         self._triggers = (ALWAYS,)
         if ALWAYS in triggers and super().make_room(pending_group):
@@ -101,11 +120,7 @@ class PreemptByRules(EvictionAction):
 
     def is_eligible(self, pending_group: PendingGroup, victim: Workload) -> bool:
         """Groups may make way that a rule selects, and those that the other actions evict."""
-        if self._is_let_go(victim):
-            return True
-        return self.session.accounts.reclaims_from(pending_group.group, victim.group) and self._takes_back(
-            pending_group
-        )
+        return self._is_let_go(victim) or self._is_owing(victim)
 
     def ground(self, victim: Workload) -> tuple[EvictionReason, str]:
         """See `EvictionAction`: a rule where neither the queue itself nor what is owed to it lets a group go."""
@@ -138,6 +153,9 @@ class PreemptByRules(EvictionAction):
                 accounts.release(workload.group, self._held(workload, there=candidates))
                 accounts.charge(workload.group, self._held(workload))
         allowed = accounts.may_reclaim(requests, victim.group)
+        for group, request in requests:
+            accounts.release(group, request)
+        allowed = allowed and not accounts.reclaim_refusal(requests)
         accounts.undo(before)
         return allowed
 
@@ -162,20 +180,6 @@ class PreemptByRules(EvictionAction):
             refused = accounts.exchange_refusal(requests, owed)
         accounts.undo(before)
         return refused
-
-    def _takes_back(self, pending_group: PendingGroup) -> bool:
-        """Tell whether a group's queue may take anything back once all is gone that it may let go itself."""
-        accounts, gangs = self.session.accounts, self.session.gangs
-        key = pending_group.key, self._triggers, len(self.session.record.evicted)
-        if key not in self._taking_back:
-            steps, _ = gangs.joint_steps(pending_group)
-            before = accounts.savepoint()
-            for workload in self.session.running_groups.workloads:
-                if self._is_of_own_queue(workload) and self._is_let_go(workload):
-                    accounts.release(workload.group, self._held(workload))
-            self._taking_back[key] = not accounts.reclaim_refusal(gangs.requests_of(steps))
-            accounts.undo(before)
-        return self._taking_back[key]
 
     def _held(self, workload: Workload, *, there: Candidates | None = None) -> Amounts:
         """Return what pods of a group hold that the cycle has not decided to evict.
@@ -203,6 +207,14 @@ class PreemptByRules(EvictionAction):
         lower = victim.group.priority < group.priority and self._is_of_own_queue(victim)
         return lower and not self.session.accounts.preempt_refusal(group)
 
+    def _is_owing(self, victim: Workload) -> bool:
+        accounts, group = self.session.accounts, self._asked.group
+        queue = accounts.payer(group)
+        return queue is not None and self._may_take_back(queue) and accounts.reclaims_from(group, victim.group)
+
+    def _may_take_back(self, queue: Queue) -> bool:
+        return queue.may_reclaim and Action.RECLAIM in self.session.config.actions
+
     def _is_of_own_queue(self, victim: Workload) -> bool:
         accounts = self.session.accounts
         return accounts.queue_of(victim.group) == accounts.queue_of(self._asked.group)
@@ -226,13 +238,19 @@ class PreemptByRules(EvictionAction):
         return self._works[key]
 
     def _kind(self, pending_group: PendingGroup) -> object:
-        return pending_group.key, self._triggers
+        return (pending_group.key if self._triggers else super()._kind(pending_group)), self._triggers
 
-    def _attempt(self, steps: Steps, class_counts: object) -> object:
-        return tuple(pending_group.key for pending_group, _ in steps), self._triggers
+    def _attempt(self, steps: Steps, class_counts: Counter[str]) -> object:
+        own = tuple(pending_group.key for pending_group, _ in steps)
+        return (own if self._triggers else super()._attempt(steps, class_counts)), self._triggers
 
     def _eligible(self, pending_group: PendingGroup) -> Sequence[Workload]:
+        self._asking = pending_group
         return [one for one in self.session.running_groups.workloads if self.is_eligible(pending_group, one)]
 
     def _any_eligible(self, pending_group: PendingGroup) -> bool:
-        return any(self.is_eligible(pending_group, one) for one in self.session.running_groups.workloads)
+        """See `EvictionAction`: without rules, there must be groups of both kinds."""
+        eligible = self._eligible(pending_group)
+        if self._triggers:
+            return bool(eligible)
+        return any(map(self._is_own, eligible)) and not all(map(self._is_own, eligible))
