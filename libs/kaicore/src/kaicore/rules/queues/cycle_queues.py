@@ -436,6 +436,14 @@ class CycleQueues:
         lower = mine is not None and self.accounts.tree.queues[mine].reclaims_lower
         return self.queue_of(victim) != self.queue_of(group) and (not lower or victim.priority < group.priority)
 
+    def is_over_quota(self, victim: Group, *, beside: Group) -> bool:
+        """Tell whether the victim's side, where the two queues part, uses more than its quota of anything."""
+        mine, theirs = self._number(beside), self._number(victim)
+        sides = None if mine is None or theirs is None else self.accounts.tree.diverging(mine, theirs)
+        if sides is None:
+            return False
+        return self.accounts.exceeds(sides[1], self.accounts.tree.quotas, range(len(self.accounts.tree.resources)))
+
     def may_reclaim(self, requests: GroupRequests, victim: Group) -> bool:
         """Tell whether work of the victim's queue may be evicted so that groups can start so much.
 

@@ -47,6 +47,8 @@ class PreemptTogether(EvictionAction):
         self._triggers: tuple[str, ...] = ()
         self._works: dict[str, RuledWork | None] = {}
         self._rulings: dict[tuple[str, str, tuple[str, ...]], str] = {}
+        #: See `_own_held`.
+        self._own: dict[tuple[object, int], GroupRequests] = {}
 
     def run(self) -> None:
         """See `EvictionAction`; groups with rules are looked at each for itself, because rules go by labels."""
@@ -76,7 +78,7 @@ class PreemptTogether(EvictionAction):
         rules, before = self.session.accounts.rules_of(pending_group.group), pending_group.reasons
         if not rules:
             # Preempt and Reclaim have left their reasons.
-            made = self.might_help(pending_group) and super().make_room(pending_group)
+            made = self.might_help(pending_group) and self._takes_back() and super().make_room(pending_group)
             pending_group.reasons = before
             return made
         triggers = {rule.trigger for rule in rules if not rule.unsupported}
@@ -146,12 +148,12 @@ class PreemptTogether(EvictionAction):
             return True
         accounts, candidates = self.session.accounts, self._candidates_for(self._asked)
         before = accounts.savepoint()
-        for workload in candidates.workloads.values():
-            if self._is_of_own_queue(workload):
-                accounts.release(workload.group, self._held(workload, there=candidates))
-            elif self._is_let_go(workload):
-                accounts.release(workload.group, self._held(workload, there=candidates))
-                accounts.charge(workload.group, self._held(workload))
+        for group, held in self._own_held(candidates):
+            accounts.release(group, held)
+        for key in +candidates.taken:
+            workload = candidates.workloads[key]
+            if self._is_let_go(workload):
+                accounts.charge(workload.group, self._held(workload, but=candidates))
         allowed = accounts.may_reclaim(requests, victim.group)
         for group, request in requests:
             accounts.release(group, request)
@@ -181,15 +183,36 @@ class PreemptTogether(EvictionAction):
         accounts.undo(before)
         return refused
 
-    def _held(self, workload: Workload, *, there: Candidates | None = None) -> Amounts:
+    def _takes_back(self) -> bool:
+        """Tell whether the queue may take anything back once all is gone that it may let go itself."""
+        session, accounts = self.session, self.session.accounts
+        steps, _ = session.gangs.joint_steps(self._asked)
+        before = accounts.savepoint()
+        for group, held in self._own_held(self._candidates_for(self._asked)):
+            accounts.release(group, held)
+        refused = accounts.reclaim_refusal(session.gangs.requests_of(steps))
+        accounts.undo(before)
+        return not refused
+
+    def _own_held(self, candidates: Candidates) -> GroupRequests:
+        """Return what the own queue may let go before a search: the sum, with one of the groups that hold it."""
+        key = self._kind(self._asked), len(self.session.record.evicted)
+        if key not in self._own:
+            own = [one for one in candidates.workloads.values() if self._is_of_own_queue(one)]
+            evicted, pods = self.session.record.evicted, self.session.pods
+            held = pods.requests_of(one for of in own for uid, one in of.active.items() if uid not in evicted)
+            self._own[key] = [(own[0].group, held)] if own else []
+        return self._own[key]
+
+    def _held(self, workload: Workload, *, but: Candidates | None = None) -> Amounts:
         """Return what pods of a group hold that the cycle has not decided to evict.
 
         Args:
-            there: only of those that a search has not taken from these; None for all.
+            but: only of those that a search has taken from these; None for all.
         """
         evicted = self.session.record.evicted
         staying = (one for uid, one in workload.active.items() if uid not in evicted)
-        return self.session.pods.requests_of(one for one in staying if there is None or there.has(one))
+        return self.session.pods.requests_of(one for one in staying if but is None or not but.has(one))
 
     # What a group is to the one that needs room.
 
@@ -210,7 +233,9 @@ class PreemptTogether(EvictionAction):
     def _is_owing(self, victim: Workload) -> bool:
         accounts, group = self.session.accounts, self._asked.group
         queue = accounts.payer(group)
-        return queue is not None and self._may_take_back(queue) and accounts.reclaims_from(group, victim.group)
+        if queue is None or not self._may_take_back(queue) or not accounts.reclaims_from(group, victim.group):
+            return False
+        return accounts.is_over_quota(victim.group, beside=group)
 
     def _may_take_back(self, queue: Queue) -> bool:
         return queue.may_reclaim and Action.RECLAIM in self.session.config.actions
@@ -220,11 +245,15 @@ class PreemptTogether(EvictionAction):
         return accounts.queue_of(victim.group) == accounts.queue_of(self._asked.group)
 
     def _ruling(self, victim: Workload) -> str:
+        if not self._triggers:
+            return ""
         key = self._asked.key, victim.group.key, self._triggers
         if key not in self._rulings:
             mine, theirs = self._work(self._asked.workload), self._work(victim)
-            found = mine is not None and theirs is not None
-            self._rulings[key] = self.session.accounts.ruling(mine, theirs, self._triggers) if found else ""
+            if mine is None or theirs is None:
+                self._rulings[key] = ""
+            else:
+                self._rulings[key] = self.session.accounts.ruling(mine, theirs, self._triggers)
         return self._rulings[key]
 
     def _work(self, workload: Workload) -> RuledWork | None:
@@ -245,12 +274,14 @@ class PreemptTogether(EvictionAction):
         return (own if self._triggers else super()._attempt(steps, class_counts)), self._triggers
 
     def _eligible(self, pending_group: PendingGroup) -> Sequence[Workload]:
-        self._asking = pending_group
-        return [one for one in self.session.running_groups.workloads if self.is_eligible(pending_group, one)]
+        self._asking, running = pending_group, self.session.running_groups
+        if not self._triggers:
+            return super()._eligible(pending_group)
+        return [one for one in running.workloads if self.is_eligible(pending_group, one)]
 
     def _any_eligible(self, pending_group: PendingGroup) -> bool:
         """See `EvictionAction`: without rules, there must be groups of both kinds."""
-        eligible = self._eligible(pending_group)
-        if self._triggers:
-            return bool(eligible)
-        return any(map(self._is_own, eligible)) and not all(map(self._is_own, eligible))
+        self._asking, running = pending_group, self.session.running_groups
+        if not self._triggers:
+            return running.any_where(self._is_own) and running.any_where(self._is_owing)
+        return any(self.is_eligible(pending_group, one) for one in running.workloads)
