@@ -173,6 +173,8 @@ LOWER_OWED = {"reclaims_lower": True}
 class RuleCase(NamedTuple):
     """Rules, queues by quota, what runs, each as its name, queue, size, priority and tier, and what comes; who goes.
 
+    A tier is a label, and the name of its priority class.
+
     Attributes:
         goes: names, with `*` what its own queue lets go and with `+` what another one owes; else by a rule.
         node: how many GPUs there are; by default as many as all quotas together.
@@ -322,7 +324,25 @@ RULES = [
         named="rules rule r/0,1; s/0",
     ),
     RuleCase(
-        "nor by names of classes", [rule("Always", selector(OWN, priority={"matchNames": ["x"]}))], TWO, "a 1 0 -", ""
+        "by names of classes",
+        [rule("Always", selector(OWN, priority={"matchNames": ["5", "9"], "notMatchNames": ["9"]}))],
+        "a1 a 1 0 9, a2 a 1 0 5",
+        "a 1 0 -",
+        "a2",
+    ),
+    RuleCase(
+        "not for another class",
+        [ALL | {"preemptorPriorityClassSelector": {"matchNames": ["9"]}}],
+        TWO,
+        "a 1 0 5",
+        "",
+    ),
+    RuleCase(
+        "not by boosted priority",
+        [rule("Always", selector(OWN, priority={"mode": "Boosted", "comparison": "LessThan"}))],
+        TWO,
+        "a 1 9 -",
+        "",
     ),
 ]
 
@@ -355,10 +375,10 @@ def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> Non
         assert one.rule == ("" if marks[one.reason] else case.named)
     assert replayed(cluster.events)[3] == []
     said = {reason.code for one in result.pending for alone in one.alone for reason in alone.reasons}
-    assert ("PreemptionRuleUnsupported" in said) == ("names of classes" in case.about)
+    assert ("PreemptionRuleUnsupported" in said) == ("boosted" in case.about)
 
 
 def _add(cluster: Workloads, name: str, of_queue: str, size: int, tier: str = "-", **fields: object) -> None:
     labels = {"kai.scheduler/queue": f"ClusterQueue/{of_queue}", "kai.scheduler/preemptibility": "preemptible"}
     labels |= {} if tier == "-" else {"tier": tier}
-    cluster.add_pod(pod(name, cpu=1, gpu=size, labels=labels, **fields))
+    cluster.add_pod(pod(name, cpu=1, gpu=size, labels=labels, priority_class=tier.strip("-"), **fields))

@@ -31,6 +31,9 @@ LOCAL_QUEUE, CLUSTER_QUEUE, COHORT, COHORT_TREE, ANY = SCOPES = (
     "AnyClusterQueue",
 )
 
+#: The label of Kueue that names work's priority class; of work without it, rules see its pods' PriorityClass there.
+PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
+
 #: Of what may be evicted, with what needs room.
 COMPARISONS = {
     "LessThan": operator.lt,

@@ -30,7 +30,7 @@ from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, Queue
 from kaicore.rules.queues.cycle_queues import GroupRequests
-from kaicore.rules.queues.preemption_rules import ALWAYS, QUOTA, TOPOLOGY, RuledWork
+from kaicore.rules.queues.preemption_rules import ALWAYS, PRIORITY_CLASS_LABEL, QUOTA, TOPOLOGY, RuledWork
 
 
 class PreemptTogether(EvictionAction):
@@ -167,7 +167,7 @@ class PreemptTogether(EvictionAction):
         return self._is_let_go(workload) or self.session.accounts.keeps_quotas(requests, victim, held)
 
     def exchange_refusal(self, requests: GroupRequests, victims: GroupRequests) -> tuple[Reason, ...]:
-        """What is taken back may not be more than what queues owe, once what the own queue lets go is gone."""
+        """All that is taken back must be owed, once all is gone that the own queue lets go."""
         accounts, workloads = self.session.accounts, self.session.cycle_input.workloads
         owed = [(group, held) for group, held in victims if not self._is_let_go(workloads[group.key])]
         if not owed:
@@ -263,6 +263,8 @@ class PreemptTogether(EvictionAction):
             members = [*workload.active.values(), *workload.waiting.values()]
             oldest = min((one.pod for one in members), key=lambda pod: (pod.created_at, pod.name), default=None)
             labels = {} if oldest is None else oldest.labels
+            if oldest is not None and oldest.priority_class:
+                labels = {PRIORITY_CLASS_LABEL: oldest.priority_class, **labels}
             self._works[key] = self.session.accounts.ruled(workload.group, labels)
         return self._works[key]
 
