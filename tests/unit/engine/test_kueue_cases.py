@@ -11,6 +11,7 @@ import msgspec
 import pytest
 from kaicore.kube.normalize.queue import normalize_preemption_config
 from kaicore.kube.wire.custom_resources import PreemptionConfigObject
+from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.model.queue import Queue, QueueShare
 
@@ -373,6 +374,9 @@ def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> Non
     assert " ".join(sorted(one.name + marks[one.reason] for one in result.evictions)) == case.goes
     for one in result.evictions:
         assert one.rule == ("" if marks[one.reason] else case.named)
+        story = story_of([event for event in cluster.events if event.stream == f"pod/{one.uid}"])[-1].text
+        by_rule = f" by preemption config {one.rule}" if one.rule else ""
+        assert f"{one.reason}{by_rule} to make way for Pod/default/new" in story
     assert replayed(cluster.events)[3] == []
     said = {reason.code for one in result.pending for alone in one.alone for reason in alone.reasons}
     assert ("PreemptionRuleUnsupported" in said) == ("boosted" in case.about)
