@@ -8,8 +8,8 @@ with `Always` come first. While the quotas do not suffice, those with `Insuffici
 with `QuotaFeasibleAndInsufficientTopology`. All else is as for the other evicting actions: the step provably fits,
 gangs go as a whole, budgets and minimum runtimes are kept. Each eviction has its own ground.
 
-Source: Kueue 0.20 (ConfigurablePreemptions is alpha), `pkg/scheduler/preemption`: a strategy's own candidates come
-before those of rules, and all that is needed goes.
+Source: Kueue 0.20 (ConfigurablePreemptions is alpha), `pkg/scheduler/preemption`. There candidates of rules come after
+all others, and what is not needed stays; here the cheapest of all go.
 """
 
 from collections import Counter
