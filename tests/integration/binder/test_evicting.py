@@ -148,7 +148,7 @@ async def test_a_lost_answer_is_an_eviction(scene: Scene) -> None:
     assert isinstance(done, PodEvicted) or done.gone
 
 
-async def test_a_victims_condition_names_its_preemptor(scene: Scene) -> None:
+async def test_a_victims_condition_names_its_preemptor_and_the_rule(scene: Scene) -> None:
     pod = await scene.api.pod("a", node="n1")
     uid = pod["metadata"]["uid"]
     scene.start()
@@ -159,8 +159,9 @@ async def test_a_victims_condition_names_its_preemptor(scene: Scene) -> None:
         node="n1",
         cycle="default/1",
         group="Pod/default/a",
-        reason="Preempted",
+        reason="ConfigurablePreemption",
         preemptor="Job.batch/default/high",
+        rule="heroes rule lower/0",
     )
     await scene.append((uid, decided))
     async with asyncio.timeout(PATIENCE_S):
@@ -173,7 +174,8 @@ async def test_a_victims_condition_names_its_preemptor(scene: Scene) -> None:
     (condition,) = conditions
     assert "deletionTimestamp" in seen["metadata"]
     assert condition["status"] == "True"
-    assert "Preempted: makes way for Job.batch/default/high" in condition["message"]
+    said = "ConfigurablePreemption by preemption config heroes rule lower/0: makes way for Job.batch/default/high"
+    assert said in condition["message"]
 
 
 async def test_nominations_are_written_and_taken_off(scene: Scene) -> None:

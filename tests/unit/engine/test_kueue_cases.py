@@ -11,12 +11,14 @@ import msgspec
 import pytest
 from kaicore.kube.normalize.queue import normalize_preemption_config
 from kaicore.kube.wire.custom_resources import PreemptionConfigObject
+from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.model.queue import Queue, QueueShare
 
 from tests.given.cluster.factory import pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.work.workloads import Workloads
+from tests.measured.digest.engine import replayed
 
 
 def cluster_queue(
@@ -62,8 +64,8 @@ class Case(NamedTuple):
     """What runs, each as its name, queue, size and priority; what comes, likewise; who goes in Kueue.
 
     Attributes:
-        ours: who goes here, where that is not the same. Work makes room within its own queue or takes back from others,
-            not both at once; it takes back up to its fair share, which may be more than its quota.
+        ours: who goes here, where that is not the same: work takes back up to its fair share, which may be more than
+            its quota.
     """
 
     about: str
@@ -96,7 +98,6 @@ CASES = [
         "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
         "c1 4 0",
         "low low2",
-        ours="",
     ),
     Case("none of its own where it may not", "c", "low c2 3 -1", "c2 4 1"),
     Case("from who was lent to", "lend", "low c1 3 -1, mid c2 3 0, high c2 4 1", "c1 3 1", "mid"),
@@ -106,7 +107,6 @@ CASES = [
         "low c1 3 -1, mid c1 2 0, low2 c2 3 -1, mid2 c2 4 0",
         "c1 4 0",
         "low low2",
-        ours="",
     ),
     Case("more than may be lent", "lend", "low c2 10 -1", "c1 9 0"),
     Case(
@@ -168,13 +168,18 @@ ALL = rule("Always", selector(OWN))
 MORE = rule("InsufficientQuota", selector(OWN))
 PLACE = rule("QuotaFeasibleAndInsufficientTopology", selector(OWN))
 STAY = {"may_preempt": False, "may_reclaim": False}
+LOWER_OWED = {"reclaims_lower": True}
 
 
 class RuleCase(NamedTuple):
     """Rules, queues by quota, what runs, each as its name, queue, size, priority and tier, and what comes; who goes.
 
+    A tier is a label, and the name of its priority class.
+
     Attributes:
+        goes: names, with `*` what its own queue lets go and with `+` what another one owes; else by a rule.
         node: how many GPUs there are; by default as many as all quotas together.
+        named: the rules that are named, where it is not the only one.
     """
 
     about: str
@@ -185,6 +190,7 @@ class RuleCase(NamedTuple):
     queues: str = "a 2 all"
     policies: dict[str, Any] = STAY
     node: int = 0
+    named: str = "rules rule r/0"
 
 
 TWO = "a1 a 1 0 -, a2 a 1 0 -"
@@ -213,7 +219,7 @@ RULES = [
         [rule("Always", selector(OWN, **TIER))],
         "a1 a 1 10 -, a2 a 1 20 1, a3 a 1 200 2",
         "a 2 100 5",
-        "a1 a2",
+        "a1* a2*",
         queues="a 3 all",
         policies={},
     ),
@@ -222,7 +228,7 @@ RULES = [
         [rule("Always", selector(OWN, **TIER))],
         "a1 a 1 10 -, a2 a 1 20 1, a3 a 1 200 2",
         "a 3 100 5",
-        "a1 a2 a3",
+        "a1* a2* a3",
         queues="a 3 all",
         policies={},
     ),
@@ -275,7 +281,69 @@ RULES = [
         queues="a 1 all, b 1 all",
     ),
     RuleCase(
-        "nor by names of classes", [rule("Always", selector(OWN, priority={"matchNames": ["x"]}))], TWO, "a 1 0 -", ""
+        "what is owed comes first",
+        [rule("Always", selector(COHORT, **TIER))],
+        "b1 b 1 0 -, b2 b 1 0 1",
+        "a 1 0 5",
+        "b1+",
+        queues="a 1 all, b 1 all",
+        policies={},
+    ),
+    RuleCase(
+        "what is owed, and by a rule what is of a higher priority",
+        [rule("Always", selector(COHORT, **TIER))],
+        "b1 b 1 0 -, b2 b 1 200 1",
+        "a 2 100 5",
+        "b1+ b2",
+        queues="a 2 all, b 0 all",
+        policies=LOWER_OWED,
+    ),
+    RuleCase(
+        "the same where the rule's comes first by name, beside its own queue's",
+        [rule("Always", selector(COHORT, **TIER))],
+        "a1 a 1 0 -, b1 b 2 200 1, b2 b 1 0 -",
+        "a 4 100 5",
+        "a1* b1 b2+",
+        queues="a 4 all, b 0 all",
+        policies=LOWER_OWED,
+    ),
+    RuleCase(
+        "not what is within the other's quota",
+        [rule("Always", selector(COHORT, **TIER))],
+        "b1 b 1 0 -, b2 b 1 0 1",
+        "a 2 0 5",
+        "",
+        queues="a 1 all, b 1 all",
+        policies={},
+    ),
+    RuleCase(
+        "all rules of the first trigger by which any selects are named",
+        [ALL | {"candidateSelectors": [selector(OWN), selector(COHORT)]}, MORE | {"name": "m"}, ALL | {"name": "s"}],
+        TWO,
+        "a 1 0 -",
+        "a1",
+        named="rules rule r/0,1; s/0",
+    ),
+    RuleCase(
+        "by names of classes",
+        [rule("Always", selector(OWN, priority={"matchNames": ["5", "9"], "notMatchNames": ["9"]}))],
+        "a1 a 1 0 9, a2 a 1 0 5",
+        "a 1 0 -",
+        "a2",
+    ),
+    RuleCase(
+        "not for another class",
+        [ALL | {"preemptorPriorityClassSelector": {"matchNames": ["9"]}}],
+        TWO,
+        "a 1 0 5",
+        "",
+    ),
+    RuleCase(
+        "not by boosted priority",
+        [rule("Always", selector(OWN, priority={"mode": "Boosted", "comparison": "LessThan"}))],
+        TWO,
+        "a 1 9 -",
+        "",
     ),
 ]
 
@@ -302,12 +370,19 @@ def test_rules_of_preemption_let_go_what_they_do_in_kueue(case: RuleCase) -> Non
     of_queue, size, priority, tier = case.comes.split()
     _add(cluster, "new", of_queue, int(size), tier, priority=int(priority), created_at=9)
     result = cluster.cycle()
-    assert " ".join(sorted(cluster.evicted(result))) == case.goes
+    marks = {"Preempted": "*", "Reclaimed": "+", "ConfigurablePreemption": ""}
+    assert " ".join(sorted(one.name + marks[one.reason] for one in result.evictions)) == case.goes
+    for one in result.evictions:
+        assert one.rule == ("" if marks[one.reason] else case.named)
+        story = story_of([event for event in cluster.events if event.stream == f"pod/{one.uid}"])[-1].text
+        by_rule = f" by preemption config {one.rule}" if one.rule else ""
+        assert f"{one.reason}{by_rule} to make way for Pod/default/new" in story
+    assert replayed(cluster.events)[3] == []
     said = {reason.code for one in result.pending for alone in one.alone for reason in alone.reasons}
-    assert ("PreemptionRuleUnsupported" in said) == ("names of classes" in case.about)
+    assert ("PreemptionRuleUnsupported" in said) == ("boosted" in case.about)
 
 
 def _add(cluster: Workloads, name: str, of_queue: str, size: int, tier: str = "-", **fields: object) -> None:
     labels = {"kai.scheduler/queue": f"ClusterQueue/{of_queue}", "kai.scheduler/preemptibility": "preemptible"}
     labels |= {} if tier == "-" else {"tier": tier}
-    cluster.add_pod(pod(name, cpu=1, gpu=size, labels=labels, **fields))
+    cluster.add_pod(pod(name, cpu=1, gpu=size, labels=labels, priority_class=tier.strip("-"), **fields))

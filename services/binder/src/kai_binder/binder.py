@@ -189,7 +189,7 @@ def reason_on_pod(eviction: PodEviction) -> str:
     if not decided.preemptor:
         return f"kai-ledger: {decided.reason}: its group was below its minimum for too long{counted}"
     what = "the group goes on without it" if decided.shrinks else "its group ends as a whole"
-    return f"kai-ledger: {decided.reason}: makes way for {decided.preemptor}; {what}{counted}; cycle {decided.cycle}"
+    return f"kai-ledger: {decided.why}: makes way for {decided.preemptor}; {what}{counted}; cycle {decided.cycle}"
 
 
 class Evicting(Carrier[PodEviction]):

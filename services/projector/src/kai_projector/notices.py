@@ -115,7 +115,7 @@ def _evicted(state: ClusterState, payload: payloads.EvictionDecided | payloads.R
     if isinstance(payload, payloads.RepairRequested):
         why = "it did not get the zones that its own NUMA policy asks for"
     else:
-        why = payload.reason + (f" for {payload.preemptor}" if payload.preemptor else "")
+        why = payload.why + (f" for {payload.preemptor}" if payload.preemptor else "")
     yield _notice(state, entry, NoticeKind.EVICTED, f"is evicted from {payload.node}: {why}")
 
 

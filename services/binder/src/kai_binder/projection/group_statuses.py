@@ -307,7 +307,7 @@ class GroupStatuses:
         standing = self._standings[key]
         if not standing.disruption:
             for_preemptor = f" to make room for {eviction.preemptor}" if eviction.preemptor else ""
-            standing.disruption, standing.disrupted_at = f"{eviction.reason}{for_preemptor}", self._now
+            standing.disruption, standing.disrupted_at = f"{eviction.why}{for_preemptor}", self._now
             self._due.add(key)
 
     def _spared(self, key: str) -> None:

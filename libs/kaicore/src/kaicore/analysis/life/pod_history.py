@@ -104,7 +104,7 @@ def evictions(state: WorkView, evidence: "PodEvidence") -> list[EvictionAnswer]:
         if isinstance(payload, payloads.RepairRequested):
             reason, preemptor, choice, fits_on = f"its NUMA policy was missed: {payload.missed}", "", "", ""
         else:
-            reason, preemptor, fits_on = payload.reason, payload.preemptor, payload.fits_on
+            reason, preemptor, fits_on = payload.why, payload.preemptor, payload.fits_on
             choice = choice_text(payload, evidence.dearer_by.get(event.position, ())).removeprefix("; ")
         group = state.groups.get(preemptor)
         answers.append(

@@ -29,7 +29,7 @@ from kaicore.rules.model.queue import (
 from kaicore.rules.model.selector import Requirement
 from kaicore.rules.objects.provisioning import ProvisioningCondition, ProvisioningRequest
 from kaicore.rules.objects.wire import LabelSelector, int32, seconds
-from kaicore.rules.queues.preemption_rules import COMPARISONS, SCOPES, TRIGGERS
+from kaicore.rules.queues.preemption_rules import COMPARISONS, PRIORITY_CLASS_LABEL, SCOPES, TRIGGERS
 from kaicore.rules.queues.tree import GPU
 
 KAI_QUEUE = "Queue.scheduling.run.ai"
@@ -164,14 +164,10 @@ def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: st
         return label_requirements(selector, subject=subject, field=f"{field}.{name}") or ()
 
     unsupported = ""
-    if _names_classes(rule.preemptor_priority_class_selector):
-        unsupported = "preemptorPriorityClassSelector"
     selectors = []
     for place, one in enumerate(rule.candidate_selectors or ()):
         where = f"candidateSelectors[{place}]"
         priority = one.priority or custom_resources.CandidatePriority()
-        if _names_classes(priority):
-            unsupported = f"{where}.priority by names of classes"
         if word(priority.mode, ("Base", "Boosted"), f"{where}.priority.mode") == "Boosted":
             unsupported = f"{where}.priority.mode Boosted"
         numbers = tuple(
@@ -188,18 +184,21 @@ def _preemption_rule(rule: custom_resources.PreemptionConfigRule, *, subject: st
             VictimSelector(
                 word(one.scope, SCOPES, f"{where}.scope"),
                 word(priority.comparison, COMPARISONS, f"{where}.priority.comparison"),
-                requirements(one.label_selector, f"{where}.labelSelector"),
+                (*requirements(one.label_selector, f"{where}.labelSelector"), *_of_classes(priority)),
                 requirements(one.cluster_queue_selector, f"{where}.clusterQueueSelector"),
                 numbers,
             )
         )
     trigger = word(rule.activation_policy.trigger, TRIGGERS, "activationPolicy.trigger")
     asked = requirements(rule.preemptor_selector, "preemptorSelector")
-    return PreemptionRule(rule.name, trigger, asked, tuple(selectors), unsupported)
+    classes = rule.preemptor_priority_class_selector or custom_resources.PriorityClassNames()
+    return PreemptionRule(rule.name, trigger, (*asked, *_of_classes(classes)), tuple(selectors), unsupported)
 
 
-def _names_classes(selector: custom_resources.PriorityClassNames | None) -> bool:
-    return selector is not None and bool(selector.match_names or selector.not_match_names)
+def _of_classes(names: custom_resources.PriorityClassNames) -> tuple[Requirement, ...]:
+    """Return what names of priority classes require."""
+    listed = (("In", names.match_names), ("NotIn", names.not_match_names))
+    return tuple(Requirement(PRIORITY_CLASS_LABEL, how, tuple(sorted(some))) for how, some in listed if some)
 
 
 def normalize_cohort(wire: custom_resources.CohortObject, lost: Lost = unheard) -> Queue:

@@ -101,7 +101,7 @@ def _story_text(payload: payloads.Payload, life: PodLife) -> str:  # long: one c
             text = f"not as predicted for a kubelet with policy {payload.policy}: {cause}"
         case payloads.EvictionDecided():
             preemptor = f" to make way for {payload.preemptor}" if payload.preemptor else ""
-            text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.reason}{preemptor}"
+            text = f"cycle {payload.cycle} decided to evict it from {payload.node}: {payload.why}{preemptor}"
             if payload.fits_on:
                 text += f"; its successor fits on {payload.fits_on}"
             text += failures_text(payload.failures_left) + choice_text(payload)

@@ -38,6 +38,8 @@ class EvictionReason(StrEnum):
     CONSOLIDATED = "Consolidated"
     RECLAIMED = "Reclaimed"
     PREEMPTED = "Preempted"
+    #: By a rule of a PreemptionConfig; the word is Kueue's.
+    PREEMPTED_BY_RULE = "ConfigurablePreemption"
     STALE_GANG = "StaleGang"
     NODE_FAILED = "NodeFailed"
     NO_REPLACEMENT = "NoReplacement"

@@ -637,6 +637,8 @@ class EvictionDecided(PodPayload, frozen=True):
         lost_gpu_seconds: the work that it loses: since its last checkpoint, or since it runs, times its GPUs.
         won_gpu_seconds: what all that starts in place of it wins, at the rate of `consolidate_win_us`; 0 where no such
             rate was asked for.
+        rule: the PreemptionConfig, the rules of it and the numbers of their selectors that let it be evicted, as Kueue
+            names them: `<config> rule <rule>/<number>,<number>; <rule>/<number>`; empty where none did.
     """
 
     cycle: str
@@ -652,6 +654,12 @@ class EvictionDecided(PodPayload, frozen=True):
     runner_up_cost: EvictionCost | None = None
     lost_gpu_seconds: int = 0
     won_gpu_seconds: int = 0
+    rule: str = ""
+
+    @property
+    def why(self) -> str:
+        """The reason, and the rule that lets it be evicted if there is one."""
+        return f"{self.reason} by preemption config {self.rule}" if self.rule else self.reason
 
 
 class PodNominated(Payload, frozen=True, gc=False):

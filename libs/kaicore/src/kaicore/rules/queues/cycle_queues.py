@@ -15,7 +15,7 @@ Between ClusterQueues the order is that of Kueue ff69552e79, `pkg/scheduler/sche
 they borrow, by priority, by age).
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -26,7 +26,7 @@ from kaicore.rules.model.pod import Amounts
 from kaicore.rules.model.queue import PreemptionRule, Queue
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.division import FairShareConfig
-from kaicore.rules.queues.preemption_rules import RuledWork, selects
+from kaicore.rules.queues.preemption_rules import RuledWork, ruling
 from kaicore.rules.queues.tree import Demand
 
 #: Shares of what a queue is owed are compared to this precision; with nothing owed, any use is this many times it.
@@ -288,10 +288,15 @@ class CycleQueues:
     _demands: dict[tuple[tuple[tuple[str, int], ...], int], Demand] = field(default_factory=dict)
     _numbers: dict[tuple[str, str], int | None] = field(default_factory=dict)
 
+    def payer(self, group: Group) -> Queue | None:
+        """Return the queue that pays for a group; None where there is no such queue."""
+        number = self._number(group)
+        return None if number is None else self.accounts.tree.queues[number]
+
     def queue_of(self, group: Group) -> str:
         """Return the name of the queue that pays for a group; what the group says, where there is no such queue."""
-        number = self._number(group)
-        return group.queue if number is None else self.accounts.tree.queues[number].name
+        queue = self.payer(group)
+        return group.queue if queue is None else queue.name
 
     def order_key(
         self, queue: str, request: Amounts, *, priority: int = 0, created_at: int = 0
@@ -374,11 +379,9 @@ class CycleQueues:
         number = self._number(group)
         return None if number is None else RuledWork(number, group.queue, group.priority, labels)
 
-    def is_selected(self, mine: RuledWork, theirs: RuledWork, triggers: Collection[str]) -> bool:
-        """Tell whether a rule with any of some triggers lets work be evicted for other work."""
-        tree = self.accounts.tree
-        rules = (rule for rule in tree.rules_of(mine.queue) if rule.trigger in triggers)
-        return any(selects(rule, mine, theirs, tree) for rule in rules)
+    def ruling(self, mine: RuledWork, theirs: RuledWork, triggers: Sequence[str]) -> str:
+        """Name the rules with one of some triggers that let work be evicted for other work; empty for none."""
+        return ruling(mine, theirs, self.accounts.tree, triggers)
 
     def exceeded(self, group: Group, request: Amounts) -> tuple[Reason, ...]:
         """Say why a group might not start so much, that being on the accounts already; empty if it might."""
@@ -422,8 +425,7 @@ class CycleQueues:
 
     def preempt_refusal(self, group: Group) -> tuple[Reason, ...]:
         """Say why a group may not have other work of its queue evicted; empty if it may."""
-        number = self._number(group)
-        queue = None if number is None else self.accounts.tree.queues[number]
+        queue = self.payer(group)
         if queue is None or queue.may_preempt:
             return ()
         return (QueueMayNotPreempt(queue=queue.name),)
@@ -433,6 +435,14 @@ class CycleQueues:
         mine = self._number(group)
         lower = mine is not None and self.accounts.tree.queues[mine].reclaims_lower
         return self.queue_of(victim) != self.queue_of(group) and (not lower or victim.priority < group.priority)
+
+    def is_over_quota(self, victim: Group, *, beside: Group) -> bool:
+        """Tell whether the victim's side, where the two queues part, uses more than its quota of anything."""
+        mine, theirs = self._number(beside), self._number(victim)
+        sides = None if mine is None or theirs is None else self.accounts.tree.diverging(mine, theirs)
+        if sides is None:
+            return False
+        return self.accounts.exceeds(sides[1], self.accounts.tree.quotas, range(len(self.accounts.tree.resources)))
 
     def may_reclaim(self, requests: GroupRequests, victim: Group) -> bool:
         """Tell whether work of the victim's queue may be evicted so that groups can start so much.

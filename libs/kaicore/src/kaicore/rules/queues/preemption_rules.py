@@ -8,10 +8,16 @@ Source: Kueue 0.20 (alpha, ConfigurablePreemptions), KEP-13396, `apis/kueue/v1al
 """
 
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, NumberRule, PreemptionRule, VictimSelector
+from kaicore.rules.model.queue import (
+    CLUSTER_QUEUE_PREFIX,
+    PREEMPTION_CONFIG_PREFIX,
+    NumberRule,
+    PreemptionRule,
+    VictimSelector,
+)
 from kaicore.rules.model.selector import meets
 from kaicore.rules.queues.tree import QueueTree
 
@@ -24,6 +30,9 @@ LOCAL_QUEUE, CLUSTER_QUEUE, COHORT, COHORT_TREE, ANY = SCOPES = (
     "WithinCohortTree",
     "AnyClusterQueue",
 )
+
+#: The label of Kueue that names work's priority class; of work without it, rules see its pods' PriorityClass there.
+PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 
 #: Of what may be evicted, with what needs room.
 COMPARISONS = {
@@ -53,11 +62,29 @@ class RuledWork:
     labels: Mapping[str, str]
 
 
-def selects(rule: PreemptionRule, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> bool:
-    """Tell whether a rule lets work be evicted for other work, whatever its trigger."""
+def ruling(preemptor: RuledWork, victim: RuledWork, tree: QueueTree, triggers: Sequence[str]) -> str:
+    """Name the rules that let work be evicted for other work, as `EvictionDecided` has them; empty for none.
+
+    Args:
+        triggers: of the rules that count, in order; named are rules of the first one by which any does.
+    """
+    rules = tree.rules_of(preemptor.queue)
+    for trigger in triggers:
+        names = [
+            f"{rule.name}/{','.join(map(str, selectors))}"
+            for rule in rules
+            if rule.trigger == trigger and (selectors := _selecting(rule, preemptor, victim, tree))
+        ]
+        if names:
+            config = tree.queues[preemptor.queue].rules_in.removeprefix(PREEMPTION_CONFIG_PREFIX)
+            return f"{config} rule {'; '.join(names)}"
+    return ""
+
+
+def _selecting(rule: PreemptionRule, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> list[int]:
     if rule.unsupported or not meets(preemptor.labels, rule.labels):
-        return False
-    return any(_selects(selector, preemptor, victim, tree) for selector in rule.selectors)
+        return []
+    return [place for place, one in enumerate(rule.selectors) if _selects(one, preemptor, victim, tree)]
 
 
 def _selects(selector: VictimSelector, preemptor: RuledWork, victim: RuledWork, tree: QueueTree) -> bool:

@@ -267,11 +267,6 @@ class QueueTree:
                 return ResourceNotCovered(queue=queue.name, resource=missing[0])
         return None
 
-    @property
-    def has_rules(self) -> bool:
-        """True if any queue has rules of preemption."""
-        return any(map(self.rules_of, range(len(self.queues)))) if self._rules else False
-
     def rules_of(self, number: int) -> tuple[PreemptionRule, ...]:
         """Return the rules of preemption for a queue's work; none where what it names does not exist."""
         return self._rules.get(self.queues[number].rules_in, ())

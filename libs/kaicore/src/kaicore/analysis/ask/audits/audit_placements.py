@@ -190,6 +190,7 @@ _REMEDIES = {
     EvictionReason.CONSOLIDATED: "make it non-preemptible, or set consolidate_groups to 0",
     EvictionReason.RECLAIMED: "raise its queue's quota, or make it non-preemptible within the quota",
     EvictionReason.PREEMPTED: "give it a higher PriorityClass, or make it non-preemptible within its queue's quota",
+    EvictionReason.PREEMPTED_BY_RULE: "change the rule, or the labels that it goes by",
     EvictionReason.STALE_GANG: "lower its gang's minimum, or find why the gang lost pods",
     EvictionReason.NODE_FAILED: "nothing: its node failed",
     EvictionReason.DRAINED: "nothing: its node was drained",
@@ -226,7 +227,8 @@ def _decided_eviction(event: Event) -> DecidedEviction | None:
     payload = decode_payload(event)
     match payload:
         case EvictionDecided():
-            reason, choice = payload.reason, choice_text(payload).removeprefix("; ")
+            rule = f"; by preemption config {payload.rule}" if payload.rule else ""
+            reason, choice = payload.reason, (rule + choice_text(payload)).removeprefix("; ")
             made_way_for, lost = display_key(payload.preemptor) if payload.preemptor else "", payload.lost_gpu_seconds
         case RepairRequested():
             reason, choice, made_way_for, lost = _REPAIRED, f"missed: {payload.missed}", "", 0

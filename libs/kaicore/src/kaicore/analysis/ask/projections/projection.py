@@ -210,7 +210,7 @@ class Projection:
     def _evicted(self, payload: payloads.EvictionDecided | payloads.RepairRequested, event: Event) -> None:
         if (row := self._pods.get(payload.uid)) is not None:
             if isinstance(payload, payloads.EvictionDecided):
-                why = f"{payload.reason} for {payload.preemptor}" if payload.preemptor else payload.reason
+                why = f"{payload.why} for {payload.preemptor}" if payload.preemptor else payload.why
             else:
                 why = "Repaired"
             self._change(row, event, evictions=row.evictions + 1, why_ended=why)

@@ -159,7 +159,7 @@ def evicted_pod(entry: PodEntry, eviction: EvictionDecided | RepairRequested) ->
         for_preemptor = f", for {eviction.preemptor}" if eviction.preemptor else ""
         again = f"; its successor fits on {eviction.fits_on}" if eviction.fits_on else ""
         counted = failures_text(eviction.failures_left)
-        why = WhyNot(eviction.reason, f"evicted: {eviction.reason}{for_preemptor}{again}{counted}")
+        why = WhyNot(eviction.reason, f"evicted: {eviction.why}{for_preemptor}{again}{counted}")
     return PodOutcome(pod.namespace, pod.name, eviction.node, Phase.EVICTED, reasons=(why,), owner=_owner(entry))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from kaicore.rules.engine.actions.action import CycleAction
 from kaicore.rules.engine.actions.allocate import Allocate
 from kaicore.rules.engine.actions.eviction import Consolidate, EvictionAction, Preempt, Reclaim
-from kaicore.rules.engine.actions.preempt_by_rules import PreemptByRules
+from kaicore.rules.engine.actions.preempt_together import PreemptTogether
 from kaicore.rules.engine.actions.promise import PromiseStart
 from kaicore.rules.engine.actions.provision import Provision
 from kaicore.rules.engine.actions.upkeep import Drain, Repair, Replace, StaleGang
@@ -32,7 +32,8 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
        place each pod on the best node, predict its zones, and charge the node, so that no later pod sees them free. A
        gang that does not fit as a whole leaves no trace.
     4. Evict pods where all of a group fits afterwards: see `kaicore.rules.engine.actions.eviction`. For a group of
-       higher priority that is done before others take the room that it needs. Rules of preemption come last.
+       higher priority that is done before others take the room that it needs. Rules of preemption come last, and what
+       several of these actions make room for only together.
     5. Evict a misaligned pod if another node is free for its successor, one pod of an owner and class per cycle. Then
        evict what is to leave its nodes (`kaicore.rules.engine.actions.upkeep.Drain`).
     6. Promise a start: `kaicore.rules.engine.actions.promise`.
@@ -66,13 +67,14 @@ def _actions(session: Session) -> Iterator[CycleAction]:
     """Yield the configured actions, in order."""
     actions = session.config.actions
     evicting = {one: _EVICTING[one](session) for one in actions if one in _EVICTING}
+    for_queues = [one for one in actions if one in (Action.RECLAIM, Action.PREEMPT)]
     for place, action in enumerate(actions):
         if session.observer is not None:
             session.observer.begins(action.value)
         if action in evicting:
             yield evicting[action]
-            if action is Action.PREEMPT and session.accounts.accounts.tree.has_rules:
-                yield PreemptByRules(session)
+            if Action.PREEMPT in for_queues and action is for_queues[-1]:
+                yield PreemptTogether(session)
         elif action is Action.ALLOCATE:
             yield Allocate(session, [evicting[one] for one in actions[place:] if one in evicting])
         else:

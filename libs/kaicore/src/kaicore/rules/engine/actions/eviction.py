@@ -302,16 +302,22 @@ class EvictionAction(CycleAction, VictimRules):
     ) -> EvictionDecided:
         session = self.session
         successor = room.successors.get(member.pod.uid)
+        reason, rule = self.ground(session.cycle_input.workloads[member.group])
         return session.record.eviction(
             member,
-            self.reason,
+            reason,
             failures_left=session.failures.left(member),
             preemptor=preemptor,
             shrinks=shrinks,
             fits_on="" if successor is None else session.nodes.columns.names[successor.row],
             choice=choice,
             won=won,
+            rule=rule,
         )
+
+    def ground(self, victim: Workload) -> tuple[EvictionReason, str]:
+        """Return what is recorded as the reason for a victim, and the rule that lets it go if there is one."""
+        return self.reason, ""
 
     # Reasons.
 

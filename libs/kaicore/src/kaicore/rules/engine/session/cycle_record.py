@@ -158,6 +158,7 @@ class CycleRecord:
         fits_on: str = "",
         choice: Choice | None = None,
         won: int = 0,
+        rule: str = "",
     ) -> payloads.EvictionDecided:
         """Return the decision that a pod is evicted.
 
@@ -165,6 +166,7 @@ class CycleRecord:
             failures_left: this and what follows means what it means in `EvictionDecided`.
             choice: why the pod was chosen; None where pods are not chosen by cost.
             won: see `EvictionDecided.won_gpu_seconds`.
+            rule: that lets it be evicted, as `EvictionDecided` has it.
         """
         pod = member.pod
         runner_up = "" if choice is None else choice.runner_up
@@ -186,6 +188,7 @@ class CycleRecord:
             runner_up_cost=cost_parts(choice.runner_up_cost) if choice is not None and runner_up else None,
             lost_gpu_seconds=gpu_seconds_lost(member, self._pods.requests_of((member,)), now=self._input.now),
             won_gpu_seconds=won,
+            rule=rule,
         )
 
     def result(

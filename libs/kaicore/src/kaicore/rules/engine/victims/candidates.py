@@ -4,6 +4,7 @@ A gang is never left below its minimum: it goes as a whole, and with it all gang
 is in `kaicore.rules.engine.victims.eviction_cost`.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
@@ -23,6 +24,7 @@ class Candidates:
     Attributes:
         workloads: the groups with pods that may be evicted, by key.
         on_row: the pods that are still there to be evicted, by row and uid.
+        taken: keys of the groups that the present search has taken pods of, with how many times.
     """
 
     def __init__(self, session: Session, workloads: Sequence[Workload], *, protected: Mapping[str, int]) -> None:
@@ -40,6 +42,7 @@ class Candidates:
         self._evicted: dict[str, dict[str, int]] = {}
         #: Keys of groups of which nothing may be evicted in the present search, and uids of single pods that may not.
         self._banned: set[str] = set()
+        self.taken: Counter[str] = Counter()
         #: How many of the cycle's evictions are taken into account.
         self._synced = len(session.record.evicted)
         #: What is evicted together with a pod, by group and uid, as long as nothing is taken from the group.
@@ -67,6 +70,7 @@ class Candidates:
             keep: keys of groups of which nothing may be evicted in it.
         """
         self._banned = set(keep)
+        self.taken.clear()
         evicted = list(self._session.record.evicted.values())[self._synced :]
         self._synced += len(evicted)
         for eviction in evicted:
@@ -245,6 +249,7 @@ class Candidates:
 
     def take(self, victim_set: VictimSet) -> None:
         """Count the pods of a set as evicted."""
+        self.taken.update(victim_set.groups)
         for member in victim_set.members:
             self._take(member)
 
@@ -260,6 +265,7 @@ class Candidates:
 
     def put_back(self, victim_set: VictimSet) -> None:
         """Count the pods of a set as not evicted after all."""
+        self.taken.subtract(victim_set.groups)
         for workload, members in victim_set.parts:
             key = workload.group.key
             self._changed(key)

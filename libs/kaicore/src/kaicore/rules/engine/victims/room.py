@@ -224,6 +224,10 @@ class VictimRules(ABC):
     def refusal(self, requests: GroupRequests) -> tuple[Reason, ...]:
         """Return why groups may not have any pod evicted to start so much; empty if they may."""
 
+    def owes(self, victim: Workload) -> bool:
+        """Tell whether a group makes way only because its queue owes something: if that is refused, it stays."""
+        return True
+
     @property
     def most_pods(self) -> int | None:
         """The number of pods that may be evicted yet; None for any."""
@@ -451,7 +455,7 @@ class RoomSearch:
     def _may_go(self, victim: Workload, held: Amounts) -> bool:
         """Tell whether the action's rules let so much of a group go."""
         rules = self._rules
-        if self._refusals and self._session.accounts.is_about(self._refusals, victim.group):
+        if self._refusals and rules.owes(victim) and self._session.accounts.is_about(self._refusals, victim.group):
             return False
         if not rules.may_evict(self._requests, victim):
             return False
