@@ -19,7 +19,7 @@ from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.pods.agreement import compare
-from kaicore.rules.state.pods.pod_entry import Eviction, KubeletRejection, PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import Eviction, KubeletRejection, PodEntry, Stage, share_parts, shared
 
 
 class Trigger(Enum):
@@ -176,7 +176,7 @@ def _stays(entry: PodEntry, payload: payloads.EvictionFailed) -> bool:
 
 def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -> None:
     """Take over the pod, and what its status says of a nomination."""
-    pod, named_before, nomination = payload.pod, entry.pod.nominated_node, entry.nomination
+    pod, named_before, nomination = share_parts(payload.pod), entry.pod.nominated_node, entry.nomination
     entry.pod = pod
     if pod.phase == "Running" and not entry.started_at:
         entry.started_at = context.recorded_at
@@ -245,7 +245,7 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
     """Take over the node, the predicted zones, all that it gets there, and the rank; no room is kept any more."""
-    entry.node, entry.predicted, entry.volumes = payload.node, payload.placement, payload.volumes
+    entry.node, entry.predicted, entry.volumes = payload.node, shared(payload.placement), payload.volumes
     entry.agreement = None
     entry.rank, entry.devices, entry.gpus = payload.rank, payload.devices, payload.gpus
     entry.cycle, entry.placed_at, entry.bound_at = payload.cycle, context.occurred_at, 0
