@@ -1,6 +1,7 @@
 """A pod in the state: its stage, its facts, and its charges."""
 
 from enum import StrEnum
+from sys import intern
 from typing import TypeVar
 
 import msgspec
@@ -17,7 +18,6 @@ from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.registries.queue_registry import QueueCharge
-
 
 _Value = TypeVar("_Value")
 #: Values that many pods have, by their bytes; of so many kinds of them it begins anew.
@@ -39,11 +39,23 @@ def shared(value: _Value) -> _Value:
     return found if type(found) is type(value) else value
 
 
+#: Fields of a pod that most pods have empty, and texts that many have in common.
+_MOSTLY_EMPTY = ("labels", "annotations", "overhead", "node_selector")
+_TEXTS = ("namespace", "scheduler_name", "phase", "priority_class", "preemption_policy")
+_EMPTY: dict[str, str] = {}
+
+
 def share_parts(pod: Pod) -> Pod:
-    """Let a pod have the containers and tolerations of those that are alike; return it."""
-    msgspec.structs.force_setattr(pod, "containers", shared(pod.containers))
+    """Let a pod have what is the same with others; return it."""
+    share = msgspec.structs.force_setattr
+    share(pod, "containers", shared(pod.containers))
     if pod.tolerations:
-        msgspec.structs.force_setattr(pod, "tolerations", shared(pod.tolerations))
+        share(pod, "tolerations", shared(pod.tolerations))
+    for name in _MOSTLY_EMPTY:
+        if not getattr(pod, name):
+            share(pod, name, _EMPTY)
+    for name in _TEXTS:
+        share(pod, name, intern(getattr(pod, name)))
     return pod
 
 
