@@ -288,3 +288,12 @@ def test_a_snapshot_goes_on_like_the_state_that_was_saved(cluster: Cluster) -> N
     restored.fold_all(cluster.events[before:])
     assert encode_state(restored) == encode_state(cluster.state)
     assert encode_state(ClusterState("test").fold_all(cluster.events)) == encode_state(cluster.state)
+
+
+def test_pods_that_are_alike_share_their_containers_also_after_a_restore(cluster: Cluster) -> None:
+    for name, cpu in (("a", 2), ("b", 2), ("c", 3)):
+        cluster.add_pod(pod(name, cpu=cpu))
+    for state in (cluster.state, decode_state(encode_state(cluster.state))):
+        first, alike, other = (state.pods[f"uid-{name}"].pod for name in "abc")
+        assert first.containers is alike.containers
+        assert (first.containers[0].requests["cpu"], other.containers[0].requests["cpu"]) == (2000, 3000)

@@ -32,7 +32,7 @@ from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, Shadow
 from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
-from kaicore.rules.state.pods.pod_entry import Eviction, PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import Eviction, PodEntry, Stage, share_parts, shared
 from kaicore.rules.state.pods.resolve import zone_charge
 from kaicore.rules.state.pods.transitions import FoldContext, Release
 from kaicore.rules.state.registries.queue_registry import QueueCharge, QueueRegistry, queue_charge
@@ -484,6 +484,8 @@ class PodIndexes:
     def restore(self, entry: PodEntry) -> None:
         """Put a pod back as a snapshot has it; its node and its class are there already."""
         self.pods[entry.pod.uid] = entry
+        share_parts(entry.pod)
+        entry.predicted = shared(entry.predicted)
         self.constraints.pod_seen(entry.pod)
         if entry.charged:
             self.charges.restore(entry)

@@ -1,6 +1,8 @@
 """A pod in the state: its stage, its facts, and its charges."""
 
 from enum import StrEnum
+from sys import intern
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +18,45 @@ from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.pods.agreement import Agreement
 from kaicore.rules.state.registries.queue_registry import QueueCharge
+
+_Value = TypeVar("_Value")
+#: Values that many pods have, by their bytes; of so many kinds of them it begins anew.
+_SHARED: dict[bytes, object] = {}
+_MOST_SHARED = 20_000
+
+
+def shared(value: _Value) -> _Value:
+    """Return the first of all values that look the same: most pods are like others, and each would keep a copy.
+
+    Args:
+        value: never changed afterwards; its members stand in the same order in what is returned.
+    """
+    looks = msgspec.msgpack.encode(value)
+    if len(_SHARED) >= _MOST_SHARED:
+        _SHARED.clear()
+    # Only what looks the same and is of one type is equal.
+    found = _SHARED.setdefault(looks, value)
+    return found if type(found) is type(value) else value
+
+
+#: Fields of a pod that most pods have empty, and texts that many have in common.
+_MOSTLY_EMPTY = ("labels", "annotations", "overhead", "node_selector")
+_TEXTS = ("namespace", "scheduler_name", "phase", "priority_class", "preemption_policy")
+_EMPTY: dict[str, str] = {}
+
+
+def share_parts(pod: Pod) -> Pod:
+    """Let a pod have what is the same with others; return it."""
+    share = msgspec.structs.force_setattr
+    share(pod, "containers", shared(pod.containers))
+    if pod.tolerations:
+        share(pod, "tolerations", shared(pod.tolerations))
+    for name in _MOSTLY_EMPTY:
+        if not getattr(pod, name):
+            share(pod, name, _EMPTY)
+    for name in _TEXTS:
+        share(pod, name, intern(getattr(pod, name)))
+    return pod
 
 
 class Stage(StrEnum):

@@ -8,6 +8,7 @@ entry before and after. An event that the table does not have for a stage change
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from sys import intern
 from typing import Any
 
 from kaicore.rules.engine.placement.node_columns import NodeColumns
@@ -19,7 +20,7 @@ from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.pod import is_kubelet_rejection
 from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
 from kaicore.rules.state.pods.agreement import compare
-from kaicore.rules.state.pods.pod_entry import Eviction, KubeletRejection, PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import Eviction, KubeletRejection, PodEntry, Stage, share_parts, shared
 
 
 class Trigger(Enum):
@@ -176,7 +177,7 @@ def _stays(entry: PodEntry, payload: payloads.EvictionFailed) -> bool:
 
 def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -> None:
     """Take over the pod, and what its status says of a nomination."""
-    pod, named_before, nomination = payload.pod, entry.pod.nominated_node, entry.nomination
+    pod, named_before, nomination = share_parts(payload.pod), entry.pod.nominated_node, entry.nomination
     entry.pod = pod
     if pod.phase == "Running" and not entry.started_at:
         entry.started_at = context.recorded_at
@@ -193,7 +194,7 @@ def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -
 
 def _see_on_node(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -> None:
     """Take over the pod and its node, to which it is bound."""
-    entry.node, entry.bound_at = payload.pod.node_name, entry.bound_at or context.recorded_at
+    entry.node, entry.bound_at = intern(payload.pod.node_name), entry.bound_at or context.recorded_at
     _see(entry, payload, context)
 
 
@@ -245,10 +246,10 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
     """Take over the node, the predicted zones, all that it gets there, and the rank; no room is kept any more."""
-    entry.node, entry.predicted, entry.volumes = payload.node, payload.placement, payload.volumes
+    entry.node, entry.predicted, entry.volumes = intern(payload.node), shared(payload.placement), payload.volumes
     entry.agreement = None
     entry.rank, entry.devices, entry.gpus = payload.rank, payload.devices, payload.gpus
-    entry.cycle, entry.placed_at, entry.bound_at = payload.cycle, context.occurred_at, 0
+    entry.cycle, entry.placed_at, entry.bound_at = intern(payload.cycle), context.occurred_at, 0
     entry.decided_at = context.input_position(payload.cycle)
     _stop_waiting(entry)
 
