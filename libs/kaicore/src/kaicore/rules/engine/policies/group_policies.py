@@ -8,6 +8,7 @@ priority would, so the queue stands among other queues as it did. What may be ev
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 
 from kaicore.policy import MOST, Facts, PastUse, Point, Queue, Running, Waiting
@@ -16,12 +17,16 @@ from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.group import HeldByPolicy
+from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.division import USAGE_SCALE
 from kaicore.rules.queues.tree import UNLIMITED, thousandths_of_gpus
 
 _SECOND_US = 1_000_000
+#: Keys of groups of one pod begin like this; of the others, pods do not matter to `move_key`.
+_LONE = f"{POD}/"
+_NAME = attrgetter("pod.name")
 #: For all groups of which a policy declares none, so nobody is to write to it.
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -78,16 +83,21 @@ class GroupPolicies:
         policies, by_queue = self._with(Point.ORDER), dict[str, list[PendingGroup]]()
         for one in groups if policies else ():
             by_queue.setdefault(self._queue_of(one), []).append(one)
-        before: dict[str, tuple[int, ...]] = {one.key: () for one in groups}
-        after = dict(before)
+        queues = sorted(by_queue.items())
+        #: The places that policies give all groups, queue by queue: those before priority, and those after it.
+        before, after = list[list[int]](), list[list[int]]()
         for policy in policies:
-            asked = [one for queue, own in sorted(by_queue.items()) if policy.setting.decides_for(queue) for one in own]
-            answers = policy.order(self._facts_of(asked, policy), self._facts)
-            places = before if policy.policy.order_before_priority else after
-            for one, place in zip(asked, answers, strict=True):
-                places[one.key] += (place,)
-        for own in by_queue.values():
-            _rank(own, before, after)
+            decides = [policy.setting.decides_for(queue) for queue, _ in queues]
+            asked = [one for (_, own), is_asked in zip(queues, decides, strict=True) if is_asked for one in own]
+            answers = iter(policy.order(self._facts_of(asked, policy), self._facts))
+            places = [
+                next(answers) if is_asked else 0 for (_, own), is_asked in zip(queues, decides, strict=True) for _ in own
+            ]
+            (before if policy.policy.order_before_priority else after).append(places)
+        at = 0
+        for _, own in queues:
+            whole = slice(at, at := at + len(own))
+            _rank(own, [places[whole] for places in before], [places[whole] for places in after])
 
     def _order_queues(self) -> None:
         accounts = self._input.accounts
@@ -146,8 +156,8 @@ class GroupPolicies:
         self, pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
     ) -> tuple[Waiting, Queue]:
         waiting, queue = known
-        there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
-        used, use = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
+        key = _past_key(waiting.key, *pending_group.waiting.values(), pending_group.workload.active.values())
+        used, use = self._past(policy, key, waiting.namespace, waiting.used_gpu_seconds)
         # Of most groups there is nothing to add, and another such object takes longer than to look.
         if used == waiting.used_gpu_seconds and not use:
             return known
@@ -159,7 +169,7 @@ class GroupPolicies:
         for members in pending_group.waiting.values():
             pods += len(members)
             for member in members:
-                of_one = _gpus(member) if member.node else of_class.get(member.class_key)
+                of_one = of_class.get(member.class_key)
                 if of_one is None:
                     of_one = of_class[member.class_key] = thousandths_of_gpus(member.requests)
                 gpus += of_one
@@ -202,9 +212,9 @@ class GroupPolicies:
         )
 
 
-def _past_key(group: str, members: Iterable[Member]) -> str:
+def _past_key(group: str, *members: Iterable[Member]) -> str:
     """Return under what the past of a group is counted; see `move_key`."""
-    first = next(iter(members), None)
+    first = next(chain.from_iterable(members), None) if group.startswith(_LONE) else None
     return group if first is None else move_key(group, first.pod)
 
 
@@ -229,40 +239,48 @@ def queue_facts(accounts: CycleQueues, name: str) -> Queue:
     )
 
 
-def _rank(
-    groups: list[PendingGroup], before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]
-) -> None:
-    """Put the groups of a queue in order: by the places before priority, then by priority, then by those after it."""
-    if len(set(before.values())) > 1:
-        priorities = sorted((one.priority for one in groups), reverse=True)
-        groups.sort(key=lambda one: (before[one.key], -one.priority))
-        for one, priority in zip(groups, priorities, strict=True):
-            one.priority = priority
-    both = {one.key: (before[one.key], after[one.key]) for one in groups}
-    ranks = {places: rank for rank, places in enumerate(sorted(set(both.values())))}
-    for one in groups:
-        one.rank = ranks[both[one.key]]
+def _rank(groups: Sequence[PendingGroup], before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> None:
+    """Put the groups of a queue in order: by the places before priority, then by priority, then by those after it.
+
+    Args:
+        before, after: by policy, the places of all these groups.
+    """
+    if any(len({*places}) > 1 for places in before):
+        priorities = [one.priority for one in groups]
+        places = zip(*before, [-priority for priority in priorities], range(len(groups)), strict=True)
+        for (*_, number), priority in zip(sorted(places), sorted(priorities, reverse=True), strict=True):
+            groups[number].priority = priority
+    both = [*zip(*before, *after, strict=True)]
+    ranks = {places: rank for rank, places in enumerate(sorted({*both}))}
+    for one, places in zip(groups, both, strict=True):
+        one.rank = ranks[places]
 
 
 def _with_declared(
     pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
 ) -> tuple[Waiting, Queue]:
-    members = pending_group.unplaced or pending_group.workload.waiting.values()
-    labels, annotations = _declared(members, policy)
+    labels, annotations = _declared(_first_ones(pending_group), policy)
     return (replace(known[0], labels=labels, annotations=annotations), known[1]) if labels or annotations else known
+
+
+def _first_ones(pending_group: PendingGroup) -> Iterable[Member]:
+    """Return pods that wait, among them the first one by name."""
+    workload, first = pending_group.workload, list[Member]()
+    for members in filter(None, pending_group.waiting.values()):
+        # Those of one age are in the order of their names already (`Workload.ready`).
+        of_one_age = members[0].pod.created_at == members[-1].pod.created_at
+        first += members[:1] if of_one_age and not workload.constrained else members
+    return first or workload.waiting.values()
 
 
 def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
-    setting, pod = policy.setting, None
-    if not (setting.pod_labels or setting.pod_annotations):
+    setting = policy.setting
+    asks = setting.pod_labels or setting.pod_annotations
+    first = min(members, key=_NAME, default=None) if asks else None
+    if first is None:
         return _NO_LABELS, _NO_LABELS
-    for member in members:
-        if pod is None or member.pod.name < pod.name:
-            pod = member.pod
-    if pod is None:
-        return _NO_LABELS, _NO_LABELS
-    return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
+    return _found(first.pod.labels, setting.pod_labels), _found(first.pod.annotations, setting.pod_annotations)
 
 
 def _found(values: Mapping[str, str], keys: Iterable[str]) -> Mapping[str, str]:
