@@ -15,7 +15,7 @@ import numpy as np
 
 from kaicore.policy import Facts, Flags, Ints, Point, PolicyBand, Work
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_score import BANDS, NEVER, OFFSETS, Band, Levels, score_range, with_part
+from kaicore.rules.engine.placement.node_score import BANDS, BIAS, NEVER, OFFSETS, Band, Levels, score_range, with_part
 from kaicore.rules.engine.placement.pod_class import TENANT, PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
@@ -173,7 +173,9 @@ class _Say:
         self.replaced: list[tuple[Band, Ints]] = [
             (BANDS[band.value], scores) for band, scores in sorted(self._sums.items()) if band is not _LEVELS
         ]
-        self.replaced_rows = [(band, scores.data) for band, scores in self.replaced]
+        self.replaced_rows = [
+            (band.step, band.most - band.least + 1, band.least, scores.data) for band, scores in self.replaced
+        ]
 
     def renew(self, rows: Ints) -> None:
         """Take over what the answers, which were changed in place, are now about rows."""
@@ -395,8 +397,9 @@ class ClassPolicies:
         """Return the score of one row as `of_rows` does."""
         if score == NEVER or (self.live and self._say.refused_rows[row]):
             return NEVER
-        for band, parts in self._say.replaced_rows:
-            score = with_part(score, band, parts[row])
+        # `with_part`, for each charge of a node.
+        for step, size, least, parts in self._say.replaced_rows:
+            score += (parts[row] - (score + BIAS) // step % size - least) * step
         return score
 
     def preferred(self, ranking: Ints) -> Ints:

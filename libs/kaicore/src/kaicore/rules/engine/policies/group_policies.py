@@ -5,7 +5,7 @@ makes the groups of a queue exchange their priorities' places: the first by the 
 priority would, so the queue stands among other queues as it did. What may be evicted goes by the groups' own priority.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -91,7 +91,9 @@ class GroupPolicies:
             asked = [one for (_, own), is_asked in zip(queues, decides, strict=True) if is_asked for one in own]
             answers = iter(policy.order(self._facts_of(asked, policy), self._facts))
             places = [
-                next(answers) if is_asked else 0 for (_, own), is_asked in zip(queues, decides, strict=True) for _ in own
+                next(answers) if is_asked else 0
+                for (_, own), is_asked in zip(queues, decides, strict=True)
+                for _ in own
             ]
             (before if policy.policy.order_before_priority else after).append(places)
         at = 0
@@ -124,15 +126,13 @@ class GroupPolicies:
             queue = self._queues[name, past] = queue if past else replace(queue, past_use=0)
         return queue
 
-    def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> tuple[int, int]:
-        """Return what GPU time a group and its namespace have had, as far as a policy declares it."""
-        history, use = policy.policy.history, 0
-        if PastUse.NAMESPACE in history:
-            if self._namespace_use is None:
-                self._namespace_use = self._input.namespace_use()
-            use = self._namespace_use.get(namespace, 0)
-        before = self._input.gpu_seconds_before(key) if PastUse.OWNER in history else 0
-        return running_s + before, use
+    def _past(self, policy: GuardedPolicy) -> tuple[Callable[[str], int], Mapping[str, int]]:
+        """Return what GPU time groups' ended pods, and namespaces, have had, as far as a policy declares it."""
+        history, use = policy.policy.history, self._namespace_use
+        if PastUse.NAMESPACE in history and use is None:
+            use = self._namespace_use = self._input.namespace_use()
+        seconds_before = self._input.gpu_seconds_before if PastUse.OWNER in history else _nothing
+        return seconds_before, use if use is not None and PastUse.NAMESPACE in history else {}
 
     def _with(self, point: Point) -> list[GuardedPolicy]:
         return [one for one in self._input.policies if one.has(point)]
@@ -145,7 +145,7 @@ class GroupPolicies:
         known, setting, history = self._waiting, policy.setting, policy.policy.history
         every = [known.get(one.key) or self._known_of(one) for one in groups]
         if PastUse.OWNER in history or PastUse.NAMESPACE in history:
-            every = [self._with_past(*facts, policy) for facts in zip(groups, every, strict=True)]
+            every = [*self._with_past(groups, every, policy)]
         if setting.pod_labels or setting.pod_annotations:
             every = [_with_declared(*facts, policy) for facts in zip(groups, every, strict=True)]
         if PastUse.QUEUE in history:
@@ -153,15 +153,21 @@ class GroupPolicies:
         return every
 
     def _with_past(
-        self, pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
-    ) -> tuple[Waiting, Queue]:
-        waiting, queue = known
-        key = _past_key(waiting.key, *pending_group.waiting.values(), pending_group.workload.active.values())
-        used, use = self._past(policy, key, waiting.namespace, waiting.used_gpu_seconds)
-        # Of most groups there is nothing to add, and another such object takes longer than to look.
-        if used == waiting.used_gpu_seconds and not use:
-            return known
-        return replace(waiting, used_gpu_seconds=used, namespace_use=use), queue
+        self, groups: Sequence[PendingGroup], known: Sequence[tuple[Waiting, Queue]], policy: GuardedPolicy
+    ) -> Iterator[tuple[Waiting, Queue]]:
+        seconds_before, namespace_use = self._past(policy)
+        for one, facts in zip(groups, known, strict=True):
+            waiting, queue = facts
+            key = waiting.key
+            if key.startswith(_LONE):
+                key = _past_key(key, *one.waiting.values(), one.workload.active.values())
+            before, use = seconds_before(key), namespace_use.get(waiting.namespace, 0)
+            # Of most groups there is nothing to add, and another such object takes longer than to look.
+            if before or use:
+                used = waiting.used_gpu_seconds + before
+                yield replace(waiting, used_gpu_seconds=used, namespace_use=use), queue
+            else:
+                yield facts
 
     def _known_of(self, pending_group: PendingGroup) -> tuple[Waiting, Queue]:
         group, now, of_class = pending_group.group, self._input.now, self._gpus_of_class
@@ -195,7 +201,7 @@ class GroupPolicies:
         group, now, members = workload.group, self._input.now, workload.active.values()
         labels, annotations = _declared(members, policy)
         running_s = sum(_used(member, now) for member in members)
-        used, use = self._past(policy, _past_key(group.key, members), group.namespace, running_s)
+        seconds_before, namespace_use = self._past(policy)
         return Running(
             key=group.key,
             namespace=group.namespace,
@@ -207,9 +213,13 @@ class GroupPolicies:
             lost_us=max((now - one.work_since for one in members if one.work_since), default=0),
             labels=labels,
             annotations=annotations,
-            used_gpu_seconds=used,
-            namespace_use=use,
+            used_gpu_seconds=running_s + seconds_before(_past_key(group.key, members)),
+            namespace_use=namespace_use.get(group.namespace, 0),
         )
+
+
+def _nothing(_: str) -> int:
+    return 0
 
 
 def _past_key(group: str, *members: Iterable[Member]) -> str:
