@@ -5,7 +5,7 @@ makes the groups of a queue exchange their priorities' places: the first by the 
 priority would, so the queue stands among other queues as it did. What may be evicted goes by the groups' own priority.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
@@ -147,7 +147,7 @@ class GroupPolicies:
         if PastUse.OWNER in history or PastUse.NAMESPACE in history:
             every = [*self._with_past(groups, every, policy)]
         if setting.pod_labels or setting.pod_annotations:
-            every = [_with_declared(*facts, policy) for facts in zip(groups, every, strict=True)]
+            every = [*_with_declared(groups, every, policy)]
         if PastUse.QUEUE in history:
             every = [(waiting, self._queue(waiting.queue, past=True)) for waiting, _ in every]
         return every
@@ -180,7 +180,7 @@ class GroupPolicies:
                     of_one = of_class[member.class_key] = thousandths_of_gpus(member.requests)
                 gpus += of_one
         active = pending_group.workload.active
-        queue = self._queue(self._queue_of(pending_group), past=False)
+        queue = self._queue(self._input.accounts.queue_of(group), past=False)
         waiting = Waiting(
             key=group.key,
             namespace=group.namespace,
@@ -267,30 +267,33 @@ def _rank(groups: Sequence[PendingGroup], before: Sequence[Sequence[int]], after
 
 
 def _with_declared(
-    pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
-) -> tuple[Waiting, Queue]:
-    labels, annotations = _declared(_first_ones(pending_group), policy)
-    return (replace(known[0], labels=labels, annotations=annotations), known[1]) if labels or annotations else known
+    groups: Sequence[PendingGroup], known: Sequence[tuple[Waiting, Queue]], policy: GuardedPolicy
+) -> Iterator[tuple[Waiting, Queue]]:
+    for one, facts in zip(groups, known, strict=True):
+        labels, annotations = _declared(_first_ones(one), policy)
+        if labels is _NO_LABELS and annotations is _NO_LABELS:
+            yield facts
+        else:
+            yield replace(facts[0], labels=labels, annotations=annotations), facts[1]
 
 
-def _first_ones(pending_group: PendingGroup) -> Iterable[Member]:
+def _first_ones(pending_group: PendingGroup) -> Collection[Member]:
     """Return pods that wait, among them the first one by name."""
     workload, first = pending_group.workload, list[Member]()
     for members in filter(None, pending_group.waiting.values()):
         # Those of one age are in the order of their names already (`Workload.ready`).
-        of_one_age = members[0].pod.created_at == members[-1].pod.created_at
-        first += members[:1] if of_one_age and not workload.constrained else members
+        in_order = members[0].pod.created_at == members[-1].pod.created_at and not workload.constrained
+        first += members[:1] if in_order else members
     return first or workload.waiting.values()
 
 
-def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _declared(members: Collection[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
     setting = policy.setting
-    asks = setting.pod_labels or setting.pod_annotations
-    first = min(members, key=_NAME, default=None) if asks else None
-    if first is None:
+    if not members or not (setting.pod_labels or setting.pod_annotations):
         return _NO_LABELS, _NO_LABELS
-    return _found(first.pod.labels, setting.pod_labels), _found(first.pod.annotations, setting.pod_annotations)
+    pod = min(members, key=_NAME).pod
+    return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
 
 
 def _found(values: Mapping[str, str], keys: Iterable[str]) -> Mapping[str, str]:
