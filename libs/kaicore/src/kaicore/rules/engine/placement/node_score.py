@@ -296,13 +296,13 @@ class LevelRanking(Ranking):
         super().__init__(rows)
         self.by_row = np.full(rows, NEVER)
         self._of_all = self.by_row.data
-        self._levels = levels
+        self._levels, self._level_of = levels, levels.of_row
         #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
         self._level: int | None = None
 
     def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
-        self._levels, self._level = levels, None
+        self._levels, self._level_of, self._level = levels, levels.of_row, None
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
@@ -328,7 +328,7 @@ class LevelRanking(Ranking):
         self._of_all[row] = score
         if self._level is None:
             return
-        level = self._levels.of_row[row]
+        level = self._level_of[row]
         if level == self._level:
             Ranking.set(self, row, score)  # Twice as fast as by `super`, and it is called for each charge.
         elif level > self._level and score != NEVER:
