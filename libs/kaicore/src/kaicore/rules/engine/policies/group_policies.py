@@ -257,8 +257,8 @@ def _rank(groups: Sequence[PendingGroup], before: Sequence[Sequence[int]], after
     """
     if any(len({*places}) > 1 for places in before):
         priorities = [one.priority for one in groups]
-        places = zip(*before, [-priority for priority in priorities], range(len(groups)), strict=True)
-        for (*_, number), priority in zip(sorted(places), sorted(priorities, reverse=True), strict=True):
+        whole = zip(*before, [-priority for priority in priorities], range(len(groups)), strict=True)
+        for (*_, number), priority in zip(sorted(whole), sorted(priorities, reverse=True), strict=True):
             groups[number].priority = priority
     both = [*zip(*before, *after, strict=True)]
     ranks = {places: rank for rank, places in enumerate(sorted({*both}))}
