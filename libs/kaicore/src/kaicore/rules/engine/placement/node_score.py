@@ -313,13 +313,15 @@ class LevelRanking(Ranking):
         levels, scores = self._levels, self.by_row
         # Mostly it is the next one, of which all classes with these levels share the rows.
         level = levels.below(self._level)
-        if level >= 0 and (scores[levels.rows(level)] == NEVER).all():
+        of_level = scores[levels.rows(level)]
+        if level >= 0 and of_level.max(initial=NEVER) == NEVER:
             level = int(levels.by_row[scores != NEVER].max(initial=-1))
+            of_level = scores[levels.rows(level)]
         if level < 0:
             return None
-        rows, self._level = levels.rows(level), level
+        self._level = level
         self._ranked.fill(NEVER)
-        self._ranked[rows] = scores[rows]
+        self._ranked[levels.rows(level)] = of_level
         self._rank()
         return super().first()
 
