@@ -1,5 +1,6 @@
 """Policies of groups: their order in a queue, holds with a time, and the choice of victims."""
 
+import pytest
 from kaicore.policy import Facts, Hold, Policy, Queue, Running, Waiting
 from kaicore.rules.events.reasons.group import HeldByPolicy
 
@@ -50,6 +51,18 @@ def test_order_decides_among_groups_of_one_priority() -> None:
         made.add_pod(pod(name, cpu=1, gpu=3, labels={"due": due}, priority=priority))
     assert set(made.nodes_of()) == {"urgent", "b"}
     assert made.replayed().differences == []
+
+
+@pytest.mark.parametrize("ages", [(5, 5), (5, 9), (9, 5)])
+def test_labels_of_a_group_are_those_of_its_first_pod_by_name_whatever_its_age(ages: tuple[int, int]) -> None:
+    made = cluster(Deadline)
+    for name, dues in (("late", ("9", "1")), ("early", ("3", "8"))):
+        made.gang(name, 2, cpu=1, gpu=3)
+        for number in (1, 0):
+            made.see(made.state.pods[f"uid-{name}-{number}"].pod, created_at=ages[number])
+            labels = made.state.pods[f"uid-{name}-{number}"].pod.labels | {"due": dues[number]}
+            made.see(made.state.pods[f"uid-{name}-{number}"].pod, labels=labels)
+    assert set(made.nodes_of()) == {"early-0", "early-1"}
 
 
 def test_order_before_priority_decides_before_it() -> None:

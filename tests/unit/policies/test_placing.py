@@ -90,6 +90,19 @@ def test_a_filter_refuses_with_its_name_and_text_and_tells_pods_apart_by_declare
     assert made.replayed().differences == []
 
 
+def test_work_that_is_asked_for_what_it_does_not_have_still_tells_pods_apart() -> None:
+    class Probes(Policy):
+        name, reason = "probes", "urgent work only"
+
+        def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
+            return np.full(len(nodes), not hasattr(work, "deadline") and bool(work.devices) and work.priority > 5)
+
+    made = cluster(Probes)
+    for name, priority, gpu in (("low", 1, 1), ("none", 9, 0), ("high", 9, 1)):
+        made.add_pod(pod(name, cpu=1, gpu=gpu, priority=priority))
+    assert set(made.nodes_of()) == {"high"}
+
+
 def test_a_live_filter_sees_what_the_cycle_charges_to_other_nodes() -> None:
     made = cluster(PowerCap)
     for number in range(6):

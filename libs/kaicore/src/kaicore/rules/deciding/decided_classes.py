@@ -12,12 +12,10 @@ from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.pod_class import PodClass, with_reservations, with_work
 from kaicore.rules.engine.policies.setting import PolicyWork
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX, COHORT_PREFIX
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.views import ClusterView, CycleView
-
-#: Of groups that were not looked at yet: no namespace is named like this.
-_NOT_YET = "", -1, None, (), None
 
 
 def decided_classes(state: CycleView, config: EngineConfig, *, now: int) -> Callable[[PodEntry], PodClass]:
@@ -63,29 +61,29 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     made: dict[tuple[object, ...], PodClass] = {}
     #: Namespace, queue, priority and whether it may be preempted, each combination with a number.
     numbers: dict[tuple[str, str, int, bool], int] = {}
-    #: By group that says what the queue of its pods is: their namespace, the number, and of the pod that was looked at
-    #: last the state's class, its values and its class. Most pods of a group are alike.
-    of_groups: dict[str, tuple[str, int, PodClass | None, tuple[str | None, ...], PodClass | None]] = {}
+    #: By group that says what the queue of its pods is, the pod that was looked at last, its number, the state's class
+    #: and its own. Most pods of a group are alike.
+    of_groups: dict[str, tuple[Pod, int, PodClass, PodClass]] = {}
     queues: dict[tuple[str, str], str] = {}
+    of_state, groups = state.class_of, state.groups
 
     def class_of(entry: PodEntry) -> PodClass:
-        base, pod = state.class_of(entry), entry.pod
-        values: tuple[str | None, ...] = tuple(map(pod.labels.get, labels)) if labels else ()
-        if annotations:
-            values += tuple(map(pod.annotations.get, annotations))
-        namespace, number, like, same, pod_class = of_groups.get(entry.group, _NOT_YET)
-        if namespace != pod.namespace:
+        base, pod, known = of_state(entry), entry.pod, of_groups.get(entry.group)
+        if known is None or known[0].namespace != pod.namespace:
             number = numbers.setdefault(figures_of(entry), len(numbers))
-        elif like is base and same == values and pod_class is not None:
-            return pod_class
-        key = base.key, number, values
-        pod_class = made.get(key)
-        if pod_class is None:
+        else:
+            last, number, like, pod_class = known
+            if like is base and last.labels == pod.labels and (not annotations or last.annotations == pod.annotations):
+                return pod_class
+        values = tuple(map(pod.labels.get, labels)), tuple(map(pod.annotations.get, annotations))
+        found = made.get((base.key, number, values))
+        if found is None:
             own = _found(pod.labels, labels), _found(pod.annotations, annotations)
-            pod_class = made[key] = with_work(base, PolicyWork(*figures_of(entry), *own), tenants=tenants)
-        if entry.group in state.groups:
-            of_groups[entry.group] = pod.namespace, number, base, values, pod_class
-        return pod_class
+            found = with_work(base, PolicyWork(*figures_of(entry), *own), tenants=tenants)
+            made[base.key, number, values] = found
+        if entry.group in groups:
+            of_groups[entry.group] = pod, number, base, found
+        return found
 
     def figures_of(entry: PodEntry) -> tuple[str, str, int, bool]:
         workload, place = state.workload_index.workloads.get(entry.group), state.queue_of(entry)

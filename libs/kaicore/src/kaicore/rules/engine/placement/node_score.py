@@ -156,7 +156,7 @@ def score_range(band: PolicyBand | str) -> tuple[int, int]:
 
 
 #: What is added to a score so that no part of it is negative.
-_BIAS = -sum(band.least * band.step for band in BANDS.values())
+BIAS = -sum(band.least * band.step for band in BANDS.values())
 #: The devices of no more rows than this are compared, those that score best without them: each costs a search.
 _MOST_COMPARED = 128
 
@@ -202,7 +202,7 @@ class RowScore:
 
 def parts_of(score: int) -> dict[str, int]:
     """Return the parts of a score by band."""
-    parts, rest = {}, score + _BIAS
+    parts, rest = {}, score + BIAS
     for band in BANDS.values():
         part, rest = divmod(rest, band.step)
         parts[band.name] = part + band.least
@@ -212,7 +212,7 @@ def parts_of(score: int) -> dict[str, int]:
 def with_part(score: _Score, band: Band, part: _Score) -> _Score:
     """Return a score, or many, with another part in a band; of `NEVER`, a number that means nothing."""
     _, least, most, step = band
-    above, size = (score + _BIAS) // step, most - least + 1
+    above, size = (score + BIAS) // step, most - least + 1
     # Numpy divides by a number several times faster than it finds remainders.
     other: _Score = score + (part - (above - above // size * size + least)) * step
     return other
@@ -248,7 +248,7 @@ def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bo
 
     def key(row: int) -> tuple[int, ...]:
         total, devices = int(ranking[row]), score(row)
-        above, zones = (total + _BIAS) // TURN, (total + _BIAS) // ZONES
+        above, zones = (total + BIAS) // TURN, (total + BIAS) // ZONES
         return above, devices.choices, devices.near, zones, 0 if spread else devices.whole, total
 
     return sorted(rows.tolist(), key=key, reverse=True)
@@ -295,29 +295,32 @@ class LevelRanking(Ranking):
         super().__init__(rows)
         self.by_row = np.full(rows, NEVER)
         self._of_all = self.by_row.data
-        self._levels = levels
+        self._levels, self._level_of = levels, levels.of_row
         #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
         self._level: int | None = None
 
     def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
-        self._levels, self._level = levels, None
+        self._levels, self._level_of, self._level = levels, levels.of_row, None
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
-        row = None if self._level is None else super().first()
-        if row is not None:
-            return row
+        if self._level is not None:
+            row = self._first if self._first >= 0 else super().first()
+            if row is not None:
+                return row
         levels, scores = self._levels, self.by_row
         # Mostly it is the next one, of which all classes with these levels share the rows.
         level = levels.below(self._level)
-        if level >= 0 and (scores[levels.rows(level)] == NEVER).all():
+        of_level = scores[levels.rows(level)]
+        if level >= 0 and of_level.max(initial=NEVER) == NEVER:
             level = int(levels.by_row[scores != NEVER].max(initial=-1))
+            of_level = scores[levels.rows(level)]
         if level < 0:
             return None
-        rows, self._level = levels.rows(level), level
+        self._level = level
         self._ranked.fill(NEVER)
-        self._ranked[rows] = scores[rows]
+        self._ranked[levels.rows(level)] = of_level
         self._rank()
         return super().first()
 
@@ -326,9 +329,9 @@ class LevelRanking(Ranking):
         self._of_all[row] = score
         if self._level is None:
             return
-        level = self._levels.of_row[row]
+        level = self._level_of[row]
         if level == self._level:
-            super().set(row, score)
+            Ranking.set(self, row, score)  # Twice as fast as by `super`, and it is called for each charge.
         elif level > self._level and score != NEVER:
             self._level = None
 

@@ -6,19 +6,20 @@ one is asked again once the cycle has charged any node: about all nodes, or thos
 rows that this changes are ranked anew.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from kaicore.policy import Facts, Flags, Ints, Point, PolicyBand, Work
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_score import BANDS, NEVER, OFFSETS, Band, Levels, score_range, with_part
+from kaicore.rules.engine.placement.node_score import BANDS, BIAS, NEVER, OFFSETS, Band, Levels, score_range, with_part
 from kaicore.rules.engine.placement.pod_class import TENANT, PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.policies.node_facts import NodeFacts
-from kaicore.rules.engine.policies.setting import PolicySetting
+from kaicore.rules.engine.policies.setting import PolicySetting, PolicyWork
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.queues.tree import gpus_of
 
@@ -81,14 +82,23 @@ class _KnownAnswers:
         self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
         self._by_content: dict[tuple[bytes, ...], _Answers] = {}
 
-    def of(self, work: Work) -> _Answers | None:
-        """Return the answer about some work; None where there is none yet."""
-        found = (of_facts.get(_values(work, names)) for names, of_facts in self._answers.items())
-        return next((one for one in found if one is not None), None)
+    def of(self, pod_class: PodClass, setting: PolicySetting) -> _Answers | None:
+        """Return the answer about the work of a class; None where there is none yet."""
+        if self.always is not None:
+            return self.always
+        for names, of_facts in self._answers.items():
+            found = of_facts.get(_values(pod_class, setting, names))
+            if found is not None:
+                return found
+        return None
 
-    def keep(self, work: _WatchedWork, answers: _Answers) -> _Answers:
-        """Keep an answer about some work that was just asked for; returns the one that stands for it."""
-        names = tuple(sorted(work.seen))
+    def keep(self, pod_class: PodClass, setting: PolicySetting, seen: set[str], answers: _Answers) -> _Answers:
+        """Keep an answer about the work of a class that was just asked for; returns the one that stands for it.
+
+        Args:
+            seen: names of what was looked at; what is no fact itself follows from facts that were looked at, too.
+        """
+        names = tuple(sorted(seen & _FACTS.keys()))
         content = (
             *(one.refused.tobytes() for one in answers.refusals),
             *(one.scores.tobytes() for one in answers.scores),
@@ -96,13 +106,38 @@ class _KnownAnswers:
         answers = self._by_content.setdefault(content, answers)
         if not names:
             self.always = answers
-        self._answers.setdefault(names, {})[_values(work, names)] = answers
+        self._answers.setdefault(names, {})[_values(pod_class, setting, names)] = answers
         return answers
 
 
-def _values(work: Work, names: Iterable[str]) -> tuple[object, ...]:
-    values = [object.__getattribute__(work, name) for name in names]
-    return tuple(tuple(sorted(one.items())) if isinstance(one, Mapping) else one for one in values)
+def _gpus(pod_class: PodClass, work: PolicyWork, setting: PolicySetting) -> int:
+    share = pod_class.gpu_share
+    return gpus_of(pod_class.requests) * WHOLE + (0 if share is None else share.milli * share.devices)
+
+
+#: The facts of the work of a class, as a policy sees them: labels and annotations only that its setting names.
+_FACTS: dict[str, Callable[[PodClass, PolicyWork, PolicySetting], object]] = {
+    "namespace": lambda _, work, __: work.namespace,
+    "queue": lambda _, work, __: work.queue,
+    "priority": lambda _, work, __: work.priority,
+    "preemptible": lambda _, work, __: work.preemptible,
+    "requests": lambda pod_class, _, __: MappingProxyType(pod_class.requests),
+    "gpus": _gpus,
+    "shares_gpu": lambda pod_class, _, __: pod_class.gpu_share is not None,
+    "labels": lambda _, work, setting: _declared(work.labels, setting.pod_labels),
+    "annotations": lambda _, work, setting: _declared(work.annotations, setting.pod_annotations),
+}
+
+
+def _facts(pod_class: PodClass, setting: PolicySetting, names: Iterable[str]) -> list[Any]:
+    work = pod_class.work
+    assert work is not None, "asked for classes with work"
+    return [_FACTS[name](pod_class, work, setting) for name in names]
+
+
+def _values(pod_class: PodClass, setting: PolicySetting, names: Iterable[str]) -> tuple[object, ...]:
+    facts = _facts(pod_class, setting, names)
+    return tuple([tuple(sorted(one.items())) if type(one) is MappingProxyType else one for one in facts])
 
 
 _LEVELS = PolicyBand.PREFERRED
@@ -138,7 +173,9 @@ class _Say:
         self.replaced: list[tuple[Band, Ints]] = [
             (BANDS[band.value], scores) for band, scores in sorted(self._sums.items()) if band is not _LEVELS
         ]
-        self.replaced_rows = [(band, scores.data) for band, scores in self.replaced]
+        self.replaced_rows = [
+            (band.step, band.most - band.least + 1, band.least, scores.data) for band, scores in self.replaced
+        ]
 
     def renew(self, rows: Ints) -> None:
         """Take over what the answers, which were changed in place, are now about rows."""
@@ -194,21 +231,14 @@ class NodePolicies:
         policies = [] if work is None else [one for one in self._policies if one.setting.decides_for(work.queue)]
         return ClassPolicies(self, pod_class, columns, policies) if policies else None
 
-    def ask_once(self, one: GuardedPolicy, pod_class: PodClass, about: Work) -> _Answers:
-        """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work.
-
-        Args:
-            about: the work as a policy sees it that declares no labels and annotations.
-        """
+    def ask_once(self, one: GuardedPolicy, pod_class: PodClass) -> _Answers:
+        """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work."""
         known, setting = self._known[one.setting.name], one.setting
-        if known.always is not None:
-            return known.always
-        if setting.pod_labels or setting.pod_annotations:
-            about = _work_of(pod_class, setting)
-        answers = known.of(about)
+        answers = known.of(pod_class, setting)
         if answers is None:
             work = _work_of(pod_class, setting)
-            answers = known.keep(work, self.ask(one, work, self._columns))
+            given = self.ask(one, work, self._columns)
+            answers = known.keep(pod_class, setting, work.seen, given)
         return answers
 
     def together(self, answers: Sequence[_Answers]) -> _Say:
@@ -288,8 +318,7 @@ class ClassPolicies:
         asked: those that decide about the class.
         """
         self._policies, self._columns = policies, columns
-        about = _work_of(pod_class)
-        once = [policies.ask_once(one, pod_class, about) for one in asked if not one.policy.live]
+        once = [policies.ask_once(one, pod_class) for one in asked if not one.policy.live]
         #: The live ones, each with the work as it sees it and its answers.
         self._live: list[tuple[GuardedPolicy, Work, _Answers]] = []
         for one in asked:
@@ -368,8 +397,9 @@ class ClassPolicies:
         """Return the score of one row as `of_rows` does."""
         if score == NEVER or (self.live and self._say.refused_rows[row]):
             return NEVER
-        for band, parts in self._say.replaced_rows:
-            score = with_part(score, band, parts[row])
+        # `with_part`, for each charge of a node.
+        for step, size, least, parts in self._say.replaced_rows:
+            score += (parts[row] - (score + BIAS) // step % size - least) * step
         return score
 
     def preferred(self, ranking: Ints) -> Ints:
@@ -384,23 +414,9 @@ class ClassPolicies:
         return {one.policy: int(one.scores[row]) for one in self._say.scores}
 
 
-def _work_of(pod_class: PodClass, setting: PolicySetting | None = None) -> _WatchedWork:
-    """Return the work of a class as a policy sees it, with the labels and annotations only that its setting names."""
-    work = pod_class.work
-    assert work is not None, "asked for classes with work"
-    share = pod_class.gpu_share
-    parts = 0 if share is None else share.milli * share.devices
-    return _WatchedWork(
-        namespace=work.namespace,
-        queue=work.queue,
-        priority=work.priority,
-        preemptible=work.preemptible,
-        requests=MappingProxyType(pod_class.requests),
-        gpus=gpus_of(pod_class.requests) * WHOLE + parts,
-        shares_gpu=share is not None,
-        labels=_declared(work.labels, () if setting is None else setting.pod_labels),
-        annotations=_declared(work.annotations, () if setting is None else setting.pod_annotations),
-    )
+def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
+    """Return the work of a class as a policy sees it."""
+    return _WatchedWork(**dict(zip(_FACTS, _facts(pod_class, setting, _FACTS), strict=True)))
 
 
 def _declared(values: Mapping[str, str], keys: Iterable[str]) -> Mapping[str, str]:

@@ -5,9 +5,10 @@ makes the groups of a queue exchange their priorities' places: the first by the 
 priority would, so the queue stands among other queues as it did. What may be evicted goes by the groups' own priority.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
+from operator import attrgetter
 from types import MappingProxyType
 
 from kaicore.policy import MOST, Facts, PastUse, Point, Queue, Running, Waiting
@@ -16,12 +17,16 @@ from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member, Workload
 from kaicore.rules.events.reasons.group import HeldByPolicy
+from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.queues.cycle_queues import CycleQueues
 from kaicore.rules.queues.division import USAGE_SCALE
 from kaicore.rules.queues.tree import UNLIMITED, thousandths_of_gpus
 
 _SECOND_US = 1_000_000
+#: Keys of groups of one pod begin like this; of the others, pods do not matter to `move_key`.
+_LONE = f"{POD}/"
+_NAME = attrgetter("pod.name")
 #: For all groups of which a policy declares none, so nobody is to write to it.
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -78,16 +83,23 @@ class GroupPolicies:
         policies, by_queue = self._with(Point.ORDER), dict[str, list[PendingGroup]]()
         for one in groups if policies else ():
             by_queue.setdefault(self._queue_of(one), []).append(one)
-        before: dict[str, tuple[int, ...]] = {one.key: () for one in groups}
-        after = dict(before)
+        queues = sorted(by_queue.items())
+        #: The places that policies give all groups, queue by queue: those before priority, and those after it.
+        before, after = list[list[int]](), list[list[int]]()
         for policy in policies:
-            asked = [one for queue, own in sorted(by_queue.items()) if policy.setting.decides_for(queue) for one in own]
-            answers = policy.order(self._facts_of(asked, policy), self._facts)
-            places = before if policy.policy.order_before_priority else after
-            for one, place in zip(asked, answers, strict=True):
-                places[one.key] += (place,)
-        for own in by_queue.values():
-            _rank(own, before, after)
+            decides = [policy.setting.decides_for(queue) for queue, _ in queues]
+            asked = [one for (_, own), is_asked in zip(queues, decides, strict=True) if is_asked for one in own]
+            answers = iter(policy.order(self._facts_of(asked, policy), self._facts))
+            places = [
+                next(answers) if is_asked else 0
+                for (_, own), is_asked in zip(queues, decides, strict=True)
+                for _ in own
+            ]
+            (before if policy.policy.order_before_priority else after).append(places)
+        at = 0
+        for _, own in queues:
+            whole = slice(at, at := at + len(own))
+            _rank(own, [places[whole] for places in before], [places[whole] for places in after])
 
     def _order_queues(self) -> None:
         accounts = self._input.accounts
@@ -114,15 +126,13 @@ class GroupPolicies:
             queue = self._queues[name, past] = queue if past else replace(queue, past_use=0)
         return queue
 
-    def _past(self, policy: GuardedPolicy, key: str, namespace: str, running_s: int) -> tuple[int, int]:
-        """Return what GPU time a group and its namespace have had, as far as a policy declares it."""
-        history, use = policy.policy.history, 0
-        if PastUse.NAMESPACE in history:
-            if self._namespace_use is None:
-                self._namespace_use = self._input.namespace_use()
-            use = self._namespace_use.get(namespace, 0)
-        before = self._input.gpu_seconds_before(key) if PastUse.OWNER in history else 0
-        return running_s + before, use
+    def _past(self, policy: GuardedPolicy) -> tuple[Callable[[str], int], Mapping[str, int]]:
+        """Return what GPU time groups' ended pods, and namespaces, have had, as far as a policy declares it."""
+        history, use = policy.policy.history, self._namespace_use
+        if PastUse.NAMESPACE in history and use is None:
+            use = self._namespace_use = self._input.namespace_use()
+        seconds_before = self._input.gpu_seconds_before if PastUse.OWNER in history else _nothing
+        return seconds_before, use if use is not None and PastUse.NAMESPACE in history else {}
 
     def _with(self, point: Point) -> list[GuardedPolicy]:
         return [one for one in self._input.policies if one.has(point)]
@@ -135,23 +145,29 @@ class GroupPolicies:
         known, setting, history = self._waiting, policy.setting, policy.policy.history
         every = [known.get(one.key) or self._known_of(one) for one in groups]
         if PastUse.OWNER in history or PastUse.NAMESPACE in history:
-            every = [self._with_past(*facts, policy) for facts in zip(groups, every, strict=True)]
+            every = [*self._with_past(groups, every, policy)]
         if setting.pod_labels or setting.pod_annotations:
-            every = [_with_declared(*facts, policy) for facts in zip(groups, every, strict=True)]
+            every = [*_with_declared(groups, every, policy)]
         if PastUse.QUEUE in history:
             every = [(waiting, self._queue(waiting.queue, past=True)) for waiting, _ in every]
         return every
 
     def _with_past(
-        self, pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
-    ) -> tuple[Waiting, Queue]:
-        waiting, queue = known
-        there = chain(chain.from_iterable(pending_group.waiting.values()), pending_group.workload.active.values())
-        used, use = self._past(policy, _past_key(waiting.key, there), waiting.namespace, waiting.used_gpu_seconds)
-        # Of most groups there is nothing to add, and another such object takes longer than to look.
-        if used == waiting.used_gpu_seconds and not use:
-            return known
-        return replace(waiting, used_gpu_seconds=used, namespace_use=use), queue
+        self, groups: Sequence[PendingGroup], known: Sequence[tuple[Waiting, Queue]], policy: GuardedPolicy
+    ) -> Iterator[tuple[Waiting, Queue]]:
+        seconds_before, namespace_use = self._past(policy)
+        for one, facts in zip(groups, known, strict=True):
+            waiting, queue = facts
+            key = waiting.key
+            if key.startswith(_LONE):
+                key = _past_key(key, *one.waiting.values(), one.workload.active.values())
+            before, use = seconds_before(key), namespace_use.get(waiting.namespace, 0)
+            # Of most groups there is nothing to add, and another such object takes longer than to look.
+            if before or use:
+                used = waiting.used_gpu_seconds + before
+                yield replace(waiting, used_gpu_seconds=used, namespace_use=use), queue
+            else:
+                yield facts
 
     def _known_of(self, pending_group: PendingGroup) -> tuple[Waiting, Queue]:
         group, now, of_class = pending_group.group, self._input.now, self._gpus_of_class
@@ -159,12 +175,12 @@ class GroupPolicies:
         for members in pending_group.waiting.values():
             pods += len(members)
             for member in members:
-                of_one = _gpus(member) if member.node else of_class.get(member.class_key)
+                of_one = of_class.get(member.class_key)
                 if of_one is None:
                     of_one = of_class[member.class_key] = thousandths_of_gpus(member.requests)
                 gpus += of_one
         active = pending_group.workload.active
-        queue = self._queue(self._queue_of(pending_group), past=False)
+        queue = self._queue(self._input.accounts.queue_of(group), past=False)
         waiting = Waiting(
             key=group.key,
             namespace=group.namespace,
@@ -185,7 +201,7 @@ class GroupPolicies:
         group, now, members = workload.group, self._input.now, workload.active.values()
         labels, annotations = _declared(members, policy)
         running_s = sum(_used(member, now) for member in members)
-        used, use = self._past(policy, _past_key(group.key, members), group.namespace, running_s)
+        seconds_before, namespace_use = self._past(policy)
         return Running(
             key=group.key,
             namespace=group.namespace,
@@ -197,14 +213,18 @@ class GroupPolicies:
             lost_us=max((now - one.work_since for one in members if one.work_since), default=0),
             labels=labels,
             annotations=annotations,
-            used_gpu_seconds=used,
-            namespace_use=use,
+            used_gpu_seconds=running_s + seconds_before(_past_key(group.key, members)),
+            namespace_use=namespace_use.get(group.namespace, 0),
         )
 
 
-def _past_key(group: str, members: Iterable[Member]) -> str:
+def _nothing(_: str) -> int:
+    return 0
+
+
+def _past_key(group: str, *members: Iterable[Member]) -> str:
     """Return under what the past of a group is counted; see `move_key`."""
-    first = next(iter(members), None)
+    first = next(chain.from_iterable(members), None) if group.startswith(_LONE) else None
     return group if first is None else move_key(group, first.pod)
 
 
@@ -229,39 +249,50 @@ def queue_facts(accounts: CycleQueues, name: str) -> Queue:
     )
 
 
-def _rank(
-    groups: list[PendingGroup], before: Mapping[str, tuple[int, ...]], after: Mapping[str, tuple[int, ...]]
-) -> None:
-    """Put the groups of a queue in order: by the places before priority, then by priority, then by those after it."""
-    if len(set(before.values())) > 1:
-        priorities = sorted((one.priority for one in groups), reverse=True)
-        groups.sort(key=lambda one: (before[one.key], -one.priority))
-        for one, priority in zip(groups, priorities, strict=True):
-            one.priority = priority
-    both = {one.key: (before[one.key], after[one.key]) for one in groups}
-    ranks = {places: rank for rank, places in enumerate(sorted(set(both.values())))}
-    for one in groups:
-        one.rank = ranks[both[one.key]]
+def _rank(groups: Sequence[PendingGroup], before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]) -> None:
+    """Put the groups of a queue in order: by the places before priority, then by priority, then by those after it.
+
+    Args:
+        before, after: by policy, the places of all these groups.
+    """
+    if any(len({*places}) > 1 for places in before):
+        priorities = [one.priority for one in groups]
+        whole = zip(*before, [-priority for priority in priorities], range(len(groups)), strict=True)
+        for (*_, number), priority in zip(sorted(whole), sorted(priorities, reverse=True), strict=True):
+            groups[number].priority = priority
+    both = [*zip(*before, *after, strict=True)]
+    ranks = {places: rank for rank, places in enumerate(sorted({*both}))}
+    for one, places in zip(groups, both, strict=True):
+        one.rank = ranks[places]
 
 
 def _with_declared(
-    pending_group: PendingGroup, known: tuple[Waiting, Queue], policy: GuardedPolicy
-) -> tuple[Waiting, Queue]:
-    members = pending_group.unplaced or pending_group.workload.waiting.values()
-    labels, annotations = _declared(members, policy)
-    return (replace(known[0], labels=labels, annotations=annotations), known[1]) if labels or annotations else known
+    groups: Sequence[PendingGroup], known: Sequence[tuple[Waiting, Queue]], policy: GuardedPolicy
+) -> Iterator[tuple[Waiting, Queue]]:
+    for one, facts in zip(groups, known, strict=True):
+        labels, annotations = _declared(_first_ones(one), policy)
+        if labels is _NO_LABELS and annotations is _NO_LABELS:
+            yield facts
+        else:
+            yield replace(facts[0], labels=labels, annotations=annotations), facts[1]
 
 
-def _declared(members: Iterable[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
+def _first_ones(pending_group: PendingGroup) -> Collection[Member]:
+    """Return pods that wait, among them the first one by name."""
+    workload, first = pending_group.workload, list[Member]()
+    for members in filter(None, pending_group.waiting.values()):
+        # Those of one age are in the order of their names already (`Workload.ready`).
+        in_order = members[0].pod.created_at == members[-1].pod.created_at and not workload.constrained
+        first += members[:1] if in_order else members
+    return first or workload.waiting.values()
+
+
+def _declared(members: Collection[Member], policy: GuardedPolicy) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Return the labels and annotations of the first pod by name, as far as a policy declares them."""
-    setting, pod = policy.setting, None
-    if not (setting.pod_labels or setting.pod_annotations):
+    setting = policy.setting
+    if not members or not (setting.pod_labels or setting.pod_annotations):
         return _NO_LABELS, _NO_LABELS
-    for member in members:
-        if pod is None or member.pod.name < pod.name:
-            pod = member.pod
-    if pod is None:
-        return _NO_LABELS, _NO_LABELS
+    pod = min(members, key=_NAME).pod
     return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
 
 
