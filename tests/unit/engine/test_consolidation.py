@@ -304,6 +304,8 @@ def test_moved_pods_come_first_among_equals_when_they_come_again() -> None:
                 before, uid=f"{before.uid}-2", name=f"{name}-2", node_name="", phase="Pending", created_at=again_at
             )
         )
+    kept = {name: cluster.state.pods[f"uid-{name}-2"].nomination for name in ("heavy", "light")}
+    assert {name: one.node for name, one in kept.items() if one is not None} == {"heavy": "n1", "light": "n0"}
     for number in range(4):
         cluster.add_pod(pod(f"earlier-{number}", cpu=4, gpu=1, created_at=1))
     placed = {one.name: one.node for one in cluster.cycle(HALF_AN_HOUR).placements}

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from kaicore.rules.engine.config import ENGINE_VERSION
+from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
 from kaicore.rules.events.quarantine import QuarantinedEvent
@@ -37,7 +38,7 @@ from kaicore.rules.state.registries.queue_registry import QueueRegistry, QueueRe
 from kaicore.rules.state.shared_gpus import GpuGroup
 
 #: Raised with every change of what a state consists of, or of how it is folded.
-SNAPSHOT_SCHEMA = f"state-29-engine-{ENGINE_VERSION}"
+SNAPSHOT_SCHEMA = f"state-30-engine-{ENGINE_VERSION}"
 
 
 class _NodeRecord(msgspec.Struct):
@@ -96,6 +97,7 @@ class _StateRecord(msgspec.Struct):
     recent_work: list[SeenWork] = msgspec.field(default_factory=list)
     run_times: list[RunsOfKind] = msgspec.field(default_factory=list)
     moved_pods: list[tuple[int, int]] = msgspec.field(default_factory=list)
+    homes: dict[str, list[Nomination]] = msgspec.field(default_factory=dict)
     gpu_groups: list[GpuGroup] = msgspec.field(default_factory=list)
     gpu_use: GpuUseRecord = msgspec.field(default_factory=GpuUseRecord)
     policy_inputs: list[PolicyInput] = msgspec.field(default_factory=list)
@@ -185,6 +187,7 @@ def encode_state(state: ClusterState) -> bytes:  # long: one line for each part 
             recent_work=state.recent_work.record(),
             run_times=state.run_times.record(),
             moved_pods=sorted(state.moved_pods.items()),
+            homes=state.homes,
             gpu_groups=[state.shared_gpus.groups[name] for name in sorted(state.shared_gpus.groups)],
             gpu_use=state.gpu_use.record(),
             policy_inputs=state.policy_inputs.record(),
@@ -208,7 +211,7 @@ def decode_state(body: bytes) -> ClusterState:  # long: one line for each part o
     state.freed_at = record.freed_at
     state.reasons.by_class, state.reasons.by_group = record.reasons, record.group_reasons
     state.repairs.records, state.moved_at = record.repairs, record.moved_at
-    state.moved_pods = dict(record.moved_pods)
+    state.moved_pods, state.homes = dict(record.moved_pods), record.homes
     state.counters.restore(record.counters)
     state.early_releases.ended, state.node_readiness = record.ended, record.node_readiness
     state.misses.restore(record.open_misses, record.explained_misses)

@@ -26,7 +26,8 @@ class Nomination(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         placement: the zones that it is predicted to get there.
         at: recorded time, microseconds since the epoch.
-        foreign: the pod's status says so, and no cycle of this log's; then nothing is known of the zones.
+        foreign: no cycle decided so: the pod's status names the node, or the pod takes the place of one that was moved
+            because it fits there. Then nothing is known of the zones.
     """
 
     node: str

@@ -12,6 +12,7 @@ from kaicore.rules.engine.cycle_input import HOUR_US, HOURS_OF_DAY, move_key
 from kaicore.rules.engine.decisions import EvictionReason
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
+from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.groups.labels import queue_of
 from kaicore.rules.groups.table import GroupTable
 from kaicore.rules.model.gpu_share import SHARED_GPU, WHOLE
@@ -116,6 +117,7 @@ class PodIndexes:
         moved_at: when pods were last decided to be moved to make room, by `move_key`: those of the last day, in
             microseconds since the epoch.
         moved_pods: how many pods were decided to be moved to make room, by hour since the epoch: those of the last day.
+        homes: where the successors of moved pods are to go that have not come yet, by `move_key` and class.
         reasons: why pods wait, as last recorded.
         shadows: what shadows last decided about the pods of other schedulers.
         recent_work: classes of pods with devices that came in the last days.
@@ -146,6 +148,7 @@ class PodIndexes:
         self.rejections = RejectionIndex()
         self.moved_at: dict[str, int] = {}
         self.moved_pods: dict[int, int] = {}
+        self.homes: dict[str, list[Nomination]] = {}
         self.freed_at: dict[str, int] = {}
         self.reasons = RecordedReasons()
         self.shadows = ShadowBook()
@@ -195,6 +198,8 @@ class PodIndexes:
             self.rejections.rejected(after)
         if after.eviction is not before.eviction and after.eviction is not None:
             self._note_eviction(after, after.eviction)
+        elif before.eviction is not None and after.eviction is None:
+            self._take_home(after, before.eviction.fits_on)
         if moved or after.class_key != before.class_key or after.repairing is not before.repairing:
             self.repairs.update(before, after)
         ends = bool(held) and not holds
@@ -210,6 +215,8 @@ class PodIndexes:
         else:
             if seen:
                 self._update_membership(after)
+            if new and after.waiting and after.nomination is None:
+                after.nomination = self._take_home(after)
             self._update_waiting(before, after)
             if moved or seen or left:
                 self._update_workload(after)
@@ -375,6 +382,23 @@ class PodIndexes:
             for old in [one for one in self.moved_pods if hour - one >= HOURS_OF_DAY]:
                 del self.moved_pods[old]
             self.moved_pods[hour] = self.moved_pods.get(hour, 0) + 1
+            for key, homes in list(self.homes.items()):
+                if now - homes[-1].at >= DAY_US:
+                    del self.homes[key]
+            if eviction.fits_on:
+                home = Nomination(eviction.fits_on, at=now, foreign=True)
+                self.homes.setdefault(_home_key(entry), []).append(home)
+
+    def _take_home(self, entry: PodEntry, node: str = "") -> Nomination | None:
+        """Take out the home of a moved pod's successor, on any node unless one is named; None if it has none."""
+        key = _home_key(entry) if self.homes else ""
+        homes = self.homes.get(key, [])
+        home = next((one for one in homes if node in ("", one.node)), None)
+        if home is not None:
+            homes.remove(home)
+            if not homes:
+                del self.homes[key]
+        return home
 
     def _update_workload(self, entry: PodEntry) -> None:
         """Put a pod where it now stands in its group."""
@@ -495,6 +519,10 @@ class PodIndexes:
         _set(self.waiting, entry.pod.uid, member=entry.waiting)
         self._update_membership(entry)
         self._update_workload(entry)
+
+
+def _home_key(entry: PodEntry) -> str:
+    return f"{move_key(entry.group, entry.pod)}/{entry.class_key}"
 
 
 def gpus_held(entry: PodEntry) -> int:

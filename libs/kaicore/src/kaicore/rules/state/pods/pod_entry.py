@@ -87,10 +87,12 @@ class Eviction(msgspec.Struct, frozen=True):
     Attributes:
         reason: see `kaicore.rules.engine.decisions.EvictionReason`.
         at: recorded time of the decision, microseconds since the epoch.
+        fits_on: as in `EvictionDecided`.
     """
 
     reason: str
     at: int
+    fits_on: str = ""
 
 
 class KubeletRejection(msgspec.Struct, frozen=True):

@@ -182,7 +182,7 @@ def _see(entry: PodEntry, payload: payloads.PodObserved, context: FoldContext) -
     if pod.phase == "Running" and not entry.started_at:
         entry.started_at = context.recorded_at
     named = pod.nominated_node
-    if nomination is not None and nomination.foreign and nomination.node != named:
+    if nomination is not None and nomination.foreign and named_before != named:
         nomination = entry.nomination = None
     if named_before and not named:
         entry.nominated_for = ""
@@ -281,7 +281,7 @@ def _clear_nomination(entry: PodEntry, payload: payloads.NominationCleared, cont
 
 def _decide_eviction(entry: PodEntry, payload: payloads.EvictionDecided, context: FoldContext) -> None:
     """Note that the pod is to be evicted for another group's sake, and why."""
-    entry.eviction = Eviction(payload.reason, context.recorded_at)
+    entry.eviction = Eviction(payload.reason, context.recorded_at, payload.fits_on)
 
 
 def _request_repair(entry: PodEntry, payload: payloads.RepairRequested, context: FoldContext) -> None:
