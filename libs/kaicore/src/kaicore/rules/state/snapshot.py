@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from kaicore.rules.engine.config import ENGINE_VERSION
-from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.engine.placement.pod_class import PodClass
+from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.events.payloads import ClassPending, GroupPending, PriorityClassObserved
 from kaicore.rules.events.quarantine import QuarantinedEvent
 from kaicore.rules.model.device import DeviceClass, DeviceTaintRule, ResourceClaim, ResourceSlice

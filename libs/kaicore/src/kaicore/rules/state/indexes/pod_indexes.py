@@ -176,10 +176,9 @@ class PodIndexes:
         # 2. Its entry, its class, and the selections that it is in.
         if new:
             self.pods[after.pod.uid] = after
-        selected = False
         if seen:
             self._update_class(before, after)
-            selected = self.constraints.pod_seen(after.pod)
+        selected = seen and self.constraints.pod_seen(after.pod)
         # 3. Its node: what it holds there, and what follows from that for the others there.
         if held != holds or (holds and (seen or after.observed is not before.observed)):
             self._update_node(before, after, held, holds, release)
@@ -196,10 +195,8 @@ class PodIndexes:
         # 4. Its story: what became of it, what it replaces, and how long pods like it run.
         if after.rejection is not before.rejection:
             self.rejections.rejected(after)
-        if after.eviction is not before.eviction and after.eviction is not None:
-            self._note_eviction(after, after.eviction)
-        elif before.eviction is not None and after.eviction is None:
-            self._take_home(after, before.eviction.fits_on)
+        if after.eviction is not before.eviction:
+            self._note_eviction(after, before.eviction, after.eviction)
         if moved or after.class_key != before.class_key or after.repairing is not before.repairing:
             self.repairs.update(before, after)
         ends = bool(held) and not holds
@@ -371,7 +368,10 @@ class PodIndexes:
         )
         entry.nomination = msgspec.structs.replace(nomination, charge=charge or _NO_CHARGE)
 
-    def _note_eviction(self, entry: PodEntry, eviction: Eviction) -> None:
+    def _note_eviction(self, entry: PodEntry, before: Eviction | None, eviction: Eviction | None) -> None:
+        if eviction is None:
+            self._take_home(entry, before.fits_on if before else "")
+            return
         now = self.context.recorded_at
         self.workload_index.evicted(entry, at=now)
         if eviction.reason == EvictionReason.CONSOLIDATED:
