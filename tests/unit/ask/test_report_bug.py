@@ -2,6 +2,8 @@
 
 import gzip
 import re
+import subprocess
+import sys
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -96,9 +98,13 @@ async def test_wrong_decision_is_the_same_difference_without_names(
 def test_one_cycle_with_its_input_shows_its_difference(run: Run, tmp_path: Path) -> None:
     log = write_file(tmp_path / "log.gz", altered(history().events, "PodPlaced", 5, elsewhere))
     made = tmp_path / "bug.log.gz"
-    assert run("report-bug", str(made), "--cycle=default/3", f"--file={log}")[0] == 0
-    code, said = run("replay", f"--file={made}")
-    assert (code, "PodPlaced: node" in said) == (1, True), said
+    code, said = run("report-bug", str(made), "--cycle=default/3", f"--file={log}")
+    assert code == 0, said
+    # On another machine: nothing but the file, and the command that was printed.
+    (printed,) = re.findall(r"`(kai replay --file .*)`", said)
+    command = [sys.executable, "-m", "kai_cli.main", *printed.split()[1:]]
+    there = subprocess.run(command, cwd=tmp_path, env={"HOME": "/nowhere"}, capture_output=True, text=True, check=False)
+    assert (there.returncode, "PodPlaced: node" in there.stdout) == (1, True), there
 
 
 def test_pseudonyms_keep_the_order_also_beside_common_names() -> None:
