@@ -12,6 +12,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     planned_reservation,
     standing_reservations,
 )
+from kaicore.analysis.ask.explanations import why_node
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.engine.policies.book import NO_POLICIES
@@ -134,6 +135,9 @@ def test_reservations_are_listed_with_what_is_in_their_way() -> None:
         ("past", "Over", "maintenance", []),
     ]
     assert [[pod.name for pod in row.in_the_way] for row in rows] == [["short"], ["endless"], []]
+    why = why_node(cluster.state, "b0")
+    assert why is not None
+    assert [note for note in why.notes if note.startswith("is reserved by now for maintenance, 20")] == why.notes
 
 
 def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
     calendar = Calendar.from_ical(kai("reservations", "--ical", "--file", str(file)).stdout)
     (event,) = calendar.walk("VEVENT")
     # Of three windows the first is over, and still counts.
-    assert event["dtstart"].dt.timestamp() == (cluster.now - 24 * HOUR) // 1_000_000
+    assert event.decoded("dtstart").timestamp() == (cluster.now - 24 * HOUR) // 1_000_000
     assert (event["summary"], event["rrule"]["FREQ"]) == ("weekly: 2 nodes for queue lab", ["WEEKLY"])
     window = ("--start", "2036-01-05T02:00:00Z", "--end", "+1h", "--repeat", "FREQ=DAILY")
     planned = kai("reserve", "x", "--maintenance", "--nodes", "a0", *window, "--file", str(file))
