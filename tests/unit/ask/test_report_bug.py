@@ -2,6 +2,8 @@
 
 import gzip
 import re
+import subprocess
+import sys
 from base64 import b64decode
 from collections.abc import Callable
 from pathlib import Path
@@ -13,10 +15,15 @@ from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.redacting import Pseudonyms, export_redacted
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log.files.log import FileLog
+from kaicore.rules.events import payloads
+from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
+from tests.given.cluster.factory import pod
+from tests.given.cluster.hierarchy import queue
 from tests.given.logs.exported import write_file
 from tests.given.processes.called_kai import Run, caller
 from tests.given.recorded import DIRECTORY, read_log
+from tests.given.work.workloads import Workloads
 from tests.measured.assistants import LOGS, log_file
 from tests.unit.ask.test_replay import altered, elsewhere, history
 
@@ -96,9 +103,27 @@ async def test_wrong_decision_is_the_same_difference_without_names(
 def test_one_cycle_with_its_input_shows_its_difference(run: Run, tmp_path: Path) -> None:
     log = write_file(tmp_path / "log.gz", altered(history().events, "PodPlaced", 5, elsewhere))
     made = tmp_path / "bug.log.gz"
-    assert run("report-bug", str(made), "--cycle=default/3", f"--file={log}")[0] == 0
-    code, said = run("replay", f"--file={made}")
-    assert (code, "PodPlaced: node" in said) == (1, True), said
+    code, said = run("report-bug", str(made), "--cycle=default/3", f"--file={log}")
+    assert code == 0, said
+    # On another machine: nothing but the file, and the command that was printed.
+    (printed,) = re.findall(r"`(kai replay --file .*)`", said)
+    command = [sys.executable, "-m", "kai_cli.main", *printed.split()[1:]]
+    there = subprocess.run(command, cwd=tmp_path, env={"HOME": "/nowhere"}, capture_output=True, text=True, check=False)
+    assert (there.returncode, "PodPlaced: node" in there.stdout) == (1, True), there
+
+
+def test_container_called_like_a_resource_leaves_quotas_and_names_in_labels_of_controllers_go(
+    run: Run, tmp_path: Path
+) -> None:
+    made = Workloads("test", hashes=True).add_nodes(1, cpu=8, memory=32, gpu=2)
+    made.record("queue/team", payloads.QueueObserved(queue("team", quota=1, limit=1)))
+    labels = {KAI_QUEUE_LABEL: "team", "ray.io/identifier": "secret-186-head"}
+    for name in ("gpu", "other"):
+        made.add_pod(pod(name, cpu=1, gpu=1, labels=labels))
+    made.cycle()
+    code, said = run("report-bug", str(tmp_path / "bug.log.gz"), f"--file={write_file(tmp_path / 'l.gz', made.events)}")
+    assert (code, "otherwise" in said) == (0, False), said
+    assert "secret" not in text_of(tmp_path / "bug.log.gz")
 
 
 def test_pseudonyms_keep_the_order_also_beside_common_names() -> None:

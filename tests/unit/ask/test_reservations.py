@@ -12,6 +12,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     planned_reservation,
     standing_reservations,
 )
+from kaicore.analysis.ask.explanations import why_node
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.engine.policies.book import NO_POLICIES
@@ -28,10 +29,11 @@ HOUR = 3_600_000_000
 
 
 def fleet() -> Workloads:
-    """Six nodes of four GPUs in three racks. On a0 runs a pod without a limit, on b0 one for an hour."""
+    """Seven nodes of four GPUs in four racks, d0 not ready. On a0 runs a pod without a limit, on b0 one for an hour."""
     cluster = Workloads("test", hashes=True)
     for name in ("a0", "a1", "b0", "b1", "c0"):
         cluster.add_node(name, cpu=64, gpu=4, labels={"rack": name[0]})
+    cluster.add_node("d0", cpu=64, gpu=4, labels={"rack": "d"}, ready=False)
     for name, node, hours in (("endless", "a0", 0), ("short", "b0", 1)):
         one = pod(name, gpu=2, active_deadline_s=hours * 3600, node_selector={"at": node})
         cluster.add_node(node, cpu=64, gpu=4, labels={"rack": node[0], "at": node})
@@ -62,6 +64,8 @@ def plan(cluster: Workloads, begins: int = 2, hours: int = 4, **asked: Any) -> R
         ({"gpus": 7, "within": "rack"}, ["b0", "b1"], []),
         ({"gpus": 3}, ["a1"], []),
         ({"labels": "rack=a"}, ["a0", "a1"], ["endless"]),
+        # Without a number all that have the labels, also what is not ready.
+        ({"labels": "rack=d"}, ["d0"], []),
         ({"nodes": "a0,c0"}, ["a0", "c0"], ["endless"]),
         # It is for the work that is there.
         ({"nodes": "a0", "namespace": "default"}, ["a0"], []),
@@ -83,6 +87,9 @@ def test_nodes_are_chosen_that_displace_least(asked: dict[str, Any], nodes: list
         ({"nodes": "c0", "begins": 24 * 14, "hours": 1}, "node c0 is reserved by weekly then"),
         ({"nodes": "c0", "begins": -24, "hours": 1, "recurrence": "FREQ=DAILY"}, "node c0 is reserved by weekly then"),
         ({"nodes": "nowhere"}, "no node nowhere"),
+        # A rack is all of its nodes, or none.
+        ({"labels": "rack=b"}, "node b1 is reserved by taken then"),
+        ({"labels": "rack=z"}, "no node has rack=z"),
         ({"nodes": "a0", "name": "taken"}, "there is a reservation taken already"),
         ({"count": 5}, "5 nodes cannot be had beside other reservations: 3 at most"),
         (
@@ -104,7 +111,7 @@ def test_what_cannot_be_had_is_refused(asked: dict[str, Any], refusal: str) -> N
 @pytest.mark.parametrize(
     ("asked", "problem"),
     [
-        ({}, "nodes: name nodes, labels, GPUs or a count of nodes"),
+        ({}, "nodes: say which: names, labels, GPUs, or a count of nodes"),
         ({"nodes": "a0", "gpus": 4}, "nodes: are named: no labels, GPUs, count or domain besides"),
         ({"labels": "rack"}, "labels: must be key=value"),
         ({"count": 1, "hours": -1}, "spec.end: is not after spec.start"),
@@ -128,18 +135,27 @@ def test_reservations_are_listed_with_what_is_in_their_way() -> None:
         ("past", "Over", "maintenance", []),
     ]
     assert [[pod.name for pod in row.in_the_way] for row in rows] == [["short"], ["endless"], []]
+    why = why_node(cluster.state, "b0")
+    assert why is not None
+    assert [note for note in why.notes if note.startswith("is reserved by now for maintenance, 20")] == why.notes
 
 
 def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
     cluster = fleet()
-    made(cluster, "weekly", ("a0", "a1"), begins=2, queue="lab", recurrence="FREQ=WEEKLY;BYDAY=SA")
+    made(cluster, "weekly", ("a0", "a1"), begins=-24, queue="lab", recurrence="FREQ=WEEKLY;COUNT=3")
     file = write_file(tmp_path / "log.gz", cluster.events)
     listed = kai("reservations", "--file", str(file))
     assert "weekly   Planned   queue lab" in listed.stdout
     assert "default/endless" in listed.stdout
     calendar = Calendar.from_ical(kai("reservations", "--ical", "--file", str(file)).stdout)
     (event,) = calendar.walk("VEVENT")
+    # Of three windows the first is over, and still counts.
+    assert event.decoded("dtstart").timestamp() == (cluster.now - 24 * HOUR) // 1_000_000
     assert (event["summary"], event["rrule"]["FREQ"]) == ("weekly: 2 nodes for queue lab", ["WEEKLY"])
+    window = ("--start", "2036-01-05T02:00:00Z", "--end", "+1h", "--repeat", "FREQ=DAILY")
+    planned = kai("reserve", "x", "--maintenance", "--nodes", "a0", *window, "--file", str(file))
+    assert "2036-01-05T02:00:00Z to 2036-01-05T03:00:00Z, again FREQ=DAILY" in planned.stdout
+    assert "1 pod there when its window begins" in planned.stdout
     refused = kai(
         "reserve", "x", "--maintenance", "--nodes", "no", "--start", "+1h", "--end", "+1h", "--file", str(file)
     )

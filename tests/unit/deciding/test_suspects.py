@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
+from kaicore.analysis.ask.explanations import why_node
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload
@@ -174,8 +175,11 @@ def test_waiting_pod_names_the_evidence_and_the_next_probe() -> None:
     (found,) = (one for one in map(decode_payload, fleet.events) if isinstance(one, NodeSuspected))
     shown = [decode_payload(fleet.events[position - 1]) for position in found.failures]
     assert [one.pod.name for one in shown if isinstance(one, PodObserved)] == ["a-1", "b-2", "c-3"]
-    assert str(reason).startswith("1 node that are suspect: for devices since 20")
+    assert str(reason).startswith("1 node set aside as suspect: for devices since 20")
     assert f"events {', '.join(map(str, found.failures))}); next probe from " in str(reason)
+    why = why_node(fleet.state, "n0")
+    assert why is not None
+    assert any(one.startswith("is suspect for devices since 20") and "; next probe from " in one for one in why.notes)
 
 
 @pytest.mark.parametrize(

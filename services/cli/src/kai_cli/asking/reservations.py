@@ -192,8 +192,11 @@ def plan_text(plan: ReservationPlan, *, made: bool) -> str:
     """Return a plan for people."""
     if plan.refusal:
         return f"refused: {plan.refusal}"
+    spec = plan.manifest["spec"]
+    assert isinstance(spec, dict)
+    again = f", again {spec['recurrence']}" if "recurrence" in spec else ""
     about = f"{plural(len(plan.nodes), 'node')} with {plural(plan.gpus, 'GPU')}: {', '.join(plan.nodes)}"
-    parts = [about, _in_the_way(plan.displaces)]
+    parts = [f"{about}\n{spec['start']} to {spec['end']}{again}", _in_the_way(plan.displaces)]
     if not made:
         parts.append(yaml.safe_dump(plan.manifest, sort_keys=False).rstrip())
     return "\n\n".join(parts)
@@ -203,7 +206,7 @@ def _in_the_way(rows: list[InTheWayRow]) -> str:
     if not rows:
         return "nothing is in its way"
     lines = [(row.node, row.namespace, row.name, row.queue or "-", row.gpus, row.ends_at or "no limit") for row in rows]
-    return "there when its window begins, unless it ends before:\n" + table(
+    return f"{plural(len(rows), 'pod')} there when its window begins, if not ended before:\n" + table(
         ("NODE", "NAMESPACE", "POD", "QUEUE", "GPUS", "ENDS"), lines
     )
 
@@ -255,8 +258,10 @@ def calendar_text(answers: list[ReservationsAnswer]) -> str:
             event = Event()
             event.add("uid", f"{row.name}@{answer.cluster}.kai-ledger")
             event.add("dtstamp", datetime.fromisoformat(answer.recorded_at))
-            event.add("dtstart", datetime.fromisoformat(row.start))
-            event.add("dtend", datetime.fromisoformat(row.end))
+            # A rule's COUNT counts from the first window.
+            window = row.first if row.recurrence else row
+            event.add("dtstart", datetime.fromisoformat(window.start))
+            event.add("dtend", datetime.fromisoformat(window.end))
             event.add("summary", f"{row.name}: {plural(len(row.nodes), 'node')} for {row.whom}")
             event.add("description", ", ".join(row.nodes))
             if row.recurrence:

@@ -182,6 +182,8 @@ async def report_bug(
             wanted = await range_of(log, cluster, since=since, until=until)
         header, otherwise = await export_redacted(log, cluster, file, wanted, key=secrets.token_bytes(32))
     _report(file, header, output)
+    if output == "table":
+        print(f"whoever has the file sees what it shows by `kai replay --file {file.name}`")
     if otherwise:
         print(f"{otherwise:,} decisions come out otherwise without names: replays show them too", file=sys.stderr)
     return 0

@@ -23,6 +23,7 @@ from kaicore.analysis.life.placements import kubelet_text, placement_answer
 from kaicore.analysis.life.pod_history import OBSERVED, PodEvidence, evictions, rejections, timeline
 from kaicore.rules.deciding.cycle_run import explained, recorded_left_out
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_reasons
+from kaicore.rules.deciding.suspects import suspect_text
 from kaicore.rules.deciding.why import (
     default_queue_text,
     miss_notes,
@@ -46,6 +47,7 @@ from kaicore.rules.groups.membership import POD, display_key
 from kaicore.rules.model.group import Group, GroupSource, PodSet, TopologyConstraint
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.model.quantity import PODS, exact_amount, format_amount
+from kaicore.rules.model.reservation import reservation_terms
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 from kaicore.rules.state.views import ClusterView, CycleView, WorkView
@@ -487,6 +489,10 @@ def why_node(state: ClusterView, name: str) -> Why | None:
         remarks.append("is not ready")
     if node.unschedulable:
         remarks.append("is cordoned")
+    remarks += [f"is suspect {suspect_text(one)}" for one in state.node_trials.of_node(name)]
+    for one in state.reservations.values():
+        if one.has(name, node.labels) and (window := one.window(state.recorded_at)) is not None:
+            remarks.append(f"is reserved by {one.name} {reservation_terms(one, window)}")
     remarks += [f"taint {taint.key}={taint.value}:{taint.effect}" for taint in node.taints]
     unseen = sum(entry.unrecorded for entry in held)
     if unseen:

@@ -42,6 +42,8 @@ REDACTED = "redacted"
 #: Names that every cluster has.
 _COMMON = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "kai-ledger"})
 _COMMON |= {"kai-resource-reservation", "resource-reservation"}
+#: Names that are words of rules as well: of pod sets, and of resources, as queues have them.
+_OF_RULES = frozenset({"leader", "workers", "cpu", "gpu", "memory", "pods", "storage"})
 _COMMON_PREFIX = "system-"
 #: Fields with names, and those with texts.
 _NAMES = frozenset(
@@ -57,6 +59,8 @@ _WORDS |= {"resource", "zone", "mask", "strategy", "mode", "stage", "outcome", "
 _LABELS = frozenset({"labels", "annotations", "node_selector", "match_labels"})
 #: Labels of Kubernetes of which the values are places and kinds of an installation.
 _PLACES = ("topology.", "failure-domain.", "node.kubernetes.io/instance-type", "kubernetes.io/hostname")
+#: Ray's is a name of its own, made of others.
+_PLACES += ("ray.io/identifier",)
 _WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PLAIN_VALUE = re.compile(r"-?[0-9.]+|true|false|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: What is over names in what a cycle decides.
@@ -100,7 +104,9 @@ class Pseudonyms:
     def for_names(cls, names: set[str], *, key: bytes) -> "Pseudonyms":
         """Return pseudonyms in the order of the names."""
         kept = {
-            name for name in names if name in _COMMON or name.startswith(_COMMON_PREFIX) or _PLAIN_VALUE.fullmatch(name)
+            name
+            for name in names
+            if name in _COMMON | _OF_RULES or name.startswith(_COMMON_PREFIX) or _PLAIN_VALUE.fullmatch(name)
         }
         pseudonyms, below = dict[str, str](), "a"
         for place, name in enumerate(sorted(names)):

@@ -11,6 +11,7 @@ from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.table import RESERVATION
 from kaicore.rules.deciding.reserved_nodes import nodes_of, strangers
 from kaicore.rules.deciding.run_length import limits_of
+from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.gpu_share import GPU, gpus_text
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.reservation import NodeReservation, Window, whom_text
@@ -84,6 +85,7 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
         start, end: of that window; of the first, where it is over.
         missing: nodes that it names and that are not there, or not ready.
         in_the_way: pods on its nodes that it is not for, and that are there when the window begins.
+        first: its first window, from which a recurrence counts.
         windows: those of the next four weeks.
     """
 
@@ -98,6 +100,7 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     missing: list[str]
     gpus: int
     in_the_way: list[InTheWayRow]
+    first: WindowRow
     windows: list[WindowRow]
 
     @property
@@ -156,16 +159,18 @@ def standing_reservations(state: ClusterState) -> ReservationsAnswer:
                 missing=sorted({*one.nodes, *(node.name for node in nodes)} - ready),
                 gpus=sum(map(_gpus, nodes)),
                 in_the_way=[] if window is None else list(_in_the_way(state, one, nodes, window)),
-                windows=[
-                    WindowRow(start=time_text(ahead.start), end=time_text(ahead.end))
-                    for ahead in one.windows(now, now + SHOWN_US)
-                ],
+                first=_row(Window(one.start, one.end)),
+                windows=list(map(_row, one.windows(now, now + SHOWN_US))),
             )
         )
     rows.sort(key=lambda row: (row.state == "Over", row.start, row.name))
     return ReservationsAnswer(
         cluster=state.cluster, position=state.position, recorded_at=time_text(now), reservations=rows
     )
+
+
+def _row(window: Window) -> WindowRow:
+    return WindowRow(start=time_text(window.start), end=time_text(window.end))
 
 
 def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> ReservationPlan:
@@ -234,22 +239,22 @@ def _labels(asked: ReservationQuestion) -> dict[str, str]:
     if asked.nodes and (pairs or asked.gpus or asked.count or asked.within):
         raise InvalidObject("reservation", "nodes", asked.nodes, "are named: no labels, GPUs, count or domain besides")
     if not (asked.nodes or pairs or asked.gpus or asked.count or asked.within):
-        raise InvalidObject("reservation", "nodes", "", "name nodes, labels, GPUs or a count of nodes")
+        raise InvalidObject("reservation", "nodes", "", "say which: names, labels, GPUs, or a count of nodes")
     return {key: value for key, _, value in pairs}
 
 
 def _chosen(
     state: ClusterState, asked: ReservationQuestion, draft: NodeReservation, labels: Mapping[str, str]
 ) -> tuple[list[str], str]:
-    """Return the nodes that are chosen, or none and why."""
+    """Return the nodes that are chosen, or none and why; all that have the labels where no number is asked for."""
+    labelled = [node for node in _present(state) if labels.items() <= node.labels.items()]
+    if not labelled:
+        return [], f"no node has {', '.join(f'{key}={value}' for key, value in labels.items()) or 'been seen'}"
+    if not (asked.gpus or asked.count or asked.within):
+        # A rack's maintenance is for its broken nodes, too.
+        return sorted(node.name for node in labelled), ""
     taken = {name for other in _overlapping(state, draft) for name in (node.name for node in nodes_of(state, other))}
-    free = [
-        node
-        for node in _present(state)
-        if node.name not in taken
-        and labels.items() <= node.labels.items()
-        and state.columns.ready[state.columns.row(node.name)]
-    ]
+    free = [node for node in labelled if node.name not in taken and state.columns.ready[state.columns.row(node.name)]]
     window = draft.window(state.recorded_at)
     lost = Counter[str]()
     if window is not None:
@@ -266,7 +271,7 @@ def _chosen(
     found = [some for nodes in domains.values() if (some := _enough(nodes, asked))]
     if not found:
         within = f" in one {asked.within}" if asked.within else ""
-        wanted = f"{asked.gpus} GPUs" if asked.gpus else f"{asked.count} nodes" if asked.count else "any node"
+        wanted = f"{asked.gpus} GPUs" if asked.gpus else plural(asked.count or 1, "node")
         have = max((sum(map(_gpus, nodes)) if asked.gpus else len(nodes) for nodes in domains.values()), default=0)
         return [], f"{wanted} cannot be had{within} beside other reservations: {have} at most"
     best = min(found, key=lambda nodes: (sum(lost[node.name] for node in nodes), len(nodes), nodes[0].name))

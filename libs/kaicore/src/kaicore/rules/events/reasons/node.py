@@ -107,7 +107,7 @@ class NodeSuspect(NodeReason, frozen=True, kw_only=True):
     """
 
     why: str = field(name="detail", default="")
-    says: ClassVar[str] = "that are suspect: {why}"
+    says: ClassVar[str] = "set aside as suspect: {why}"
 
 
 class HistoryIncomplete(NodeReason, frozen=True, kw_only=True):
