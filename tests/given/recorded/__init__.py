@@ -14,6 +14,8 @@ from kaicore.rules.events.codec import decode_event, encode_event
 from kaicore.rules.events.envelope import Event
 
 DIRECTORY = Path(__file__).parent
+#: Logs of engine 12, to ask about: `demo.jsonl.xz` and `demo-blind.jsonl.xz`. Today's engine decides otherwise.
+DEMO = DIRECTORY / "demo"
 
 
 def recorded_logs() -> list[Path]:

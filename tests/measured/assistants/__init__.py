@@ -7,7 +7,7 @@ import msgspec
 import yaml
 
 from tests.given.logs.exported import write_file
-from tests.given.recorded import DIRECTORY, read_log
+from tests.given.recorded import DEMO, read_log
 
 #: Names of the logs that are asked.
 LOGS = ("demo", "demo-blind")
@@ -29,7 +29,7 @@ def questions() -> list[Question]:
 
 def log_file(directory: Path, name: str) -> Path:
     """Return a recorded log as `kai export` writes it."""
-    return write_file(directory / f"{name}.log.gz", read_log(DIRECTORY / "engine-12" / f"{name}.jsonl.xz"))
+    return write_file(directory / f"{name}.log.gz", read_log(DEMO / f"{name}.jsonl.xz"))
 
 
 def found(answer: Any, path: str) -> Any:

@@ -22,7 +22,7 @@ from tests.given.cluster.factory import pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.exported import write_file
 from tests.given.processes.called_kai import Run, caller
-from tests.given.recorded import DIRECTORY, read_log
+from tests.given.recorded import read_log, recorded_logs
 from tests.given.work.workloads import Workloads
 from tests.measured.assistants import LOGS, log_file
 from tests.unit.ask.test_replay import altered, elsewhere, history
@@ -38,7 +38,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 
 def names_of(name: str) -> set[str]:
     found = set[str]()
-    for event in read_log(DIRECTORY / "engine-12" / f"{name}.jsonl.xz"):
+    for event in read_log(recorded_logs()[-1].parent / f"{name}.jsonl.xz"):
         match msgspec.json.decode(event.body):
             case {"pod": {"name": pod, "containers": containers, "owner": {"name": owner}}}:
                 found |= {pod, owner, *(one.get("name", pod) for one in containers)}

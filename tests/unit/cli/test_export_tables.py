@@ -15,13 +15,13 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.given.processes.called_kai import caller
-from tests.given.recorded import DIRECTORY, read_log
+from tests.given.recorded import DEMO, read_log
 from tests.measured.assistants import log_file
 
 
 @pytest.fixture(scope="module")
 def log() -> list[Event]:
-    return read_log(DIRECTORY / "engine-12" / "demo.jsonl.xz")
+    return read_log(DEMO / "demo.jsonl.xz")
 
 
 async def test_tables_hold_what_the_events_say(log: list[Event], tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 
 from tests.given.processes.called_kai import Run, caller
-from tests.given.recorded import DIRECTORY, read_log
+from tests.given.recorded import DEMO, read_log
 from tests.measured.assistants import LOGS, log_file
 
 #: Fields that the format documents, beside `ph`, `pid` and `tid`.
@@ -60,7 +60,7 @@ def test_trace_has_each_placement_once_on_a_lane_for_each_gpu(run: Run, tmp_path
         for one in events
         if one["name"] == "thread_name" and one["args"]["name"].startswith("GPU")
     )
-    log = [decode_payload(event) for event in read_log(DIRECTORY / "engine-12" / f"{name}.jsonl.xz")]
+    log = [decode_payload(event) for event in read_log(DEMO / f"{name}.jsonl.xz")]
     gpus = {
         one.node.name: one.node.allocatable.get("nvidia.com/gpu", 0)
         for one in log

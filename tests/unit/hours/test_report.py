@@ -22,7 +22,7 @@ from tests.given.cluster.hierarchy import queue
 from tests.given.logs.exported import write_file
 from tests.given.logs.recorded_history import log_of
 from tests.given.processes.kai_commands import kai
-from tests.given.recorded import DIRECTORY, read_log
+from tests.given.recorded import DEMO, read_log
 
 _HOUR_US = 3_600_000_000
 #: Two hours before December.
@@ -80,7 +80,7 @@ def story(seconds: int = _BEGIN) -> list[Event]:
 
 
 async def test_other_figures_for_the_same_log_raise_the_accounts_schema() -> None:
-    log = await log_of(read_log(DIRECTORY / "engine-12" / "demo.jsonl.xz"))
+    log = await log_of(read_log(DEMO / "demo.jsonl.xz"))
     digest = account_digest(await account_of(log, "demo", 0, 1 << 62))
     assert (ACCOUNT_SCHEMA, digest[:12]) == (2, "6082c7f32f3f"), (
         "sealed months and kept hours are of older rules: raise it"

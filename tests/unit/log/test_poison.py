@@ -16,7 +16,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.given.recorded import DIRECTORY, read_log
+from tests.given.recorded import DEMO, read_log
 
 NUMBERS = (2**63, 2**70, -(2**63), 2**63 - 1, -1, 0)
 VALUES = ((2**63 - 1, True), (1 - 2**63, True), (2**63, False), (-(2**63), False), (10**40, False))
@@ -64,7 +64,7 @@ def mutants(event: Event, chance: random.Random, count: int) -> Iterator[Event]:
 
 
 def test_number_of_more_than_64_bits_is_undecodable_and_named() -> None:
-    (event,) = (event for event in read_log(DIRECTORY / "engine-12" / "demo.jsonl.xz")[:200] if event.position == 100)
+    (event,) = (event for event in read_log(DEMO / "demo.jsonl.xz")[:200] if event.position == 100)
     document = msgspec.json.decode(event.body)
     path = next(path for path, part in places(document) if isinstance(part, int) and not isinstance(part, bool))
     for value, fits in VALUES:
@@ -78,13 +78,13 @@ def test_number_of_more_than_64_bits_is_undecodable_and_named() -> None:
 
 def test_long_digits_in_a_text_are_no_number() -> None:
     aside = payloads.EventSetAside(1, "node/n1", "9" * 64, "1" * 30)
-    event = read_log(DIRECTORY / "engine-12" / "demo.jsonl.xz")[0]
+    event = read_log(DEMO / "demo.jsonl.xz")[0]
     body = msgspec.Raw(msgspec.json.encode(aside))
     assert decode_payload(msgspec.structs.replace(event, type="EventSetAside", schema=1, body=body)) == aside
 
 
 def test_mutated_event_makes_no_reader_raise_nor_its_snapshot() -> None:
-    log, chance = read_log(DIRECTORY / "engine-12" / "demo.jsonl.xz"), random.Random(0)
+    log, chance = read_log(DEMO / "demo.jsonl.xz"), random.Random(0)
     state, binder, ingest, tried = ClusterState(log[0].cluster), BinderProjection(), IngestProjection(), set[str]()
     for event in log:
         if event.type not in tried:
