@@ -57,10 +57,11 @@ _PLAIN = frozenset({"zones", "allocatable", "capacity", "requests", "limits", "a
 _WORDS = frozenset({"kind", "phase", "operator", "effect", "qos", "policy", "scope", "provenance", "reason", "code"})
 _WORDS |= {"resource", "zone", "mask", "strategy", "mode", "stage", "outcome", "preemption_policy"}
 _LABELS = frozenset({"labels", "annotations", "node_selector", "match_labels"})
-#: Labels of Kubernetes of which the values are places and kinds of an installation.
-_PLACES = ("topology.", "failure-domain.", "node.kubernetes.io/instance-type", "kubernetes.io/hostname")
-#: Ray's is a name of its own, made of others.
-_PLACES += ("ray.io/identifier",)
+#: Labels of Kubernetes of which the values are places and kinds of an installation; and one of Ray's, made of names.
+_PLACES = (
+    *("topology.", "failure-domain.", "node.kubernetes.io/instance-type", "kubernetes.io/hostname"),
+    "ray.io/identifier",
+)
 _WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _PLAIN_VALUE = re.compile(r"-?[0-9.]+|true|false|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 #: What is over names in what a cycle decides.
@@ -112,7 +113,7 @@ class Pseudonyms:
         for place, name in enumerate(sorted(names)):
             # A name between two common ones stays between them: `default` begins what is between it and the next.
             if name in kept:
-                below = name if name in _COMMON else below
+                below = name if name in _COMMON | _OF_RULES else below
             else:
                 pseudonyms[name] = f"{below}0n{place:07d}"
         return cls(pseudonyms, key)
