@@ -1,6 +1,7 @@
 """The remains of a pod's name after its erasure: nothing in any table, and a log that is verified and replayed."""
 
 import asyncio
+import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -34,8 +35,7 @@ Erase = Callable[..., ErasureReport]
 
 
 def recorded() -> list[Event]:
-    (path,) = (path for path in recorded_logs() if path.stem == "demo-blind.jsonl")
-    return read_log(path)
+    return read_log(recorded_logs()[-1].parent / "demo-blind.jsonl.xz")
 
 
 EVENTS = recorded()
@@ -143,7 +143,7 @@ def test_no_row_of_any_table_holds_an_erased_name_and_the_log_is_verified_and_re
     assert str(audit).startswith(f"cluster {CLUSTER}: {len(EVENTS) + len(subjects)} events verified, of {len(erased)} ")
     replayed = about(lambda log: replay_log(log, CLUSTER), url)
     assert replayed.differences == []  # type: ignore[attr-defined]
-    assert replayed.cycles == 25  # type: ignore[attr-defined]
+    assert replayed.cycles == sum(event.type == "CycleCompleted" for event in EVENTS)  # type: ignore[attr-defined]
     assert replayed.otherwise == []  # type: ignore[attr-defined]
     after = about(lambda log: folded(log, CLUSTER), url)
     assert isinstance(after, ClusterState)
@@ -286,7 +286,7 @@ def test_the_command_says_what_it_did(
     code, output = kai("erase", "pod", subject, "--dry-run")
     assert (code, "would be erased" in output, "nothing was changed" in output) == (0, True, True)
     code, output = kai("erase", "pod", subject)
-    assert (code, "10 events: erased; called two-gpus-burstable-k~erased-" in output) == (0, True), output
+    assert (code, bool(re.search(r" [1-9]\d* events: erased; called [\w-]+~erased-", output))) == (0, True), output
     assert kai("erase", "pod", subject)[0] == 1
     assert kai("erase", "pod", "a/b/c")[0] == 2
     code, output = kai("replay")

@@ -27,9 +27,9 @@ def questions() -> list[Question]:
     return msgspec.convert(yaml.safe_load((Path(__file__).parent / "questions.yaml").read_text()), list[Question])
 
 
-def log_file(directory: Path, name: str) -> Path:
+def log_file(directory: Path, name: str, folder: Path = DEMO) -> Path:
     """Return a recorded log as `kai export` writes it."""
-    return write_file(directory / f"{name}.log.gz", read_log(DEMO / f"{name}.jsonl.xz"))
+    return write_file(directory / f"{name}.log.gz", read_log(folder / f"{name}.jsonl.xz"))
 
 
 def found(answer: Any, path: str) -> Any:

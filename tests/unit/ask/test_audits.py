@@ -19,7 +19,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from tests.given.cluster.factory import amounts, node, pod, topology
 from tests.given.logs.ledger import Ledger
 from tests.given.logs.projected import projected
-from tests.given.recorded import read_log, recorded_logs
+from tests.given.recorded import DEMO, read_log
 
 _HOUR_US = 3600 * 1_000_000
 
@@ -35,8 +35,7 @@ def inquiry_into(events: Iterable[Event]) -> tuple[Inquiry, str]:
 
 @cache
 def recorded(name: str) -> list[Event]:
-    (path,) = (path for path in recorded_logs() if path.stem == f"{name}.jsonl")
-    return read_log(path)
+    return read_log(DEMO / f"{name}.jsonl.xz")
 
 
 @pytest.mark.parametrize("name", ["demo", "demo-blind"])

@@ -46,6 +46,7 @@ FILLED_IN = {
     "{why.dispatch.cluster}": "demo",
     "{out / 'profile.yaml'}": "trace/profile.yaml",
     "{out / 'pods.json'}": "trace/pods.json",
+    "{file.name}": "FILE",
     "{cycle.cycle}": "N",
     "{first.position}": "POSITION",
     "{flag}": " --cluster demo",
