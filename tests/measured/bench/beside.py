@@ -1,7 +1,8 @@
 """Ours beside kube-scheduler, in turns, each on a real API server of its own: binds per second and CPU per pod.
 
 The nodes are objects without kubelets, so nothing but scheduling is measured. A *backlog* waits when the scheduler
-begins: what reads the API server for it, kube-scheduler itself or our watcher, is frozen until all pods are there.
+begins: what reads the API server for it, kube-scheduler itself or our watcher, is frozen until all pods are there;
+compact, what shares a process with the watcher is frozen with it.
 *Arrivals* come at a rate. Both sides write Kubernetes' events, and neither is held to a rate of requests.
 """
 
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +31,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.given.servers.servers import scratch_directory
-from tests.measured.bench.end_to_end import all_told, cpu_by_process, nodes_known, pod
+from tests.measured.bench.end_to_end import all_told, cpu_by_process, nodes_known, pod, process_of
 from tests.measured.bench.figures import Figure, figure
 from tests.measured.bench.scale.services import cpu_seconds
 from tests.measured.beside.control_plane import ControlPlane, Program
@@ -38,10 +40,12 @@ from tests.measured.beside.programs import program
 _NODES, _PODS, _ROUNDS = 1000, 3000, 2
 #: Arriving pods per second, and how many come at once.
 _RATE, _AT_ONCE = 400, 40
-_OURS, _THEIRS, _CLUSTER = "kai-ledger", "default-scheduler", "bench"
+_OURS, _COMPACT, _THEIRS, _CLUSTER = "kai-ledger", "kai-ledger, compact", "default-scheduler", "bench"
 _PATIENCE_S = 300.0
 #: No node lifecycle: without kubelets it would find all nodes dead within a minute.
 _CONTROLLERS = "serviceaccount-controller,serviceaccount-token-controller"
+#: Of both sides.
+_SERVERS = ("etcd", "kube-apiserver")
 _UNBOUND = {"fieldSelector": "spec.nodeName=", "limit": "1"}
 
 
@@ -77,7 +81,7 @@ def figures() -> Iterator[Figure]:
         sys.stderr.write(f"skipped: beside: {error}\n")
         return
     for backlog in (True, False):
-        runs: dict[str, list[_Raced]] = {_THEIRS: [], _OURS: []}
+        runs: dict[str, list[_Raced]] = {_THEIRS: [], _OURS: [], _COMPACT: []}
         for _ in range(_ROUNDS):
             for scheduler, raced in runs.items():
                 raced.append(asyncio.run(_race(scheduler, backlog=backlog)))
@@ -89,8 +93,11 @@ def _of_runs(runs: dict[str, list[_Raced]], size: str) -> Iterator[Figure]:
         yield figure(f"{size}: bound by {scheduler}", [_PODS / run.seconds for run in raced], "pods/s")
         for name in sorted(raced[0].cpu_ms):
             yield figure(f"{size}: CPU of {name} with {scheduler}", [run.cpu_ms[name] for run in raced], "ms per pod")
-    ratios = [theirs.seconds / ours.seconds for theirs, ours in zip(runs[_THEIRS], runs[_OURS], strict=True)]
-    yield figure(f"{size}: bound per second, {_OURS} to {_THEIRS}", ratios, "ratio")
+        own = [sum(ms for name, ms in run.cpu_ms.items() if name not in _SERVERS) for run in raced]
+        yield figure(f"{size}: CPU of all but {' and '.join(_SERVERS)} with {scheduler}", own, "ms per pod")
+    for ours in (_OURS, _COMPACT):
+        ratios = [theirs.seconds / one.seconds for theirs, one in zip(runs[_THEIRS], runs[ours], strict=True)]
+        yield figure(f"{size}: bound per second, {ours} to {_THEIRS}", ratios, "ratio")
 
 
 async def _race(scheduler: str, *, backlog: bool) -> _Raced:
@@ -102,14 +109,15 @@ async def _race(scheduler: str, *, backlog: bool) -> _Raced:
         client = await stack.enter_async_context(KubeClient(configured_access(str(plane.kubeconfig))))
         await _made(client, [_node(number) for number in range(_NODES)])
         await _account(client)
-        running = _ours if scheduler == _OURS else _kube_scheduler
+        theirs = scheduler == _THEIRS
+        running = _kube_scheduler if theirs else partial(_ours, compact=scheduler == _COMPACT)
         side = await stack.enter_async_context(running(root, plane.kubeconfig))
-        pods = [_pod(number, scheduler) for number in range(_PODS)]
-        await _bound(client, [_pod(_PODS + number, scheduler) for number in range(20)])
+        name = _THEIRS if theirs else _OURS
+        pods = [_pod(number, name) for number in range(_PODS)]
+        await _bound(client, [_pod(_PODS + number, name) for number in range(20)])
 
         def used() -> dict[str, float]:
-            theirs = {name: cpu_seconds(pid) for name, pid in plane.pids.items()}
-            return side.cpu() | {name: theirs[name] for name in ("etcd", "kube-apiserver")}
+            return side.cpu() | {name: cpu_seconds(plane.pids[name]) for name in _SERVERS}
 
         before = used()
         if backlog:
@@ -157,19 +165,21 @@ async def _kube_scheduler(root: Path, kubeconfig: Path) -> Any:
 
 
 @asynccontextmanager
-async def _ours(root: Path, kubeconfig: Path) -> Any:
+async def _ours(root: Path, kubeconfig: Path, *, compact: bool) -> Any:
     with ExitStack() as held:
         os.environ["KAI_SIDE_WRITES_PER_S"] = "10000"
         held.callback(os.environ.pop, "KAI_SIDE_WRITES_PER_S")
         lock = held.enter_context(DataDirectory(root / "kai").lock())
-        stack = Stack(DataDirectory(root / "kai"), lock=lock, report=lambda _: None, log_level="warning")
+        stack = Stack(
+            DataDirectory(root / "kai"), lock=lock, report=lambda _: None, log_level="warning", compact=compact
+        )
         try:
             await stack.start()
             await stack.add_cluster(ClusterSpec(name=_CLUSTER, kubeconfigs=Kubeconfigs(kubeconfig), exporter=False))
             async with await PostgresLog.open(stack.database_url) as log, asyncio.timeout(_PATIENCE_S):
                 await nodes_known(log, _CLUSTER, _NODES, by="NodeObserved")
             yield _Side(
-                lambda: next(one.pid or 0 for one in stack.processes if one.spec.name.endswith("-watcher")),
+                lambda: process_of(stack, f"{_CLUSTER}-watcher").pid or 0,
                 lambda: cpu_by_process(stack, [_CLUSTER]),
                 lambda: all_told(stack, _CLUSTER),
             )

@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 from kai_cli.running.load import Loader
+from kai_cli.running.processes import SupervisedProcess
 from kai_cli.running.stack import ClusterSpec, Stack
 from kai_cli.sources.paths import DataDirectory
 from kaicore.analysis.replay.log_states import events_of
@@ -103,6 +104,11 @@ def cpu_by_process(stack: Stack, clusters: Sequence[str]) -> dict[str, float]:
     return total
 
 
+def process_of(stack: Stack, service: str) -> SupervisedProcess:
+    """Return the process that runs a service, by itself or among others."""
+    return next(one for one in stack.processes if service in {spec.name for spec in one.spec.services})
+
+
 def _service_of(process: str, clusters: Sequence[str]) -> str:
     for cluster in clusters:
         process = process.removeprefix(f"{cluster}-")
@@ -137,8 +143,8 @@ async def nodes_known(log: EventLog, cluster: str, count: int, *, by: str = "Top
 
 async def all_told(stack: Stack, cluster: str) -> None:
     """Wait until the binder has written all that waits to be written: its cost counts, too."""
-    (binder,) = [process for process in stack.processes if process.spec.name == f"{cluster}-binder"]
-    url = binder.spec.ready_url.replace("/readyz", "/metrics")
+    (binder,) = [one for process in stack.processes for one in process.spec.services if one.name == f"{cluster}-binder"]
+    url = binder.ready_url.replace("/readyz", "/metrics")
     async with asyncio.timeout(300), aiohttp.ClientSession() as session:
         while True:
             async with session.get(url) as response:
