@@ -19,7 +19,8 @@ class Link:
 
     def __init__(self, url: str, *, listen: str = "127.0.0.1") -> None:
         """Args:
-        url: of the server. listen: address on which the client finds it instead.
+        url: of the server.
+        listen: address on which the client finds it instead.
         """
         self._target = urlsplit(url)
         self._listen = listen

@@ -45,8 +45,9 @@ class Recorder:
 
     def __init__(self, directory: Path, url: str, api_server: Path) -> None:
         """Args:
-        directory: of the recording, on the API server's disk. url: of the database, for its superuser. api_server: data
-        directory of the API server.
+        directory: of the recording, on the API server's disk.
+        url: of the database, for its superuser.
+        api_server: data directory of the API server.
         """
         directory.mkdir(parents=True)
         (directory / "apiserver").mkdir()

@@ -21,7 +21,8 @@ def collector() -> str:
 class Collected:
     def __init__(self, url: str, lines: Path) -> None:
         """Args:
-        url: of its receiver, OTLP over HTTP. lines: to which it writes what came through.
+        url: of its receiver, OTLP over HTTP.
+        lines: to which it writes what came through.
         """
         self.url = url
         self._lines = lines

@@ -46,7 +46,8 @@ class Model:
 
     def __init__(self, http: httpx2.AsyncClient, name: str) -> None:
         """Args:
-        http: a client with the base address and the key. name: of the model.
+        http: a client with the base address and the key.
+        name: of the model.
         """
         self._http = http
         self._name = name

@@ -42,8 +42,10 @@ class ClusterLife:
 
     def __init__(self, cluster: str, *, nodes: int, gangs: int, step_us: int = 1_000_000) -> None:
         """Args:
-        cluster: the log's name. nodes: of two zones with four GPUs each. gangs: in a wave, and as many times eight pods
-        of their own. step_us: between two events, microseconds.
+        cluster: the log's name.
+        nodes: of two zones with four GPUs each.
+        gangs: in a wave, and as many times eight pods of their own.
+        step_us: between two events, microseconds.
         """
         made = Workloads(cluster).add_nodes(nodes, _ZONE, _ZONE)
         made.add_pod(pod("never", cpu=1, memory=1, gpu=5))

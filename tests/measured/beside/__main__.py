@@ -2,10 +2,11 @@
 
 The API server is Kubernetes' own, or the simulated one (`--simulated`); the kubelets are the simulated fleet. At last
 the guides are followed there (`tests/e2e/test_adopting.py`), and where the scheduler that a guide is about runs itself
-(`tests/e2e/test_guide_of_kai.py`), and Kueue itself admits what we place (`tests/e2e/test_under_kueue.py`,
-`tests/e2e/test_checks_of_kueue.py`), and Helm itself installs, upgrades, rolls back and uninstalls the chart
-(`tests/e2e/test_helm.py`), and nodes are reserved, drained and found to be black holes (`tests/e2e/test_set_aside.py`),
-and what the gate tries end to end on the simulated API server is tried on the real one.
+(`tests/e2e/test_guide_of_kai.py`), and Kueue itself admits what we place
+(`tests/e2e/test_under_kueue.py`, `tests/e2e/test_checks_of_kueue.py`), and Helm itself installs, upgrades, rolls back
+and uninstalls the chart (`tests/e2e/test_helm.py`), and nodes are reserved, drained and found to be black holes
+(`tests/e2e/test_set_aside.py`), and what the gate tries end to end on the simulated API server is
+tried on the real one.
 """
 
 import argparse

@@ -76,7 +76,8 @@ class ControlPlane:
 
     def __init__(self, root: Path, *, gates: str = "", controllers: str = _CONTROLLERS) -> None:
         """Args:
-        root: for what it keeps. gates: feature gates that are on besides those of the version, as `A=true,B=true`.
+        root: for what it keeps.
+        gates: feature gates that are on besides those of the version, as `A=true,B=true`.
         controllers: those that run, with commas between them.
         """
         self._root = root

@@ -51,8 +51,10 @@ class ProcessNode:
         self, root: Path, client: KubeClient, kubeconfig: Path, *, images: Mapping[str, Mapping[str, str]]
     ) -> None:
         """Args:
-        root: for what its pods have. client: an administrator's. kubeconfig: of the administrator; pods get one like
-        it, with the token of their account. images: for each image, the variables with which its programs are found.
+        root: for what its pods have.
+        client: an administrator's.
+        kubeconfig: of the administrator; pods get one like it, with the token of their account.
+        images: for each image, the variables with which its programs are found.
         """
         self.name = "processes"
         self._root = root

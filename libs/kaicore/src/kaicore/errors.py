@@ -1,24 +1,34 @@
 """Every error that kaicore raises on purpose.
 
 ```
-KaiError ├── InvalidObject            a Kubernetes object, report or file says something impossible: object, field,
-value │   └── InvalidQuantity      a resource quantity that is malformed or negative │       └── AbsurdQuantity   a
-quantity beyond the accepted maximum ├── InvalidPattern           not a valid regular expression; the message says why
-├── OverlappingDomains       a node is in several domains of a topology, none of them within another ├── LogError │
-├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids │   ├──
-StaleExpectation     a conditional append as a whole was stale: a stream has moved on │   ├── IdempotencyConflict  an
-event id is in the log already, but with other contents or in part │   ├── EventsRetired        the events asked for
-were detached with an old month; a snapshot must lead past them │   └── CorruptLog           the log contradicts itself:
-a gap, a broken hash, an undecodable event ├── BusError │   ├── BusUnavailable       the bus does not answer │   │   └──
-NoRoom           its servers have less room than a stream is to have │   └── Fenced               another relay has
-published further than we have ├── UnknownEvent             an event type or schema version that this version does not
-know ├── UnfoldableEvent          an event that decodes makes the fold raise; the state is to be thrown away ├──
-ClusterError │   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429 │   └── ApiStatus
-the Kubernetes API answered with a Status that is an error ├── UnknownSubject           the log has no record of the
-subject of a question ├── ConfigurationError       settings that cannot work, reported before anything is started │
-├── NotMigrated          the database has no log of this version, yet │   └── UnknownMoment        a text that names no
-moment of a log, or none that the log has ├── TooManyQuestions         the limit of waiting questions of one kind is
-reached └── EmbeddedServerError      an embedded Postgres or NATS does not start; contains its log's text ```
+KaiError
+├── InvalidObject            a Kubernetes object, report or file says something impossible: object, field, value
+│   └── InvalidQuantity      a resource quantity that is malformed or negative
+│       └── AbsurdQuantity   a quantity beyond the accepted maximum
+├── InvalidPattern           not a valid regular expression; the message says why
+├── OverlappingDomains       a node is in several domains of a topology, none of them within another
+├── LogError
+│   ├── LogUnavailable       the log's server does not answer; the caller may try again with the same event ids
+│   ├── StaleExpectation     a conditional append as a whole was stale: a stream has moved on
+│   ├── IdempotencyConflict  an event id is in the log already, but with other contents or in part
+│   ├── EventsRetired        the events asked for were detached with an old month; a snapshot must lead past them
+│   └── CorruptLog           the log contradicts itself: a gap, a broken hash, an undecodable event
+├── BusError
+│   ├── BusUnavailable       the bus does not answer
+│   │   └── NoRoom           its servers have less room than a stream is to have
+│   └── Fenced               another relay has published further than we have
+├── UnknownEvent             an event type or schema version that this version does not know
+├── UnfoldableEvent          an event that decodes makes the fold raise; the state is to be thrown away
+├── ClusterError
+│   ├── ClusterUnavailable   the Kubernetes API does not answer, or answers 5xx or 429
+│   └── ApiStatus            the Kubernetes API answered with a Status that is an error
+├── UnknownSubject           the log has no record of the subject of a question
+├── ConfigurationError       settings that cannot work, reported before anything is started
+│   ├── NotMigrated          the database has no log of this version, yet
+│   └── UnknownMoment        a text that names no moment of a log, or none that the log has
+├── TooManyQuestions         the limit of waiting questions of one kind is reached
+└── EmbeddedServerError      an embedded Postgres or NATS does not start; contains its log's text
+```
 
 Callers never see the exceptions of psycopg, nats or aiohttp; the original is chained as `__cause__`.
 """

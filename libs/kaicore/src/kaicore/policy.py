@@ -116,12 +116,14 @@ class Nodes:
         numbered: Callable[[str], tuple[Texts, Ints]] | None = None,
     ) -> None:
         """Args:
-        names: of the nodes. labels: by key, the values by row, empty where a node has no such label; those that the
-        policy declares. allocatable: by resource, what each node offers. used: by resource, what is charged to each
-        node. pods: by namespace, how many pods are charged to each node; None where the policy does not declare
-        `tenants`. inputs: by name, the facts from outside by the node's name; those that the policy declares. made:
-        takes up what is worked out of labels and inputs, for the next question about the same nodes. numbered: returns
-        what `domains` does, faster than by sorting the labels.
+        names: of the nodes.
+        labels: by key, the values by row, empty where a node has no such label; those that the policy declares.
+        allocatable: by resource, what each node offers.
+        used: by resource, what is charged to each node.
+        pods: by namespace, how many pods are charged to each node; None where the policy does not declare `tenants`.
+        inputs: by name, the facts from outside by the node's name; those that the policy declares.
+        made: takes up what is worked out of labels and inputs, for the next question about the same nodes.
+        numbered: returns what `domains` does, faster than by sorting the labels.
         """
         self.names = tuple(names)
         self._labels, self._allocatable, self._used = labels or {}, allocatable or {}, used or {}

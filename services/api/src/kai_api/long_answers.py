@@ -79,9 +79,10 @@ class LongAnswers:
         self, database_url: str, *, at_once: int, most_s: float, forks: ForkServer | None = None, policies: str = ""
     ) -> None:
         """Args:
-        at_once: questions answered at the same time; more are `Busy`. most_s: seconds that an answer may take. forks:
-        imports `ANSWERS` with the first question, so that later answers begin without a second of imports. policies:
-        where their code is; see `kai_api.main.ApiSettings`.
+        at_once: questions answered at the same time; more are `Busy`.
+        most_s: seconds that an answer may take.
+        forks: imports `ANSWERS` with the first question, so that later answers begin without a second of imports.
+        policies: where their code is; see `kai_api.main.ApiSettings`.
         """
         self._forks = forks
         self._importing: asyncio.Task[None] | None = None

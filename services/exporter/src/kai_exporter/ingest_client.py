@@ -168,10 +168,12 @@ class IngestClient:
         ca_file: Path | None = None,
     ) -> None:
         """Args:
-        url: of ingest, without a path; several with commas between them: the last that answered is asked first. tokens:
-        gives the bearer token. node: the one node that reports are about, None for reports about any. timeout_s: how
-        long an answer may take, seconds. another_after_s: how long it may take until another ingest is asked as well,
-        seconds. ca_file: certificates to trust for https; None: the system's.
+        url: of ingest, without a path; several with commas between them: the last that answered is asked first.
+        tokens: gives the bearer token.
+        node: the one node that reports are about, None for reports about any.
+        timeout_s: how long an answer may take, seconds.
+        another_after_s: how long it may take until another ingest is asked as well, seconds.
+        ca_file: certificates to trust for https; None: the system's.
 
         Raises:
             ConfigurationError: `ca_file` cannot be used.

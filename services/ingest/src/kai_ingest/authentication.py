@@ -118,8 +118,9 @@ class KubernetesTokens:
         clock: Callable[[], float],
     ) -> None:
         """Args:
-        audience: which the token must have been made for; empty for the API server's own. service_accounts: their
-        tokens count, as `namespace:name`. clock: seconds, of a clock that does not jump.
+        audience: which the token must have been made for; empty for the API server's own.
+        service_accounts: their tokens count, as `namespace:name`.
+        clock: seconds, of a clock that does not jump.
         """
         self._reviewer = reviewer
         self._audiences = (audience,) if audience else ()

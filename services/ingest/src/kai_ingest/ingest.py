@@ -384,9 +384,10 @@ class Ingest:
         health: Health | None = None,
     ) -> None:
         """Args:
-        log: where observations are appended, and what the projection is made of. clock: microseconds since the epoch;
-        for ages and for what has been said before, never for a rule. snapshot_events: how many events lie between two
-        snapshots of the projection. health: says which events cannot be folded; None where nobody asks for it.
+        log: where observations are appended, and what the projection is made of.
+        clock: microseconds since the epoch; for ages and for what has been said before, never for a rule.
+        snapshot_events: how many events lie between two snapshots of the projection.
+        health: says which events cannot be folded; None where nobody asks for it.
         """
         self._health = health
         self._passed_over: dict[int, str] = {}

@@ -481,7 +481,8 @@ class Relay:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        clusters: which; empty for all that the log has. readiness: records what works.
+        clusters: which; empty for all that the log has.
+        readiness: records what works.
         """
         self._jitter = jitter
         self._log = log

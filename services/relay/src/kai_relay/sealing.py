@@ -222,8 +222,10 @@ class Sealer:
         logger: Logger,
     ) -> None:
         """Args:
-        deposits: where seals go; closed at the end. key: with which they are signed. clusters: returns the clusters
-        with logs to seal now. every_s: seconds between two seals.
+        deposits: where seals go; closed at the end.
+        key: with which they are signed.
+        clusters: returns the clusters with logs to seal now.
+        every_s: seconds between two seals.
         """
         self._log = log
         self._deposits = deposits

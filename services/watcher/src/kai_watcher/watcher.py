@@ -493,8 +493,10 @@ class Watcher:
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        instance: a name that no other process ever has. context: its health must have the conditions `LOG`, `API` and
-        `LISTS`. clock: microseconds since the epoch. backoff: how long an API server that fails is left alone.
+        instance: a name that no other process ever has.
+        context: its health must have the conditions `LOG`, `API` and `LISTS`.
+        clock: microseconds since the epoch.
+        backoff: how long an API server that fails is left alone.
         log_retry_s: how long a log that did not answer is left alone.
         """
         self._cluster = cluster

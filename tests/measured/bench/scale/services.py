@@ -31,7 +31,8 @@ class ServiceProcess:
 
     def __init__(self, module: str, environment: Mapping[str, str]) -> None:
         """Args:
-        module: of its entry point. environment: its settings, without the prefix `KAI_`.
+        module: of its entry point.
+        environment: its settings, without the prefix `KAI_`.
         """
         self._module = module
         self._environment = {f"KAI_{name}": value for name, value in environment.items()}

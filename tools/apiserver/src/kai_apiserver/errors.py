@@ -1,8 +1,10 @@
 """Every error that the simulated API server raises on purpose.
 
 ```
-KaiError ├── StatusError       an answer that is a Kubernetes Status of failure; clients see code, reason, message and
-details └── CorruptJournal    the data directory contradicts itself somewhere else than in a torn last line ```
+KaiError
+├── StatusError       an answer that is a Kubernetes Status of failure; clients see code, reason, message and details
+└── CorruptJournal    the data directory contradicts itself somewhere else than in a torn last line
+```
 
 The functions below build the answers of a kube-apiserver, to the letter: clients match on reasons, people on messages.
 """

@@ -71,8 +71,9 @@ class Autoscaler:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
-        reserve: nodes that may be added, in the order in which they are. profile: how long things take. clock: seconds
-        of Unix time.
+        reserve: nodes that may be added, in the order in which they are.
+        profile: how long things take.
+        clock: seconds of Unix time.
         """
         self._client = client
         self._fleet = fleet

@@ -1,12 +1,13 @@
 """Faults and questions over HTTP, beside `/healthz` and `/metrics`: `/simulator/...`, for administrators.
 
-GET  /simulator/nodes                        nodes, pods on them, whether their kubelet runs GET
-/simulator/nodes/{node}                 what each pod holds POST /simulator/nodes/{node}/kubelet         {"running":
-false} POST /simulator/nodes/{node}/heartbeats      {"silent": true} POST /simulator/nodes/{node}/pods
-{"fail": true}: those that come from then on fail at once POST /simulator/nodes/{node}/devices         {"resource":
-"nvidia.com/gpu", "id": "gpu-00", "healthy": false} POST /simulator/nodes/{node}/lag             {"statusSeconds": 2,
-"podresourcesSeconds": 0.4, "syncSeconds": 0.1} POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose":
-2, "wrongFingerprint": true}
+GET  /simulator/nodes                        nodes, pods on them, whether their kubelet runs
+GET  /simulator/nodes/{node}                 what each pod holds
+POST /simulator/nodes/{node}/kubelet         {"running": false}
+POST /simulator/nodes/{node}/heartbeats      {"silent": true}
+POST /simulator/nodes/{node}/pods            {"fail": true}: those that come from then on fail at once
+POST /simulator/nodes/{node}/devices         {"resource": "nvidia.com/gpu", "id": "gpu-00", "healthy": false}
+POST /simulator/nodes/{node}/lag             {"statusSeconds": 2, "podresourcesSeconds": 0.4, "syncSeconds": 0.1}
+POST /simulator/nodes/{node}/publisher       {"lagSeconds": 30, "lose": 2, "wrongFingerprint": true}
 
 They take a bearer token that may do so (`control_access`); what is wrong is said as `{"error": "…"}`.
 

@@ -110,7 +110,8 @@ class PreparedClaims:
 
     def __init__(self, client: KubeClient, *, hand_over: Callable[[PodObject], None], retry_s: float = RETRY_S) -> None:
         """Args:
-        hand_over: is given each pod with ready claims. retry_s: seconds between two tries.
+        hand_over: is given each pod with ready claims.
+        retry_s: seconds between two tries.
         """
         self._client = client
         self._hand_over = hand_over

@@ -6,9 +6,10 @@ Otherwise they are derived from its Node and NodeResourceTopology (`kai_fleet.of
 
 A node's kubelet, derived from what the node publishes: its Node and its NodeResourceTopology.
 
-Nothing publishes single CPUs and devices, sockets, SMT, or the CPU manager's options. So CPUs are numbered zone by zone
-with two threads a core where all figures are even, half of the zones are on each of two sockets, devices are numbered,
-and every option is off. A device that counts in several zones is seen by this: the zones have more of it than the node.
+Nothing publishes single CPUs and devices, sockets, SMT, or the CPU manager's options. So CPUs are numbered zone by
+zone with two threads a core where all figures are even, half of the zones are on each of two sockets, devices are
+numbered, and every option is off. A device that counts in several zones is seen by this: the zones have more of it
+than the node.
 """
 
 import re

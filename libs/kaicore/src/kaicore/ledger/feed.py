@@ -245,8 +245,9 @@ class EventFeed:
         observer: FeedObserver | None = None,
     ) -> None:
         """Args:
-        bus: None to read from the log alone. after: position of the event before the first to read. observer: is called
-        with what the feed does.
+        bus: None to read from the log alone.
+        after: position of the event before the first to read.
+        observer: is called with what the feed does.
         """
         self._log = log
         self._bus = bus

@@ -68,7 +68,8 @@ class ForkServer:
 
     def __init__(self, control: socket.socket, pid: int) -> None:
         """Args:
-        control: takes requests; the server ends when it is closed. pid: of the server, which is a child of ours.
+        control: takes requests; the server ends when it is closed.
+        pid: of the server, which is a child of ours.
         """
         self._control = control
         self._pid = pid

@@ -17,8 +17,9 @@ class RateLimit:
 
     def __init__(self, *, per_s: float, burst: int, now: float) -> None:
         """Args:
-        per_s: permissions that come back in a second. burst: permissions at most, and at first. now: seconds, of a
-        clock that does not jump.
+        per_s: permissions that come back in a second.
+        burst: permissions at most, and at first.
+        now: seconds, of a clock that does not jump.
         """
         self._per_s = per_s
         self._burst = burst
@@ -49,7 +50,9 @@ class RateLimits:
 
     def __init__(self, *, per_s: float, burst: int, keys: int) -> None:
         """Args:
-        per_s: see `RateLimit`. burst: see `RateLimit`. keys: how many are kept; a forgotten key begins anew.
+        per_s: see `RateLimit`.
+        burst: see `RateLimit`.
+        keys: how many are kept; a forgotten key begins anew.
         """
         self._per_s = per_s
         self._burst = burst

@@ -49,8 +49,9 @@ class Supervisor:
         self, run: Callable[[], Awaitable[None]], *, again: Callable[[float], bool], pauses: Pauses | None = None
     ) -> None:
         """Args:
-        run: runs it once, from start to end; also returns when it cannot be started. again: called after each run with
-        the seconds of the pause that follows; False gives it up. pauses: by default those of `Pauses`.
+        run: runs it once, from start to end; also returns when it cannot be started.
+        again: called after each run with the seconds of the pause that follows; False gives it up.
+        pauses: by default those of `Pauses`.
         """
         self._run = run
         self._again = again
@@ -102,7 +103,8 @@ class RotatedFile:
 
     def __init__(self, path: Path, *, most_bytes: int = _MOST_BYTES) -> None:
         """Args:
-        path: of the file; what is in it stays. most_bytes: size at which it is put aside.
+        path: of the file; what is in it stays.
+        most_bytes: size at which it is put aside.
         """
         self._path = path
         self._most_bytes = most_bytes

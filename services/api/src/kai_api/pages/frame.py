@@ -254,7 +254,8 @@ class Place:
         found: Callable[[ClusterState], tuple[Problem, ...]],
     ) -> None:
         """Args:
-        frame: as far as it is known without the state. state: gets the state; it may change with the next `await`.
+        frame: as far as it is known without the state.
+        state: gets the state; it may change with the next `await`.
         found: gets the state's problems.
         """
         self._frame = frame

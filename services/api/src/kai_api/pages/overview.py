@@ -224,7 +224,8 @@ class Paint:
 
     def __init__(self, state: FleetView, of_rows: Ints, colour: str) -> None:
         """Args:
-        of_rows: the cell of each row's node; -1 for none. colour: of `COLOURS`.
+        of_rows: the cell of each row's node; -1 for none.
+        colour: of `COLOURS`.
         """
         self.legend: tuple[tuple[str, str], ...] = _STATES
         self._by_cell: dict[int, Counter[str]] = defaultdict(Counter)

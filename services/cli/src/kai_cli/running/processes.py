@@ -111,8 +111,9 @@ class SupervisedProcess:
         forks: ForkServer | None = None,
     ) -> None:
         """Args:
-        report: gets the lines that an operator should see. inherit: descriptors that it gets, such as a lock that is to
-        last as long as it does. forks: forks it, instead of starting Python anew.
+        report: gets the lines that an operator should see.
+        inherit: descriptors that it gets, such as a lock that is to last as long as it does.
+        forks: forks it, instead of starting Python anew.
         """
         self.spec = spec
         self._forks = forks

@@ -29,7 +29,8 @@ class RegisteredClusters:
 
     def __init__(self, stack: Stack, own: Sequence[ClusterSpec], *, report: Callable[[str], None]) -> None:
         """Args:
-        own: clusters that it was started with. report: gets the lines that an operator should see.
+        own: clusters that it was started with.
+        report: gets the lines that an operator should see.
         """
         self._stack, self._report = stack, report
         self._own = {spec.name: spec for spec in own}

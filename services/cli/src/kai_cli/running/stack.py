@@ -139,13 +139,17 @@ class Stack:
         policies: Path | None = None,
     ) -> None:
         """Args:
-        directory: data, logs, kubeconfigs. lock: on the directory, held until the stack has stopped; every process
-        inherits it. report: gets the lines that an operator should see. database_url: of an existing Postgres, instead
-        of the embedded one. nats_url: of an existing NATS, instead of the embedded one. log_level: of the services. ha:
-        whether each service has a second instance. compact: whether services that start together share a process.
-        forks: has imported `IMPORTED`, and forks the processes. migrating: forks what migrates the database, to be rid
-        of its imports afterwards; None to do that here. policies: the shards' settings, of which the API takes the code
-        of policies; None for no policies.
+        directory: data, logs, kubeconfigs.
+        lock: on the directory, held until the stack has stopped; every process inherits it.
+        report: gets the lines that an operator should see.
+        database_url: of an existing Postgres, instead of the embedded one.
+        nats_url: of an existing NATS, instead of the embedded one.
+        log_level: of the services.
+        ha: whether each service has a second instance.
+        compact: whether services that start together share a process.
+        forks: has imported `IMPORTED`, and forks the processes.
+        migrating: forks what migrates the database, to be rid of its imports afterwards; None to do that here.
+        policies: the shards' settings, of which the API takes the code of policies; None for no policies.
         """
         self.directory = directory
         self._policies = {} if policies is None else {"KAI_POLICIES": str(policies)}

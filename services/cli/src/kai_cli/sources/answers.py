@@ -51,7 +51,8 @@ class ApiAnswers:
 
     def __init__(self, url: str, token: str = "") -> None:
         """Args:
-        url: of the API, `http://host:port`. token: a key or token that the API knows; empty for none.
+        url: of the API, `http://host:port`.
+        token: a key or token that the API knows; empty for none.
         """
         self._url = url.rstrip("/")
         self._token = token

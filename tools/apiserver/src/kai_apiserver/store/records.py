@@ -10,8 +10,9 @@ The journal: every acknowledged write is on disk before the answer goes out.
 A directory holds at most one complete snapshot and the journals written since it began:
 
 ```
-snapshot-<rv>   one line per object as of <rv>, and a last line that says so journal-<rv>    one line per change after
-<rv> ```
+snapshot-<rv>   one line per object as of <rv>, and a last line that says so
+journal-<rv>    one line per change after <rv>
+```
 
 Both have lines of one form, `crc32 rv storage key body`, where the body is the encoded object or `-` for a deletion; in
 the key, for roles may be named nearly anything, blanks and the like are written as in urls. A write reaches the kernel

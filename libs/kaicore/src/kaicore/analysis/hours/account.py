@@ -250,8 +250,9 @@ class Account:
 
     def __init__(self, state: ClusterState, begin: int, *, labels: tuple[str, ...] = ()) -> None:
         """Args:
-        state: at the beginning; the caller folds it on. begin: since when it counts, microseconds since the epoch; not
-        before the state's last event. labels: of pods, by which owners are distinguished besides.
+        state: at the beginning; the caller folds it on.
+        begin: since when it counts, microseconds since the epoch; not before the state's last event.
+        labels: of pods, by which owners are distinguished besides.
         """
         self.state = state
         self.periods: list[Period] = []

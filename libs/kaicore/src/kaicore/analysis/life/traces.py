@@ -1,7 +1,8 @@
 """A pod's way from its creation to its end as an OpenTelemetry trace, in the JSON of OTLP.
 
-Ids follow from the events (`kaicore.rules.events.envelope`), so a trace is the same at every request. It is also the
-trace that `traceparent` names on the bus and in CloudEvents. A step is a span that ends with an event and has its id.
+Ids follow from the events (`kaicore.rules.events.envelope`), so a trace is the same at every request. It is also
+the trace that `traceparent` names on the bus and in CloudEvents. A step is a span that ends with an event and has its
+id.
 
 Events as answers: as plain JSON, and as CloudEvents 1.0 (https://github.com/cloudevents/spec).
 

@@ -86,8 +86,9 @@ class KeptState:
         progress: Callable[[int, int], None] = lambda _, __: None,
     ) -> None:
         """Args:
-        questions: about this and other clusters, to which `follow` gives way. past: is to have the states that were
-        passed last; None for none. progress: called with how far it is folded, and how far it will be, in positions.
+        questions: about this and other clusters, to which `follow` gives way.
+        past: is to have the states that were passed last; None for none.
+        progress: called with how far it is folded, and how far it will be, in positions.
         """
         self._questions = questions or QuestionsFirst()
         self._past = past
@@ -208,8 +209,9 @@ class PastStates:
         progress: Callable[[int, int], None] = lambda _, __: None,
     ) -> None:
         """Args:
-        log: that is folded. once: no second question will come: what is passed is not kept here, which takes as long as
-        folding. progress: called with how far a state is folded, and how far it will be, in positions.
+        log: that is folded.
+        once: no second question will come: what is passed is not kept here, which takes as long as folding.
+        progress: called with how far a state is folded, and how far it will be, in positions.
         """
         self._once = once
         self._log = log

@@ -123,7 +123,8 @@ class SelfCheck(Generic[_T]):
         self, memory: Memory[_T], reporting: Reporting, *, every_s: float, monotonic: Callable[[], float]
     ) -> None:
         """Args:
-        every_s: seconds from one check to the next; 0 for no checks. monotonic: seconds that never jump.
+        every_s: seconds from one check to the next; 0 for no checks.
+        monotonic: seconds that never jump.
         """
         self._memory, self._reporting, self._every_s, self._monotonic = memory, reporting, every_s, monotonic
         self._folding: asyncio.Task[_T | None] | None = None

@@ -138,8 +138,10 @@ class ShadowComparison:
         policies: PolicyBook = NO_POLICIES,
     ) -> None:
         """Args:
-        state: as the comparison begins; folded on by the caller. config: of the shadow's cycles: its `scheduler_name`
-        says which pods. records: of the shadow, in order. policies: the code of those that the shadow's settings name.
+        state: as the comparison begins; folded on by the caller.
+        config: of the shadow's cycles: its `scheduler_name` says which pods.
+        records: of the shadow, in order.
+        policies: the code of those that the shadow's settings name.
         """
         self.bound: dict[str, ForeignBinding] = {}
         self.beside_own = False

@@ -48,9 +48,10 @@ class KubeClient:
         user_agent: str = "kai-ledger",
     ) -> None:
         """Args:
-        source: see `kaicore.kube.api.access`. connections: most requests at once, watches among them; others wait.
-        timeout_s: how long a request may take in all; watches aside. watch_grace_s: how long a watch may be silent
-        after the time at which the server was to end it.
+        source: see `kaicore.kube.api.access`.
+        connections: most requests at once, watches among them; others wait.
+        timeout_s: how long a request may take in all; watches aside.
+        watch_grace_s: how long a watch may be silent after the time at which the server was to end it.
         """
         self._source = source
         self._connections = connections

@@ -66,8 +66,9 @@ class Reflector(Generic[ObjectT]):
         jitter: Callable[[], float] = random.random,
     ) -> None:
         """Args:
-        take: gets changes in order, also an empty list at the end of a list. known_uids: see `ReflectorCore`. jitter:
-        random numbers of 0 to 1.
+        take: gets changes in order, also an empty list at the end of a list.
+        known_uids: see `ReflectorCore`.
+        jitter: random numbers of 0 to 1.
         """
         self._client = client
         self._take = take

@@ -40,7 +40,8 @@ class KnownFact(NamedTuple):
     Attributes:
         rejected: a pod with a recorded refusal by a kubelet.
         node: on which a pod that has not ended is; empty if there is none.
-        lasting: of a topology: digest over all but what the exporter saw free; of a pod on a node: what it asks for.
+        lasting: of a topology: digest over all but what the exporter saw free; of a pod on a node: what it
+            asks for.
     """
 
     uid: str

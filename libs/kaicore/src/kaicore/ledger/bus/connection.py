@@ -7,9 +7,10 @@ connection does, and a closed client is replaced. No exception of nats-py leaves
 Urls of NATS servers have our credentials and the trusted authority, as the urls of Postgres have:
 
 ```
-nats://user:password@host:4222      a password is sent: only where nobody else can listen nats://SU…@host:4222
-the seed of a key, which is not sent tls://host:4222?nkey=FILE&ca=FILE   the seed in a file, and the authority that
-signed the server's certificate ```
+nats://user:password@host:4222      a password is sent: only where nobody else can listen
+nats://SU…@host:4222                the seed of a key, which is not sent
+tls://host:4222?nkey=FILE&ca=FILE   the seed in a file, and the authority that signed the server's certificate
+```
 
 With `tls://` the server must show a certificate for its host's name, by an authority in `ca` (by default one that the
 system trusts), before anything is sent to it. `cert` and `key` are files of a client's certificate.

@@ -22,7 +22,8 @@ while not stopping:
     if await lease.hold():          # acquires, or renews; call it at least every duration_s / 3
         await work()                # as long as lease.held(); appends stay conditional
     await sleep(1)
-await lease.release()               # the next one need not wait ```
+await lease.release()               # the next one need not wait
+```
 
 **Standby of a service** ("availability"): a `Lease` named after the service, as above. The second instance folds along
 and calls `hold()`; it takes over when the first one has not renewed for `duration_s`, or at once after `release()`.
@@ -186,9 +187,10 @@ class Lease:
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
-        owner: tells this process from all others, also from its own former runs. duration_s: how long it counts without
-        being renewed; in whole milliseconds. about: what else is to be shown of the holder. clock: seconds; never set,
-        and going on while the machine sleeps.
+        owner: tells this process from all others, also from its own former runs.
+        duration_s: how long it counts without being renewed; in whole milliseconds.
+        about: what else is to be shown of the holder.
+        clock: seconds; never set, and going on while the machine sleeps.
         """
         self._store = store
         self._cluster = cluster
@@ -285,9 +287,11 @@ class Members:
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
-        role: what they share, such as `scheduler/default`. member: tells this process from all others, also from its
-        own former runs; no `/`. ttl_s: how long a member counts as live without renewing its record. about: what else
-        is to be shown of this member. clock: seconds; never set, and going on while the machine sleeps.
+        role: what they share, such as `scheduler/default`.
+        member: tells this process from all others, also from its own former runs; no `/`.
+        ttl_s: how long a member counts as live without renewing its record.
+        about: what else is to be shown of this member.
+        clock: seconds; never set, and going on while the machine sleeps.
         """
         self._store = store
         self._cluster = cluster

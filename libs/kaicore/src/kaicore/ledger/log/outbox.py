@@ -47,9 +47,10 @@ class Outbox:
         retry_s: float = 1.0,
     ) -> None:
         """Args:
-        expect: stream versions that must hold for anything to be appended; the units name none of their own. batch:
-        units per append at most. limit: units that may wait before `put` does, give or take one call's. retry_s: how
-        long a log that did not answer is left alone.
+        expect: stream versions that must hold for anything to be appended; the units name none of their own.
+        batch: units per append at most.
+        limit: units that may wait before `put` does, give or take one call's.
+        retry_s: how long a log that did not answer is left alone.
         """
         self._log = log
         self._cluster = cluster

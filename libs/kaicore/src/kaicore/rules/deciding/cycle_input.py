@@ -57,7 +57,8 @@ class StateDoubts:
 
     def __init__(self, state: CycleView, *, now: int) -> None:
         """Args:
-        state: not changed. now: microseconds since the epoch.
+        state: not changed.
+        now: microseconds since the epoch.
         """
         self._state = state
         self._now = now
@@ -145,7 +146,8 @@ class GroupTopologies:
 
     def __init__(self, resolver: Resolver, queues: QueueRegistry, nodes: Sequence[str]) -> None:
         """Args:
-        resolver: of the topologies as they are; not to change meanwhile. queues: likewise.
+        resolver: of the topologies as they are; not to change meanwhile.
+        queues: likewise.
         """
         self._resolver = resolver
         self._queues = queues

@@ -32,8 +32,9 @@ class Share:
 
     def __init__(self, state: CycleView, shard: str, config: EngineConfig | None = None) -> None:
         """Args:
-        state: as the cycle finds it; not to be changed while the share is used. shard: the name under which the
-        scheduler records its cycles. config: the shard's settings: its node pool counts.
+        state: as the cycle finds it; not to be changed while the share is used.
+        shard: the name under which the scheduler records its cycles.
+        config: the shard's settings: its node pool counts.
         """
         self._config = config or EngineConfig()
         self.shard, self.replica = split_shard(shard)

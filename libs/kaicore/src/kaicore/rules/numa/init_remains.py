@@ -1,12 +1,13 @@
 """Resources that a pod's ordinary init containers keep until the pod ends, from the observed zones of its other
 containers.
 
-No podresources API shows them. They are predicted again by the kubelet's walk over the pod (`numa.kubelet.admission`),
-with the observed containers fixed to their observed zones. The part that an init container lends must lie within the
-zones of every later container that asks for the same resource. So where those are known there is hardly a choice: under
-`single-numa-node` and `restricted` the kubelet's own preference settles the rest. Under `none` and `best-effort` CPUs
-and devices may come from outside of any mask. Where several answers agree with the observation, the kept part may be on
-each zone. The likeliest answer is returned as `zones`, and the amounts that a zone may hold beyond it as `spans`.
+No podresources API shows them. They are predicted again by the kubelet's walk over the pod
+(`numa.kubelet.admission`), with the observed containers fixed to their observed zones. The part that an init
+container lends must lie within the zones of every later container that asks for the same resource. So where those are
+known there is hardly a choice: under `single-numa-node` and `restricted` the kubelet's own preference settles the rest.
+Under `none` and `best-effort` CPUs and devices may come from outside of any mask. Where several answers agree with the
+observation, the kept part may be on each zone. The likeliest answer is returned as `zones`, and the amounts that a zone
+may hold beyond it as `spans`.
 """
 
 from collections.abc import Callable, Iterable

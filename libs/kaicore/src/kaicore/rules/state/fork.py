@@ -197,7 +197,8 @@ class CopiedState:
 
     def __init__(self, state: ClusterState, *, now: int) -> None:
         """Args:
-        state: the copy; changed. now: see above; not before the state's last event.
+        state: the copy; changed.
+        now: see above; not before the state's last event.
         """
         self.state = state
         self.now = max(now, state.recorded_at)

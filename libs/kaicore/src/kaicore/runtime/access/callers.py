@@ -70,9 +70,10 @@ class HttpAccess:
         clock: Callable[[], float] | None = None,
     ) -> None:
         """Args:
-        anonymous: who may ask without proving who he is. file: keys and scopes; None where there are none. per_s:
-        requests that one caller may make in a second. clock: seconds, of a clock that does not jump; by default the
-        event loop's.
+        anonymous: who may ask without proving who he is.
+        file: keys and scopes; None where there are none.
+        per_s: requests that one caller may make in a second.
+        clock: seconds, of a clock that does not jump; by default the event loop's.
         """
         self.sessions = sessions or Sessions()
         self._checker: TokenChecker | None = None

@@ -37,7 +37,8 @@ class HttpClient:
 
     def __init__(self, *, verify: ssl.SSLContext | None = None, timeout_s: float) -> None:
         """Args:
-        verify: certificates to trust for https; None: the system's. timeout_s: how long an answer may take, seconds.
+        verify: certificates to trust for https; None: the system's.
+        timeout_s: how long an answer may take, seconds.
         """
         self._verify, self._timeout_s = verify, timeout_s
         self._kept: dict[tuple[str, str, int], _Connection] = {}

@@ -109,7 +109,8 @@ class HealthServer:
 
     def __init__(self, health: Health, registry: Registry) -> None:
         """Args:
-        health: is answered at `/readyz`. registry: is answered at `/metrics`.
+        health: is answered at `/readyz`.
+        registry: is answered at `/metrics`.
         """
         self._health, self._registry = health, registry
         self._connections = 0

@@ -51,9 +51,10 @@ class Recorder:
         options: RecorderOptions | None = None,
     ) -> None:
         """Args:
-        condition: the condition of the service's health that is met while the log answers. on_dropped: see
-        `OutboxObserver.dropped`. on_appended: see `OutboxObserver.appended`. expect: stream versions that must hold for
-        anything to be appended.
+        condition: the condition of the service's health that is met while the log answers.
+        on_dropped: see `OutboxObserver.dropped`.
+        on_appended: see `OutboxObserver.appended`.
+        expect: stream versions that must hold for anything to be appended.
         """
         self._log = log
         self._cluster = cluster

@@ -1,6 +1,7 @@
 """Changes that make room: smaller requests, waiting, the end or the eviction of other work, more nodes.
 
-Running groups that would have to leave for a pod to fit, and whether a cycle may evict them by the engine's own rules.
+Running groups that would have to leave for a pod to fit, and whether a cycle may evict them by the engine's own
+rules.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

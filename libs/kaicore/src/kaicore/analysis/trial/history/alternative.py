@@ -309,7 +309,8 @@ class Changes:
         new: tuple[NewNode, ...] = (),
     ) -> None:
         """Args:
-        patch: that was checked (`changes_of`). removed: names of the nodes that it removes.
+        patch: that was checked (`changes_of`).
+        removed: names of the nodes that it removes.
         """
         self.patch = patch
         self.new = new

@@ -59,7 +59,8 @@ class Sampler:
 
     def __init__(self, state: FleetView, *, begin: int, end: int) -> None:
         """Args:
-        state: folded on by the caller. begin: of the window, microseconds since the epoch.
+        state: folded on by the caller.
+        begin: of the window, microseconds since the epoch.
         """
         self.samples: list[Sample] = []
         self._state = state

@@ -99,9 +99,10 @@ class SimulatedPods:
         adapted: Callable[[Payload], Payload | None],
     ) -> None:
         """Args:
-        state: folded on by whoever records. clock: the simulation's, microseconds since the epoch. later: has something
-        done so many microseconds from now. adapted: returns a fact with what is to be different; None for one that does
-        not happen.
+        state: folded on by whoever records.
+        clock: the simulation's, microseconds since the epoch.
+        later: has something done so many microseconds from now.
+        adapted: returns a fact with what is to be different; None for one that does not happen.
         """
         #: Uid of the lineage of each simulated pod, by its uid.
         self.lineage_of: dict[str, str] = {}
@@ -423,7 +424,8 @@ class SimulatedLog:
 
     def __init__(self, state: ClusterState, taken: Callable[[Payload, int], None]) -> None:
         """Args:
-        state: folded on. taken: is called with each payload, and when it was recorded, once it is folded.
+        state: folded on.
+        taken: is called with each payload, and when it was recorded, once it is folded.
         """
         self.state = state
         self.events = 0
@@ -504,7 +506,8 @@ class Rerun:
         self, history: History, changes: Changes, model: Kubelets, *, policies: PolicyBook = NO_POLICIES
     ) -> None:
         """Args:
-        model: of kubelets, new for this run. policies: the code of those that the settings name.
+        model: of kubelets, new for this run.
+        policies: the code of those that the settings name.
         """
         self.now = history.begin
         self.state = decode_state(history.state)

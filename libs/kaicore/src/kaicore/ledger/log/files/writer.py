@@ -166,8 +166,9 @@ class LogFileWriter:
         self, path: Path, cluster: str, *, after: Head, first_hash: bytes, last: Head, state: Snapshot | None
     ) -> None:
         """Args:
-        path: of the file; one that is there is replaced. after: the event before the first one. state: what a reader
-        starts from; None where the first event is event 1.
+        path: of the file; one that is there is replaced.
+        after: the event before the first one.
+        state: what a reader starts from; None where the first event is event 1.
         """
         self._path = path
         self._beside = path.with_name(f".{path.name}.new")

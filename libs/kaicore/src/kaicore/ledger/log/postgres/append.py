@@ -63,8 +63,9 @@ class Appender:
         shapes: Shapes,
     ) -> None:
         """Args:
-        clock: microseconds since the epoch; by default the server's clock. recorded: is called with the head after each
-        commit. shapes: of the database.
+        clock: microseconds since the epoch; by default the server's clock.
+        recorded: is called with the head after each commit.
+        shapes: of the database.
         """
         self._cluster = cluster
         self._connections = connections

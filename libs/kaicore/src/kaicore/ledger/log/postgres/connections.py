@@ -152,8 +152,9 @@ class Connections:
 
     def __init__(self, url: str, *, size: int, patience_s: float, application: str) -> None:
         """Args:
-        url: `postgresql://…`. patience_s: how long work is repeated before `LogUnavailable`. application: how the
-        sessions are called in `pg_stat_activity`.
+        url: `postgresql://…`.
+        patience_s: how long work is repeated before `LogUnavailable`.
+        application: how the sessions are called in `pg_stat_activity`.
         """
         self._url = url
         self._patience_s = patience_s

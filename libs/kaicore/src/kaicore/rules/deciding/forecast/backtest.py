@@ -149,8 +149,10 @@ class Backtest:
         policies: PolicyBook = NO_POLICIES,
     ) -> None:
         """Args:
-        state: before the first of the waits; folded on by `take`. history: up to there; likewise. waits: the sample, in
-        order of position. ended_at: recorded time of the log's last event, microseconds since the epoch.
+        state: before the first of the waits; folded on by `take`.
+        history: up to there; likewise.
+        waits: the sample, in order of position.
+        ended_at: recorded time of the log's last event, microseconds since the epoch.
         """
         self._policies = policies
         self._state, self._history, self._ended_at = state, history, ended_at

@@ -67,7 +67,8 @@ class RowParts:
     """The parts of one class in one cycle.
 
     Attributes:
-        by_claims: whether the devices of claims in use order rows, for a class that asks for no others.
+        by_claims: whether the devices of claims in use order rows, for a class that asks for no
+            others.
         taken: the room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
             `ShareFit.fixed` for a share.
         ahead: the same by a row's pattern, kind of open GPUs and free amounts, for rows as further pods will make them.

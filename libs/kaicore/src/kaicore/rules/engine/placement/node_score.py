@@ -290,7 +290,8 @@ class LevelRanking(Ranking):
 
     def __init__(self, rows: int, levels: Levels) -> None:
         """Args:
-        rows: how many there are; none is wanted. levels: of the rows.
+        rows: how many there are; none is wanted.
+        levels: of the rows.
         """
         super().__init__(rows)
         self.by_row = np.full(rows, NEVER)

@@ -208,10 +208,13 @@ class Placer:
         cycle: str = "",
     ) -> None:
         """Args:
-        class_of: returns the class as which a pod is placed. excluded_nodes: rows that certain classes do not get, or
-        get last. doubts: about the rows; None where pods do not come to them now. rows: that pods are put on; None for
-        all. observer: looks on; None for nobody. room: for recent work; None where it does not matter. policies: the
-        operator's that place pods; None without any.
+        class_of: returns the class as which a pod is placed.
+        excluded_nodes: rows that certain classes do not get, or get last.
+        doubts: about the rows; None where pods do not come to them now.
+        rows: that pods are put on; None for all.
+        observer: looks on; None for nobody.
+        room: for recent work; None where it does not matter.
+        policies: the operator's that place pods; None without any.
         """
         self.statement = statement
         self._policies = policies

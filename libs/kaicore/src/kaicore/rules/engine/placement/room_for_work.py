@@ -79,7 +79,8 @@ class RoomForWork:
 
     def __init__(self, mix: Sequence[RecentClass], columns: NodeColumns) -> None:
         """Args:
-        mix: at least one class. columns: the cycle's own copy, before its first charge.
+        mix: at least one class.
+        columns: the cycle's own copy, before its first charge.
         """
         shares = [one.pod_class.gpu_share for one in mix]
         #: Places of the classes with a share of a GPU, and of how many GPUs.

@@ -62,8 +62,12 @@ class ShareFit:
         own: PodNumaPolicy | None,
     ) -> None:
         """Args:
-        share: what each pod of the class gets. columns: the cycle's own copy. config: the shard's settings. states: of
-        the rows. pods: what kubelets make of the class itself. own: the class's own policy.
+        share: what each pod of the class gets.
+        columns: the cycle's own copy.
+        config: the shard's settings.
+        states: of the rows.
+        pods: what kubelets make of the class itself.
+        own: the class's own policy.
         """
         self.share = share
         self._spread = config.strategy(devices=True) is PlacementStrategy.SPREAD

@@ -277,8 +277,11 @@ class Promise:
         after: Sequence["Promise"] = (),
     ) -> None:
         """Args:
-        assignments: where its pods go; charged. placer: on the nodes as they are by then. ends: of the pods on the
-        nodes. passed: so many moments come before. after: promises that were made before, and are kept first.
+        assignments: where its pods go; charged.
+        placer: on the nodes as they are by then.
+        ends: of the pods on the nodes.
+        passed: so many moments come before.
+        after: promises that were made before, and are kept first.
         """
         self._session, self.steps, self._placer = session, steps, placer
         self._after = [earlier.steps for earlier in after]

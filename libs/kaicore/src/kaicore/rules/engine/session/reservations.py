@@ -44,8 +44,9 @@ class Reservations:
         gangs: GangPlanner,
     ) -> None:
         """Args:
-        pending_groups: groups with waiting pods, by key. reserved: empty, for the reservations by group; others may
-        read it. step_placer: knows where the constraints of groups let their pods be.
+        pending_groups: groups with waiting pods, by key.
+        reserved: empty, for the reservations by group; others may read it.
+        step_placer: knows where the constraints of groups let their pods be.
         """
         self._input = cycle_input
         self._config = config

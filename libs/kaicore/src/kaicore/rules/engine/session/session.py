@@ -71,8 +71,9 @@ class CyclePlacers:
         observer: PlacingObserver | None,
     ) -> None:
         """Args:
-        columns: the cycle's own copy of the nodes. pods: looks up the cycle's pods; those that wait were looked up
-        already. observer: looks on; None for nobody.
+        columns: the cycle's own copy of the nodes.
+        pods: looks up the cycle's pods; those that wait were looked up already.
+        observer: looks on; None for nobody.
         """
         self._input, self._config, self._pods, self._observer = cycle_input, config, pods, observer
         self._room = _room_for_work(cycle_input, columns, pods)

@@ -314,8 +314,9 @@ class CycleTopologies:
         evicted: Collection[str],
     ) -> None:
         """Args:
-        pending_groups: groups with waiting pods, by key. reserved: the room that is reserved for nominated pods, by
-        group. evicted: uids of the pods that the cycle evicts.
+        pending_groups: groups with waiting pods, by key.
+        reserved: the room that is reserved for nominated pods, by group.
+        evicted: uids of the pods that the cycle evicts.
         """
         self._input = cycle_input
         self._pending_groups = pending_groups

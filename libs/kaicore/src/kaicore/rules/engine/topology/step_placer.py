@@ -85,8 +85,9 @@ class StepPlacer:
         strategy: TopologyStrategy,
     ) -> None:
         """Args:
-        topologies: what groups ask of them, and the pods of groups that have a place. pending_groups: groups with
-        waiting pods, by key. class_key: returns the key of a pod's class.
+        topologies: what groups ask of them, and the pods of groups that have a place.
+        pending_groups: groups with waiting pods, by key.
+        class_key: returns the key of a pod's class.
         """
         self.ranks: dict[str, int] = {}
         self._topologies = topologies

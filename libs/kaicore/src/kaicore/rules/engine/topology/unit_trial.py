@@ -77,7 +77,8 @@ class PlacerRoom:
         self, placer: Placer, members: Sequence[Member], kept_counts: KeptCounts, *, among: Flags | None = None
     ) -> None:
         """Args:
-        placer: on the nodes at one time. among: rows that may take pods; None for all.
+        placer: on the nodes at one time.
+        among: rows that may take pods; None for all.
         """
         self.classes: list[int] = []
         self.samples: list[Member] = []

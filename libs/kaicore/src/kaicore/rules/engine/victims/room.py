@@ -94,8 +94,9 @@ class Exchanges:
 
     def __init__(self, session: Session, candidates: Candidates, member: Member, *, won: int, most_pods: int) -> None:
         """Args:
-        candidates: the pods that may be moved. won: what its start wins, in GPU-seconds. most_pods: how many pods may
-        be moved.
+        candidates: the pods that may be moved.
+        won: what its start wins, in GPU-seconds.
+        most_pods: how many pods may be moved.
         """
         self._candidates = candidates
         self._placer = session.nodes.future
@@ -304,7 +305,8 @@ class RoomSearch:
         reserved: Sequence[Assignment],
     ) -> None:
         """Args:
-        candidates: the pods that may be evicted. reserved: reservations that stay, charged already.
+        candidates: the pods that may be evicted.
+        reserved: reservations that stay, charged already.
         """
         self.shortfall = Shortfall()
         self._session = session

@@ -1,7 +1,8 @@
 """The search for pods to evict so that all of a group fits, on the future nodes.
 
-Everything is tried on the future nodes (`kaicore.rules.engine.placement.placer`). Victims are removed, the preemptor is
-placed with its zones, and unneeded victims are put back at their old places. So the result is known to fit.
+Everything is tried on the future nodes (`kaicore.rules.engine.placement.placer`). Victims are removed, the
+preemptor is placed with its zones, and unneeded victims are put back at their old places. So the result is known to
+fit.
 
 1. Place pod by pod. Where one fits no node, evict at the lowest cost. Only nodes with a lowest possible cost below the
    best known one are searched. While a limit of the preemptor's queue, or of one above it, is in the way, only pods are
@@ -73,7 +74,8 @@ class Reprieve:
         assignments: Sequence[Assignment],
     ) -> None:
         """Args:
-        candidates: the pods that may be evicted. reserved: reservations of other groups that stay, charged already.
+        candidates: the pods that may be evicted.
+        reserved: reservations of other groups that stay, charged already.
         assignments: where what is to start was placed.
         """
         self._session = session
@@ -153,7 +155,8 @@ class DomainVictims:
 
     def __init__(self, trial: UnitTrial, evictions: "VictimSearch", candidates: Candidates) -> None:
         """Args:
-        trial: of the pods, on the nodes as they will be. candidates: the pods that may be evicted.
+        trial: of the pods, on the nodes as they will be.
+        candidates: the pods that may be evicted.
         """
         self._trial = trial
         self._evictions = evictions

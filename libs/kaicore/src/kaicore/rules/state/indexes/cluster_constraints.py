@@ -416,7 +416,8 @@ class ClusterConstraints:
 
     def __init__(self, columns: NodeColumns, entries: Mapping[str, PodEntry]) -> None:
         """Args:
-        columns: the columns that marks are kept for. entries: all pods of the state, by uid.
+        columns: the columns that marks are kept for.
+        entries: all pods of the state, by uid.
         """
         self._columns = columns
         self._entries = entries

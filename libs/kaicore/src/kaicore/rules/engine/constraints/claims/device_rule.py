@@ -32,7 +32,8 @@ class DeviceRule:
 
     def __init__(self, wanted: Sequence[WantedClaim], columns: NodeColumns, *, among: Flags) -> None:
         """Args:
-        wanted: at least one claim. among: rows that are asked; the others are not for the class anyway.
+        wanted: at least one claim.
+        among: rows that are asked; the others are not for the class anyway.
         """
         self._wanted = tuple(wanted)
         self._columns = columns

@@ -41,7 +41,8 @@ class Doubts:
 
     def __init__(self, matters: OpenMatters, statement: Statement) -> None:
         """Args:
-        matters: what the state does not know. statement: of the cycle, on the nodes as they are now.
+        matters: what the state does not know.
+        statement: of the cycle, on the nodes as they are now.
         """
         self._matters = matters
         self._statement = statement

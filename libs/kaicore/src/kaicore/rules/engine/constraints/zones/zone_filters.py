@@ -21,7 +21,8 @@ class AdmissionFilter:
 
     def __init__(self, columns: NodeColumns, numa: NumaVerdicts, states: RowStates, *, on_empty: bool = False) -> None:
         """Args:
-        numa: what kubelets make of the class. on_empty: whether it is about the nodes without their pods.
+        numa: what kubelets make of the class.
+        on_empty: whether it is about the nodes without their pods.
         """
         self._columns = columns
         self._numa = numa
@@ -93,8 +94,10 @@ class OwnPolicyFilter:
         share: SharedOn | None = None,
     ) -> None:
         """Args:
-        numa: what kubelets make of the class. policy: of the class; nodes are left out for it. on_empty: whether it is
-        about the nodes without their pods. share: of the class, where it is about the GPUs that a pod would share, too.
+        numa: what kubelets make of the class.
+        policy: of the class; nodes are left out for it.
+        on_empty: whether it is about the nodes without their pods.
+        share: of the class, where it is about the GPUs that a pod would share, too.
         """
         self._columns = columns
         self._share = share
