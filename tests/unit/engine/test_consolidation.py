@@ -320,6 +320,7 @@ def test_a_day_has_so_many_moves_and_a_snapshot_keeps_count() -> None:
     second = Workloads("test")
     second.events, second.state, second.now = cluster.events, decode_state(encode_state(cluster.state)), cluster.now
     assert second.state.moved_pods == cluster.state.moved_pods
+    assert second.state.homes == cluster.state.homes != {}
     for name in ("heavy", "light", "wants"):
         second.delete_pod(second.state.pods[f"uid-{name}"].pod)
     second.add_node("n2", cpu=20, gpu=2)

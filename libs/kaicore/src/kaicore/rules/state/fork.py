@@ -48,6 +48,7 @@ class RestorePoint:
         self._rejections = state.rejections.copy()
         self._readiness = state.node_readiness.copy()
         self._trials = state.node_trials.copy()
+        self._homes = {key: list(homes) for key, homes in state.homes.items()}
         self._workloads = index.records({group, *together, *index.needed_by.get(group, ())})
 
     def restore(self) -> None:
@@ -57,6 +58,7 @@ class RestorePoint:
         state.rejections.restore(self._rejections)
         state.node_readiness.restore(self._readiness)
         state.node_trials.restore(self._trials)
+        state.homes = self._homes
         there = state.workload_index.workloads
         state.workload_index.restore([record for record in self._workloads if record.key in there])
 
