@@ -101,7 +101,7 @@ def chrome() -> Iterator[Browser]:
 def reader(chrome: Browser) -> Page:
     """A page for one address after another: a profile of its own for each would cost as much as three addresses."""
     page = chrome.new_page(**STILL)
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(30_000)
     return page
 
 
@@ -146,7 +146,7 @@ def opened(chrome: Browser, reader: Page, dashboard: Dashboard) -> Iterator[Call
                 context = chrome.new_context(**STILL, **options)
                 contexts.append(context)
                 page = context.new_page()
-                page.set_default_timeout(10_000)
+                page.set_default_timeout(30_000)
             else:
                 page = reader
                 as_on_a_desk(page)
