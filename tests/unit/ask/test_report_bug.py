@@ -6,23 +6,29 @@ import subprocess
 import sys
 from base64 import b64decode
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.redacting import Pseudonyms, export_redacted
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.ledger.log.files.log import FileLog
 from kaicore.rules.events import payloads
+from kaicore.rules.groups.dialects.table import expand
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
+from kaicore.rules.state.pods.pod_entry import Stage
 
-from tests.given.cluster.factory import pod
+from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.exported import write_file
 from tests.given.processes.called_kai import Run, caller
 from tests.given.recorded import read_log, recorded_logs
+from tests.given.work.groups import Json, World, documents, read_pod, source_of
 from tests.given.work.workloads import Workloads
 from tests.measured.assistants import LOGS, log_file
 from tests.unit.ask.test_replay import altered, elsewhere, history
@@ -30,6 +36,22 @@ from tests.unit.ask.test_replay import altered, elsewhere, history
 NEWEST = recorded_logs()[-1].parent
 #: Names of the recorded logs: of pods, Jobs, nodes, containers, the machine, and a label's value.
 SOME = {"full-node", "gpu-nic-cpu-locality", "gpu-5", "train-2", "fetch", "NVIDIA-H100-80GB-HBM3", "was rejected"}
+
+#: Work of each dialect, its pods in sets that rules name, or find by names that are made of others.
+KINDS = {
+    "RayJob": "apiVersion: ray.io/v1\nkind: RayJob\nspec: {rayClusterSpec: {headGroupSpec: {template: POD},"
+    " workerGroupSpecs: [{groupName: cpus, replicas: 2, template: POD}]}, submitterPodTemplate: POD}",
+    "LeaderWorkerSet": "apiVersion: leaderworkerset.x-k8s.io/v1\nkind: LeaderWorkerSet\nspec: {replicas: 2,"
+    " leaderWorkerTemplate: {size: 4, subGroupPolicy: {subGroupSize: 2}, workerTemplate: POD}}",
+    "PyTorchJob": "apiVersion: kubeflow.org/v1\nkind: PyTorchJob\nspec: {pytorchReplicaSpecs:"
+    " {Master: {template: POD}, Worker: {replicas: 2, template: POD}}}",
+    "MPIJob": "apiVersion: kubeflow.org/v2beta1\nkind: MPIJob\nspec: {mpiReplicaSpecs:"
+    " {Launcher: {template: POD}, Worker: {replicas: 2, template: POD}}}",
+    "JobSet": "apiVersion: jobset.x-k8s.io/v1alpha2\nkind: JobSet\nspec: {replicatedJobs: [{name: a, template: {spec:"
+    " {template: POD}}}, {name: w, replicas: 2, template: {spec: {parallelism: 2, completions: 2, template: POD}}}]}",
+    "Volcano": "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nspec: {minAvailable: 4, tasks: [{name: w,"
+    " replicas: 4, partitionPolicy: {totalPartitions: 2, partitionSize: 2, minPartitions: 2}, template: POD}]}",
+}
 
 
 @pytest.fixture
@@ -113,6 +135,29 @@ def test_one_cycle_with_its_input_shows_its_difference(run: Run, tmp_path: Path)
     assert (there.returncode, "PodPlaced: node" in there.stdout) == (1, True), there
 
 
+@pytest.mark.parametrize("kind", KINDS)
+async def test_work_of_each_dialect_is_decided_alike_without_names(tmp_path: Path, kind: str) -> None:
+    world = World("test", hashes=True).add_nodes(2, amounts(cpu=16, memory=64), amounts(cpu=16, memory=64))
+    template = "{spec: {containers: [{name: main, resources: {requests: {cpu: 1, memory: 1Gi}}}]}}"
+    (owner,) = documents(KINDS[kind].replace("POD", template).replace("\nspec", "\nmetadata: {name: train}\nspec"))
+    others: list[Json] = []
+    pods = [made.object for made in expand(owner, nodes_for=lambda _: [], between=others.append)]
+    for one in (owner, *others):
+        found = source_of(one)
+        world.record(f"group/{found.key}", payloads.GroupSourceObserved(found))
+    # One pod of a set comes later than the others: then it counts which set that is.
+    for late in (pods[-1:], pods[:-1]):
+        for one in late:
+            world.add_pod(read_pod(one))
+        world.cycle()
+    assert all(entry.stage is Stage.PLACED for entry in world.state.pods.values())
+    made = tmp_path / "bug.log.gz"
+    async with FileLog(write_file(tmp_path / "log.gz", world.events)) as log:
+        _, otherwise = await export_redacted(log, "test", made, Range(1, len(world.events)), key=b"secret")
+    async with FileLog(made) as log:
+        assert ((await replay_log(log, "redacted")).kinds, otherwise) == ({}, 0)
+
+
 def test_container_called_like_a_resource_leaves_quotas_and_names_in_labels_of_controllers_go(
     run: Run, tmp_path: Path
 ) -> None:
@@ -125,6 +170,18 @@ def test_container_called_like_a_resource_leaves_quotas_and_names_in_labels_of_c
     code, said = run("report-bug", str(tmp_path / "bug.log.gz"), f"--file={write_file(tmp_path / 'l.gz', made.events)}")
     assert (code, "otherwise" in said) == (0, False), said
     assert "secret" not in text_of(tmp_path / "bug.log.gz")
+
+
+@given(st.sets(st.from_regex(r"[ab](-?[ab]){0,3}(\.[ab]{1,2})?", fullmatch=True)))
+@example({"a", "b-a", "a-b", "a-b-a"})
+def test_pseudonyms_keep_the_order_and_what_names_are_made_of(names: set[str]) -> None:
+    hidden = Pseudonyms.for_names(names, key=b"").text
+    assert sorted(names, key=hidden) == sorted(names)
+    assert len({hidden(name) for name in names} - names) == len(names)
+    for one, other in product(names, names):
+        for mark in "-.":
+            if (made := f"{one}{mark}{other}") in names:
+                assert hidden(made) == f"{hidden(one)}{mark}{hidden(other)}"
 
 
 def test_pseudonyms_keep_the_order_also_beside_common_names() -> None:

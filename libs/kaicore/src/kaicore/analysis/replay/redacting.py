@@ -1,7 +1,8 @@
 """A slice of a log without its names, which replays like the original.
 
 Names of objects, values of labels and texts that people write are replaced by pseudonyms: their places in the order of
-all names, for ties are broken in that order. Sizes, times, uids, keys of labels, resources and zones stay, and values
+all names, for ties are broken in that order. A name that begins with another one, `-` or `.`, keeps that beginning, for
+rules make names of others, and compare them. Sizes, times, uids, keys of labels, resources and zones stay, and values
 that rules read under the schedulers' own keys.
 
 Digests and keys of classes are over names. So each cycle is decided twice, with names and without. What was recorded
@@ -10,7 +11,7 @@ recorded. So a difference remains one.
 """
 
 import re
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -34,6 +35,8 @@ from kaicore.rules.events.codec import decode_payload, encode_payload, names_in_
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.erasure import is_of_schedulers
 from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, GpuOpened, Payload
+from kaicore.rules.groups.dialects.leader_worker_set import FIRST_WORKERS
+from kaicore.rules.groups.dialects.ray import SUBMITTER
 from kaicore.rules.state.cluster_state import ClusterState
 
 #: The cluster's name in a redacted slice.
@@ -42,8 +45,10 @@ REDACTED = "redacted"
 #: Names that every cluster has.
 _COMMON = frozenset({"default", "kube-system", "kube-public", "kube-node-lease", "kai-ledger"})
 _COMMON |= {"kai-resource-reservation", "resource-reservation"}
-#: Names that are words of rules as well: of pod sets, and of resources, as queues have them.
-_OF_RULES = frozenset({"leader", "workers", "cpu", "gpu", "memory", "pods", "storage"})
+#: Names that are words of rules as well: of resources, as queues have them, and of pod sets that dialects name.
+_OF_RULES = frozenset({"cpu", "gpu", "memory", "pods", "storage", "leader", "workers", FIRST_WORKERS, SUBMITTER})
+#: Replica types of Kubeflow: its objects write them with a capital, and its pods without.
+_OF_RULES |= {cased for word in ("master", "worker", "launcher", "chief", "ps") for cased in (word, word.title())}
 _COMMON_PREFIX = "system-"
 #: Fields with names, and those with texts.
 _NAMES = frozenset(
@@ -89,6 +94,18 @@ def _named(document: Any, key: str = "") -> Iterator[str]:
         yield from _WORD.findall(document)
 
 
+def _kept(name: str) -> bool:
+    return name in _COMMON | _OF_RULES or name.startswith(_COMMON_PREFIX) or bool(_PLAIN_VALUE.fullmatch(name))
+
+
+def _parts(name: str, names: Collection[str]) -> tuple[str, str, str] | None:
+    """Return the longest of the names that a name begins with, the mark behind it, and the rest."""
+    for end in range(len(name) - 2, 0, -1):
+        if name[end] in "-." and (first := name[:end]) in names and (name[end] == "." or not _kept(first)):
+            return first, name[end], name[end + 1 :]
+    return None
+
+
 @dataclass(frozen=True, slots=True)
 class Pseudonyms:
     """The pseudonyms of names.
@@ -104,18 +121,21 @@ class Pseudonyms:
     @classmethod
     def for_names(cls, names: set[str], *, key: bytes) -> "Pseudonyms":
         """Return pseudonyms in the order of the names."""
-        kept = {
-            name
-            for name in names
-            if name in _COMMON | _OF_RULES or name.startswith(_COMMON_PREFIX) or _PLAIN_VALUE.fullmatch(name)
-        }
+        known, more, parts = set[str](), names, dict[str, tuple[str, str, str]]()
+        while more:
+            known |= more
+            parts = {name: own for name in known if not _kept(name) and (own := _parts(name, known))}
+            more = {rest for _, _, rest in parts.values()} - known
         pseudonyms, below = dict[str, str](), "a"
-        for place, name in enumerate(sorted(names)):
-            # A name between two common ones stays between them: `default` begins what is between it and the next.
-            if name in kept:
-                below = name if name in _COMMON | _OF_RULES else below
-            else:
+        for place, name in enumerate(sorted(known)):
+            # A name between two that are kept stays between them: `default` begins what is between it and the next.
+            if _kept(name):
+                below = name
+            elif name not in parts:
                 pseudonyms[name] = f"{below}0n{place:07d}"
+        for name in sorted(parts, key=len):
+            first, mark, rest = parts[name]
+            pseudonyms[name] = pseudonyms.get(first, first) + mark + pseudonyms.get(rest, rest)
         return cls(pseudonyms, key)
 
     def text(self, text: str) -> str:
