@@ -19,7 +19,7 @@ from kaicore.analysis.ask.projections.building import Builder, GenerationStore
 from kaicore.analysis.ask.projections.jobs import JobQuestion
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJECTION_SCHEMA
 from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
-from kaicore.analysis.ask.projections.rows import PodHistory, QueueHour, RowChanges
+from kaicore.analysis.ask.projections.rows import DecisionsHour, PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
 from kaicore.analysis.hours.account import ACCOUNT_SCHEMA, Period, by_month
 from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
@@ -197,8 +197,17 @@ async def test_a_generation_takes_each_step_once_and_none_when_it_is_elsewhere_o
     second = await generations.begin("c9", position=0, recorded_at=0)
     assert (first.number, first.live, second.number, second.live) == (1, True, 2, False)
     rows = [PodHistory(uid=uid, namespace="n", name=uid, gone_at=gone_at) for uid, gone_at in (("a", 0), ("b", 5))]
+    queues = [
+        QueueHour(at=at, queue="q", resource="cpu", seconds=1, allocated=at, requested=0, fair_share=0)
+        for at in (10, 20, 20, 30)
+    ]
+    decisions = [DecisionsHour(at=20, cycles=2)]
+    changes = RowChanges(pods=rows, queues=queues[:2], decisions=decisions)
     for _ in range(2):
-        await generations.save("c9", first, RowChanges(pods=rows), position=3, recorded_at=30)
+        await generations.save("c9", first, changes, position=2, recorded_at=20)
+    await generations.save("c9", first._replace(position=2), RowChanges(queues=queues[2:]), position=3, recorded_at=30)
+    hours = await generations.over_time("c9", 1, minutes=(0, 99), hours=(20, 30))
+    assert hours == [queues[1].plus(queues[2]), *decisions]
     assert [row.uid for row in await generations.there("c9", 1)] == ["a"]
     assert [(one.number, one.position) for one in await generations.generations("c9")] == [(1, 3), (2, 0)]
     with pytest.raises(Superseded, match="generation 1 is not at 0 any more"):

@@ -1,10 +1,11 @@
 """Read models in memory, with each call as one transaction, and as a projector reaches them over the network."""
 
 from collections.abc import Callable, Collection, Coroutine
+from functools import partial
 from typing import Any, TypeVar
 
 from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
-from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges, TimeRow
 from kaicore.analysis.ask.projections.store import Generation, Superseded
 from kaicore.errors import LogUnavailable
 
@@ -43,6 +44,13 @@ class MemoryViews:
     async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
         _, tables = self._made.get(cluster, {}).get(generation, (None, Tables()))
         return [tables.pods[uid] for uid in uids if uid in tables.pods]
+
+    async def over_time(
+        self, cluster: str, generation: int, *, minutes: tuple[int, int], hours: tuple[int, int]
+    ) -> list[TimeRow]:
+        _, tables = self._made.get(cluster, {}).get(generation, (None, Tables()))
+        kinds = ((tables.occupancy, minutes), (tables.queues, hours), (tables.decisions, hours))
+        return [row for rows, (begin, end) in kinds for row in rows.values() if begin <= row.at < end]
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
@@ -102,6 +110,12 @@ class NetworkViews:
 
     async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
         return await self._ask("pods", lambda: self._views.pods(cluster, generation, uids))
+
+    async def over_time(
+        self, cluster: str, generation: int, *, minutes: tuple[int, int], hours: tuple[int, int]
+    ) -> list[TimeRow]:
+        over = partial(self._views.over_time, cluster, generation, minutes=minutes, hours=hours)
+        return await self._ask("over time", over)
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int

@@ -1,7 +1,6 @@
 """A story with everything that read models tell of, and the tables that they make of it, without a database."""
 
 from collections.abc import Sequence
-from typing import TypeVar
 
 import msgspec
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, Projection
@@ -13,8 +12,6 @@ from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.given.cluster.factory import Cluster, amounts, pod
 from tests.given.cluster.hierarchy import queue
-
-_RowT = TypeVar("_RowT", bound=msgspec.Struct)
 
 
 def story() -> list[Event]:
@@ -65,16 +62,10 @@ class Tables:
         self.occupancy.update({row.at: row for row in changes.occupancy})
         for use in changes.queues:
             key = (use.at, use.queue, use.resource)
-            self.queues[key] = _sum(self.queues.get(key), use, ("at", "queue", "resource"))
+            self.queues[key] = use if (before := self.queues.get(key)) is None else before.plus(use)
         for hour in changes.decisions:
-            self.decisions[hour.at] = _sum(self.decisions.get(hour.at), hour, ("at",))
-
-
-def _sum(before: _RowT | None, more: _RowT, keys: Sequence[str]) -> _RowT:
-    if before is None:
-        return more
-    fields = [name for name in more.__struct_fields__ if name not in keys]
-    return msgspec.structs.replace(more, **{name: getattr(before, name) + getattr(more, name) for name in fields})
+            earlier = self.decisions.get(hour.at)
+            self.decisions[hour.at] = hour if earlier is None else earlier.plus(hour)
 
 
 def projected(events: Sequence[Event], restarts: Sequence[int] = ()) -> Tables:

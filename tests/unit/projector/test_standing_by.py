@@ -1,12 +1,17 @@
 """A projector that stands by is ready once it is where the read models are, so that it can take over at once."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
+from kai_projector import main
 from kai_projector.main import ProjectorMetrics, follow
 from kaicore.analysis.ask.projections.building import Builder
+from kaicore.analysis.ask.projections.rows import RowChanges
+from kaicore.analysis.ask.projections.store import Generation
 from kaicore.analysis.replay import self_check
 from kaicore.analysis.replay.self_check import SelfCheck
 from kaicore.errors import CorruptLog
@@ -22,7 +27,7 @@ from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
 from tests.given.logs.new_events import as_new
-from tests.given.logs.projected import story
+from tests.given.logs.projected import Tables, projected, story
 from tests.simulation.views import MemoryViews
 
 _CLUSTER = "c1"
@@ -32,9 +37,15 @@ _SEEN = 12
 
 
 class _CountingLog(MemoryLog):
-    """Counts the events that were read."""
+    """Counts the events that were read; it is as late as its last event was."""
 
     read_events = 0
+    now = 1_700_000_000_000_000
+
+    async def extend(self, events: list[Event]) -> None:
+        for event in events:
+            self.now = max(self.now, event.recorded_at)
+            await self.append(_CLUSTER, [Unit((as_new(event),))])
 
     async def read(
         self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
@@ -44,41 +55,63 @@ class _CountingLog(MemoryLog):
         return events
 
 
+class _WrongViews(MemoryViews):
+    """Read models that keep other rows than they are given in the first generation."""
+
+    wrong: Callable[[RowChanges], None] | None = None
+
+    def write(self, cluster: str, generation: Generation, tables: Tables, changes: RowChanges) -> None:
+        if self.wrong is not None and generation.number == 1:
+            self.wrong(changes)
+        super().write(cluster, generation, tables, changes)
+
+
 @pytest.fixture
 async def log() -> _CountingLog:
-    made = _CountingLog(lambda: 1_700_000_000_000_000)
-    await made.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[:_SEEN]])
+    made = _CountingLog(lambda: made.now)
+    await made.extend(_EVENTS[:_SEEN])
     return made
 
 
 @pytest.fixture
-async def views(log: _CountingLog) -> MemoryViews:
-    made = MemoryViews()
+async def views(log: _CountingLog) -> _WrongViews:
+    made = _WrongViews()
     await (await Builder.resume(log, made, _CLUSTER)).catch_up()
     log.read_events = 0
     return made
 
 
-async def _until_tried(log: MemoryLog, views: MemoryViews) -> None:
-    """Let a projector stand by until it says that it has the state, or cannot."""
-    context, tried = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event()
+@asynccontextmanager
+async def _projecting(
+    log: MemoryLog, views: MemoryViews, *, leads: bool = True, check_s: float = 0
+) -> AsyncIterator[None]:
+    """Run a projector, from when it says that it has the state, or cannot."""
+    context, tried, leading = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event(), asyncio.Event()
     metrics = ProjectorMetrics(registry=CollectorRegistry())
+    if leads:
+        leading.set()
     following = asyncio.create_task(
-        follow(context, log, views, _CLUSTER, leads=asyncio.Event(), tried=tried, metrics=metrics)
+        follow(context, log, views, _CLUSTER, leads=leading, tried=tried, metrics=metrics, check_s=check_s)
     )
     try:
         async with asyncio.timeout(30):
             await tried.wait()
+            yield
     finally:
         following.cancel()
         with suppress(asyncio.CancelledError):
             await following
 
 
+async def _until_tried(log: MemoryLog, views: MemoryViews) -> None:
+    async with _projecting(log, views, leads=False):
+        pass
+
+
 async def test_who_stands_by_is_at_its_place_when_it_has_read_what_the_read_models_have(
     log: _CountingLog, views: MemoryViews
 ) -> None:
-    await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN:]])
+    await log.extend(_EVENTS[_SEEN:])
     await _until_tried(log, views)
     assert log.read_events == _SEEN
 
@@ -86,7 +119,7 @@ async def test_who_stands_by_is_at_its_place_when_it_has_read_what_the_read_mode
 async def test_who_stands_by_begins_from_the_last_saved_state_that_is_not_beyond_the_read_models(
     log: _CountingLog, views: MemoryViews
 ) -> None:
-    await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN:]])
+    await log.extend(_EVENTS[_SEEN:])
     for position in (_SEEN - 2, _SEEN + 2):
         state = ClusterState(_CLUSTER).fold_all(await log.read(_CLUSTER, upto=position))
         await log.trail.save(_CLUSTER, take_state(state), b"")
@@ -105,59 +138,102 @@ async def test_a_log_that_cannot_be_folded_does_not_keep_who_stands_by_from_bein
     await _until_tried(log, views)
 
 
-def _spoil_pods(state: ClusterState, _: MemoryViews) -> None:
+def _spoil_pods(state: ClusterState, _: _WrongViews) -> None:
     state.pods.clear()
 
 
-def _spoil_row(_: ClusterState, views: MemoryViews) -> None:
+def _spoil_row(_: ClusterState, views: _WrongViews) -> None:
     made = views.live(_CLUSTER)
     assert made is not None
     pods = made[1].pods
     pods |= {uid: replace(row, node="elsewhere") for uid, row in pods.items()}
 
 
-@pytest.mark.parametrize(
-    ("spoil", "check_s"),
-    # Often enough for the whole check, and for the samples in between alone.
-    [(_spoil_pods, 0.001), (_spoil_pods, 600), (_spoil_row, 600)],
-)
-async def test_read_models_that_a_wrong_state_made_and_wrong_rows_are_made_anew(
-    log: _CountingLog,
-    views: MemoryViews,
-    spoil: Callable[[ClusterState, MemoryViews], None],
-    check_s: float,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    context, tried, leads = ServiceContext("projector", Health("log"), get_logger()), asyncio.Event(), asyncio.Event()
-    metrics = ProjectorMetrics(registry=CollectorRegistry())
-    leads.set()
+def _spoil_minutes(_: ClusterState, views: _WrongViews) -> None:
+    def wrong(changes: RowChanges) -> None:
+        changes.occupancy = [replace(row, pods_bound=row.pods_bound + 1) for row in changes.occupancy]
+
+    views.wrong = wrong
+
+
+def _spoil_hours(_: ClusterState, views: _WrongViews) -> None:
+    def wrong(changes: RowChanges) -> None:
+        changes.queues = [replace(row, allocated=row.allocated + 1) for row in changes.queues]
+
+    views.wrong = wrong
+
+
+def _lose_hours(_: ClusterState, views: _WrongViews) -> None:
+    def wrong(changes: RowChanges) -> None:
+        changes.decisions = []
+
+    views.wrong = wrong
+
+
+def _spoil_once(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[ClusterState], None]) -> None:
+    """Have the first state spoilt as soon as the check has it as it should be."""
     trust, spoilt = SelfCheck.trust, []
 
     def spoiling(self: SelfCheck[ClusterState], state: ClusterState) -> None:
-        """Spoil the first state as soon as the check has it as it should be."""
         trust(self, state)
         if not spoilt:
             spoilt.append(state)
-            spoil(state, views)
+            spoil(state)
 
     monkeypatch.setattr(SelfCheck, "trust", spoiling)
+
+
+class _Wrong(NamedTuple):
+    """What is made wrong, the first of what is said to differ, and how often memory and log are compared."""
+
+    spoil: Callable[[ClusterState, _WrongViews], None]
+    part: str
+    # Often enough for the whole check, or for the samples in between alone.
+    check_s: float = 0.001
+    events: list[Event] = _EVENTS[_SEEN : _SEEN + 1]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        _Wrong(_spoil_pods, "/pods"),
+        _Wrong(_spoil_pods, "/pods", 600),
+        _Wrong(_spoil_row, "/rows/", 600),
+        # These are compared once their minute or hour is over.
+        _Wrong(_spoil_minutes, "/occupancy/", events=_EVENTS[_SEEN:]),
+        _Wrong(_spoil_hours, "/queue_hour/", events=_EVENTS[_SEEN:]),
+        _Wrong(_lose_hours, "/decisions_hour/", events=_EVENTS[_SEEN:]),
+    ],
+)
+async def test_read_models_that_a_wrong_state_made_and_wrong_rows_are_made_anew(
+    log: _CountingLog, views: _WrongViews, wrong: _Wrong, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _spoil_once(monkeypatch, lambda state: wrong.spoil(state, views))
     monkeypatch.setattr(self_check, "_SAMPLES", 1_000_000)
-    following = asyncio.create_task(
-        follow(context, log, views, _CLUSTER, leads=leads, tried=tried, metrics=metrics, check_s=check_s)
-    )
-    try:
-        async with asyncio.timeout(30):
-            await tried.wait()
-            while (await views.generations(_CLUSTER))[-1].number == 1:
-                await log.append(_CLUSTER, [Unit((as_new(event),)) for event in _EVENTS[_SEEN : _SEEN + 1]])
-                await asyncio.sleep(0.01)
-    finally:
-        following.cancel()
-        with suppress(asyncio.CancelledError):
-            await following
+    monkeypatch.setattr(main, "_GATHER_S", 0.0)
+    async with _projecting(log, views, check_s=wrong.check_s):
+        await log.extend(wrong.events)
+        while (await views.generations(_CLUSTER))[-1].number == 1:
+            await log.extend([replace(wrong.events[-1], id=uuid4())])
+            await asyncio.sleep(0.01)
     (found,) = map(decode_payload, await log.read(_CLUSTER, where=Filter(types=("DifferenceFound",))))
     assert isinstance(found, DifferenceFound)
     assert found.check == "projector"
-    assert found.parts[0].startswith("/rows/" if spoil is _spoil_row else "/pods")
+    assert found.parts[0].startswith(wrong.part)
     (made,) = [made for made in map(views.made, [_CLUSTER], [2]) if made is not None]
     assert {row.node for row in made[1].pods.values()} <= {"", "n0"}
+
+
+async def test_a_state_that_raises_is_made_anew(
+    log: _CountingLog, views: _WrongViews, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _spoil_once(monkeypatch, lambda state: state.pods.clear())
+    monkeypatch.setattr(main, "_PAUSE_S", 0.0)
+    async with _projecting(log, views):
+        await log.extend(_EVENTS[_SEEN:])
+        while (await views.generations(_CLUSTER))[0].position < len(_EVENTS):
+            await log.extend([replace(_EVENTS[-1], id=uuid4())])
+            await asyncio.sleep(0.01)
+    live = views.live(_CLUSTER)
+    assert live is not None
+    assert live[1].pods == projected(_EVENTS).pods

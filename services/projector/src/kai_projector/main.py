@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from kaicore.analysis.ask.projections.building import Builder, GenerationStore
+from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
 from kaicore.analysis.hours.kept import keep_hours
 from kaicore.analysis.replay.samples import SampleDifference
@@ -312,6 +312,10 @@ async def follow(
         except KaiError as error:
             logger.warning("projecting waits", error=str(error))
             builder = None
+        except Exception as error:
+            # No event makes a state raise this, for those are quarantined: its memory is wrong.
+            logger.exception("projecting failed", error=repr(error))
+            builder = None
         finally:
             check.stop()
         tried.set()
@@ -321,15 +325,19 @@ async def follow(
 def _memory(log: EventLog, cluster: str, building: Callable[[], Builder | None]) -> Memory[ClusterState]:
     """Return how the state is checked, and the rows that a builder has saved."""
 
+    rows = FoldedRows(log)
+
     async def sampled(state: ClusterState) -> SampleDifference | None:
         builder = building()
         return None if builder is None else await builder.differs_by_sample(state)
 
     async def stored(after: int, upto: int) -> SampleDifference | None:
         builder = building()
-        return None if builder is None else await builder.stored_differs(after, upto)
+        if builder is None:
+            return None
+        return await builder.stored_differs(after, upto) or await builder.times_differ(rows)
 
-    return states(log, cluster)._replace(sampled=sampled, stored=stored)
+    return states(log, cluster)._replace(fold=rows.fold, sampled=sampled, stored=stored)
 
 
 async def _keep_account(

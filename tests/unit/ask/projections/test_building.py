@@ -1,11 +1,13 @@
 """Several builders of one generation of read models."""
 
 import pytest
-from kaicore.analysis.ask.projections.building import Builder
+from kaicore.analysis.ask.projections.building import Builder, FoldedRows
+from kaicore.analysis.ask.projections.projection import HOUR_US
 from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.envelope import Event, Unit
+from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.given.logs.new_events import as_new
 from tests.given.logs.projected import story
@@ -59,6 +61,24 @@ async def test_a_builder_that_trails_one_beyond_the_logs_end_names_the_missing_e
     await store.save(_CLUSTER, behind.generation, RowChanges(), position=beyond, recorded_at=0)
     with pytest.raises(CorruptLog, match=f"event {len(events) + 1} is missing"):
         await behind.trail()
+
+
+@pytest.mark.parametrize("step", [1, 7])
+async def test_rows_of_minutes_and_hours_are_as_events_make_them_wherever_checks_begin(step: int) -> None:
+    log, store, events, now = MemoryLog(lambda: now), MemoryViews(), story(), 0
+    for event in events:
+        now = event.recorded_at
+        await _extend(log, [event])
+    builder = await Builder.resume(log, store, _CLUSTER)
+    await builder.catch_up()
+    hours = set[int]()
+    for begin in range(1, len(events)):
+        state, rows = ClusterState(_CLUSTER).fold_all(await log.read(_CLUSTER, upto=begin)), FoldedRows(log)
+        while state.position < len(events):
+            await rows.fold(state, min(state.position + step, len(events)))
+            hours.update(range(*rows.hours, HOUR_US))
+            assert await builder.times_differ(rows) is None
+    assert len(hours) > 2
 
 
 def _rows(store: MemoryViews) -> dict[str, PodHistory]:

@@ -5,7 +5,7 @@ each once.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from functools import partial
 
@@ -110,8 +110,12 @@ async def events_of(
             yield event
 
 
-async def fold_on(log: EventLog, state: ClusterState, position: int, *, step: int) -> AsyncGenerator[int, None]:
+async def fold_on(
+    log: EventLog, state: ClusterState, position: int, *, step: int, take: Callable[[Event], object] | None = None
+) -> AsyncGenerator[int, None]:
     """Fold a state on to a position, and yield how many events were folded each time that it was `step` at most.
+
+    Args: take: folds one event; by default the state itself.
 
     Raises:
         CorruptLog: there are no events up to that position, or they contradict each other.
@@ -124,7 +128,7 @@ async def fold_on(log: EventLog, state: ClusterState, position: int, *, step: in
         async for page in pages:
             for first in range(0, len(page), step):
                 part = page[first : first + step]
-                await fold_through(log, state, part)
+                await fold_through(log, state, part, take=take)
                 yield len(part)
                 # Others get their turn.
                 await asyncio.sleep(0)
@@ -185,14 +189,16 @@ async def folded(log: EventLog, cluster: str) -> ClusterState:
     return state
 
 
-async def fold_through(log: EventLog, state: ClusterState, events: Iterable[Event]) -> None:
+async def fold_through(
+    log: EventLog, state: ClusterState, events: Iterable[Event], *, take: Callable[[Event], object] | None = None
+) -> None:
     """Fold events into a state; those that it cannot take in are quarantined.
 
     Raises LogUnavailable: the log does not answer; the state is not to be used any more.
     """
     for event in events:
         try:
-            state.fold(event)
+            (take or state.fold)(event)
         except UnfoldableEvent as failed:
             state.become(await refolded(log, failed))
 

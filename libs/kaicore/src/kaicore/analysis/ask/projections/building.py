@@ -1,13 +1,13 @@
 """Builds read models: starts or continues a generation, and follows the log with it."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import aclosing
 from typing import Protocol
 
 from msgspec.structs import replace
 
-from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA, Projection
-from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJECTION_SCHEMA, Projection
+from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges, TimeRow
 from kaicore.analysis.ask.projections.store import Generation, Superseded
 from kaicore.analysis.replay.log_states import first_state, fold_on, pages_of, restored
 from kaicore.analysis.replay.samples import (
@@ -27,6 +27,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 
 #: Events in one transaction.
 _BATCH = 500
+#: Events that a check folds before others get their turn.
+_STEP = 50
 
 
 class GenerationStore(Protocol):
@@ -43,6 +45,11 @@ class GenerationStore(Protocol):
 
     async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
         """Return the rows of some pods."""
+
+    async def over_time(
+        self, cluster: str, generation: int, *, minutes: tuple[int, int], hours: tuple[int, int]
+    ) -> list[TimeRow]:
+        """Return the rows of the minutes and hours that begin within these times."""
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
@@ -209,6 +216,16 @@ class Builder:
         parts = tuple(part.replace("/pods/", "/rows/") for one in differ for part in one.parts)
         return SampleDifference(min(one.after for one in differ), parts)
 
+    async def times_differ(self, folded: "FoldedRows") -> SampleDifference | None:
+        """Compare the saved rows of the minutes and hours that are over with what the events make of them."""
+        saved = await self._store.over_time(
+            self._cluster, self.generation.number, minutes=folded.minutes, hours=folded.hours
+        )
+        here = dict(_timed(saved))
+        after, right = folded.taken()
+        parts = sorted(part for part in here.keys() | right.keys() if here.get(part) != right.get(part))
+        return SampleDifference(after, tuple(parts)) if parts else None
+
     def _moved_to(self, event: Event) -> None:
         self.generation = self.generation._replace(position=event.position, recorded_at=event.recorded_at)
 
@@ -224,6 +241,62 @@ class Builder:
         if not self.generation.live:
             await self._store.go_live(self._cluster, self.generation.number)
             self.generation = self.generation._replace(live=True)
+
+
+class FoldedRows:
+    """Rows of minutes and hours as a check's folds make them; those of an hour go on from one fold to the next.
+
+    Attributes:
+        minutes, hours: from when to when they are whole.
+    """
+
+    def __init__(self, log: EventLog) -> None:
+        self._log = log
+        self._rows: dict[str, TimeRow] = {}
+        #: Positions: before the first event of the rows, and before and after those of the last fold.
+        self._after = self._began = self._at = -1
+        self.minutes = self.hours = (0, 0)
+
+    async def fold(self, state: ClusterState, position: int) -> None:
+        """Fold a state on; see `fold_on` for the errors, after which it may be called again."""
+        self._began, began = state.position, state.recorded_at
+        if state.position != self._at:
+            # Of the hour that has begun, a part is unknown.
+            self._rows, self._after = {}, state.position
+            self.minutes = began // MINUTE_US * MINUTE_US, 0
+            self.hours = began and began // HOUR_US * HOUR_US + HOUR_US, 0
+        projection = Projection(state, ())
+        async for _ in fold_on(self._log, state, position, step=_STEP, take=projection.take):
+            pass
+        changes = projection.changes()
+        for part, row in _timed((*changes.occupancy, *changes.queues, *changes.decisions)):
+            before = self._rows.get(part)
+            self._rows[part] = row if before is None or isinstance(row, Occupancy) else row.plus(before)
+        self._at, now = state.position, state.recorded_at
+        self.minutes = self.minutes[0], now // MINUTE_US * MINUTE_US
+        self.hours = self.hours[0], now // HOUR_US * HOUR_US
+
+    def taken(self) -> tuple[int, dict[str, TimeRow]]:
+        """Return the rows that are whole, and the position before their first event; go on behind them."""
+        after, (first, last), rows = self._after, self.hours, self._rows
+        whole = {part for part, row in rows.items() if isinstance(row, Occupancy) or row.at < last}
+        self._rows = {part: row for part, row in rows.items() if part not in whole}
+        self._after = self._began if last > first else after
+        self.minutes, self.hours = (self.minutes[1], 0), (max(self.hours), 0)
+        return after, {
+            part: rows[part] for part in whole if isinstance(rows[part], Occupancy) or rows[part].at >= first
+        }
+
+
+def _timed(rows: Iterable[TimeRow]) -> Iterator[tuple[str, TimeRow]]:
+    """Yield rows of minutes and hours by what names them, without the counts that later events still change."""
+    for row in rows:
+        if isinstance(row, Occupancy):
+            yield f"/occupancy/{row.at}", row
+        elif isinstance(row, QueueHour):
+            yield f"/queue_hour/{row.at}/{row.queue}/{row.resource}", row
+        elif (final := replace(row, agreed=0, contradicted=0)) != DecisionsHour(at=row.at):
+            yield f"/decisions_hour/{row.at}", final
 
 
 #: The columns of a pod's row that its own events alone make.

@@ -2,6 +2,8 @@
 counted in thousandths, so that parts of GPUs that pods share add up.
 """
 
+from typing import Self
+
 import msgspec
 
 
@@ -77,18 +79,27 @@ class Occupancy(msgspec.Struct, frozen=True, kw_only=True):
     pods_bound: int
 
 
-class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
+class _Hour(msgspec.Struct, frozen=True, kw_only=True):
+    """Counts of an hour (`at`: when it began)."""
+
+    at: int
+
+    def plus(self, more: Self) -> Self:
+        """Return the row with another part of the same hour."""
+        counts = [name for name in self.__struct_fields__ if name != "at" and isinstance(getattr(self, name), int)]
+        return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(more, name) for name in counts})
+
+
+class QueueHour(_Hour, frozen=True, kw_only=True):
     """A queue's use of a resource in an hour, the queues below it included.
 
     Attributes:
-        at: when the hour began.
         seconds: of the hour that are counted.
         allocated: the resource's amount times seconds; of GPUs in thousandths.
         requested: likewise, of what its work holds and waits for.
         fair_share: likewise, of what the division gives it.
     """
 
-    at: int
     queue: str
     resource: str
     seconds: int
@@ -96,23 +107,16 @@ class QueueHour(msgspec.Struct, frozen=True, kw_only=True):
     requested: int
     fair_share: int
 
-    def plus(self, more: "QueueHour") -> "QueueHour":
-        """Return the row with another part of the same hour."""
-        names = ("seconds", "allocated", "requested", "fair_share")
-        return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(more, name) for name in names})
 
-
-class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
+class DecisionsHour(_Hour, frozen=True, kw_only=True):
     """One hour's decisions and kubelets' outcomes.
 
     Attributes:
-        at: when the hour began.
         agreed: predictions decided in that hour which were last observed as predicted, by amounts or by zones.
         contradicted: those last observed on other zones; both are counted as `kaicore.rules.state.counters` says.
         missed: predictions that a kubelet did not follow.
     """
 
-    at: int
     cycles: int = 0
     placed: int = 0
     bound: int = 0
@@ -122,6 +126,10 @@ class DecisionsHour(msgspec.Struct, frozen=True, kw_only=True):
     agreed: int = 0
     contradicted: int = 0
     missed: int = 0
+
+
+#: A row of a minute or of an hour.
+TimeRow = Occupancy | QueueHour | DecisionsHour
 
 
 class RowChanges(msgspec.Struct, kw_only=True):

@@ -43,7 +43,14 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
-from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges
+from kaicore.analysis.ask.projections.rows import (
+    DecisionsHour,
+    Occupancy,
+    PodHistory,
+    QueueHour,
+    RowChanges,
+    TimeRow,
+)
 from kaicore.errors import KaiError
 from kaicore.ledger.log.postgres.connections import Connection, Connections
 
@@ -200,6 +207,21 @@ class ViewStore:
         """Return the rows of some pods."""
         wanted = _of(POD_HISTORY, cluster, generation) & POD_HISTORY.c.uid.in_(sorted(uids))
         return _rows(PodHistory, await self._read(select(*_fields(POD_HISTORY)).where(wanted)))
+
+    async def over_time(
+        self, cluster: str, generation: int, *, minutes: tuple[int, int], hours: tuple[int, int]
+    ) -> list[TimeRow]:
+        """Return the rows of the minutes and hours that begin within these times."""
+        found: list[TimeRow] = []
+        kinds = (
+            (Occupancy, OCCUPANCY, minutes),
+            (QueueHour, QUEUE_HOUR, hours),
+            (DecisionsHour, DECISIONS_HOUR, hours),
+        )
+        for row, table, (begin, end) in kinds:
+            wanted = _of(table, cluster, generation) & (table.c.at >= begin) & (table.c.at < end)
+            found += _rows(row, await self._read(select(*_fields(table)).where(wanted)))
+        return found
 
     async def save(
         self, cluster: str, before: Generation, changes: RowChanges, *, position: int, recorded_at: int
