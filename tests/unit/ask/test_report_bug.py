@@ -17,7 +17,11 @@ from hypothesis import strategies as st
 from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.redacting import Pseudonyms, export_redacted
 from kaicore.analysis.replay.replay import replay_log
+from kaicore.analysis.replay.self_check import differing_parts
 from kaicore.ledger.log.files.log import FileLog
+from kaicore.ledger.log.snapshots import read_state, take_state
+from kaicore.rules.deciding.decide import decide
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.dialects.table import expand
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
@@ -156,6 +160,26 @@ async def test_work_of_each_dialect_is_decided_alike_without_names(tmp_path: Pat
         _, otherwise = await export_redacted(log, "test", made, Range(1, len(world.events)), key=b"secret")
     async with FileLog(made) as log:
         assert ((await replay_log(log, "redacted")).kinds, otherwise) == ({}, 0)
+
+
+def test_difference_of_a_spoilt_memory_is_seen_without_names(run: Run, tmp_path: Path) -> None:
+    made = Workloads("test", hashes=True).add_nodes(2, cpu=8, memory=32)
+    made.add_pod(pod("train", cpu=2, memory=4))
+    after, spoilt = made.state.position, read_state("test", take_state(made.state))
+    spoilt.columns.set_node(None, spoilt.columns.row("n0"))
+    proposal = decide(spoilt, EngineConfig(), shard="default", now=made.now, actor="scheduler")
+    parts = differing_parts(take_state(spoilt).body, take_state(made.state).body)
+    made.append(proposal.units)
+    for check, differ in (("scheduler", parts), ("api-server", ("Node unheard-of",))):
+        made.record(f"check/{check}", payloads.DifferenceFound(check, after, made.state.position, differ))
+    code, said = run("report-bug", str(tmp_path / "b.gz"), f"--file={write_file(tmp_path / 'l.gz', made.events)}")
+    assert code == 0, said
+    code, said = run("replay", f"--file={tmp_path / 'b.gz'}")
+    assert (code, "PodPlaced: node" in said) == (1, True), said
+    differences = f"found a difference between {after} and"
+    assert re.search(rf"the check of the scheduler {differences} \d+: {parts[0]}", said)
+    assert f"the check of the api-server {differences}" in said
+    assert not {"n0", "n1", "train", "unheard-of"} & set(re.findall(r"[\w.-]+", said))
 
 
 def test_container_called_like_a_resource_leaves_quotas_and_names_in_labels_of_controllers_go(

@@ -253,6 +253,9 @@ def report_lines(report: ReplayReport) -> Iterator[str]:
         yield from _kinds(report.kinds)
         yield from _in_full(report.differences[0])
         yield from (f"  {difference}"[:500] for difference in report.differences[1:_PRINTED])
+    for one in report.found:
+        what = f"the check of the {one.check} found a difference between {one.after} and {one.upto}"
+        yield f"  {what}: {', '.join(one.parts)}"[:500]
     if report.other_engine:
         versions = sorted(version for version in report.engine_versions if version != ENGINE_VERSION)
         otherwise = sum(report.otherwise_kinds.values())

@@ -90,6 +90,9 @@ def _named(document: Any, key: str = "") -> Iterator[str]:
     elif isinstance(document, str) and (key in _NAMES or key in _TEXTS):
         # `Job.batch/default/train` has the kind first, `default/train` a namespace.
         yield from document.split("/")[-2:] if key in _NAMES else (document,)
+    elif isinstance(document, str) and key == "parts" and " " in document:
+        # Of a difference from the API server, `Pod default/train`.
+        yield from document.partition(" ")[2].split("/")
     elif isinstance(document, str) and key == "instance":
         yield from _WORD.findall(document)
 

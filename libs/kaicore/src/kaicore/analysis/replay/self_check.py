@@ -14,7 +14,7 @@ found it goes on with what was folded.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -203,7 +203,7 @@ class SelfCheck(Generic[_T]):
 
 
 def differing_parts(here: bytes, right: bytes) -> tuple[str, ...]:
-    """Return some paths at which two encoded things differ."""
+    """Return some paths at which two encoded things differ, with what stands there where that is a number."""
     one, other = msgspec.msgpack.decode(here), msgspec.msgpack.decode(right)
     return tuple(islice(_paths(one, other, ""), _PARTS))
 
@@ -214,8 +214,8 @@ def _paths(one: Any, other: Any, path: str) -> Iterator[str]:
     if isinstance(one, dict) and isinstance(other, dict):
         for key in sorted(one.keys() | other.keys(), key=str):
             yield from _paths(one.get(key), other.get(key), f"{path}/{key}")
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
-        for number, (mine, its) in enumerate(zip(one, other, strict=True)):
+    elif isinstance(one, list) and isinstance(other, list):
+        for number, (mine, its) in enumerate(zip_longest(one, other)):
             yield from _paths(mine, its, f"{path}/{number}")
     else:
-        yield path
+        yield f"{path}: {one} instead of {other}" if isinstance(one, int) and isinstance(other, int) else path

@@ -27,6 +27,7 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import (
     ConfigRecorded,
     CycleCompleted,
+    DifferenceFound,
     EvictionDecided,
     GpuOpened,
     NominationCleared,
@@ -95,6 +96,7 @@ class ReplayReport:
         kinds: how many differences of each kind there are, of such cycles.
         otherwise: what this engine decides otherwise than another version did, likewise.
         otherwise_kinds: how often, by kind.
+        found: differences of services' memory from the log that their checks recorded in the range.
     """
 
     cluster: str
@@ -111,6 +113,7 @@ class ReplayReport:
     kinds: dict[str, int] = field(default_factory=dict)
     otherwise: list[Difference] = field(default_factory=list)
     otherwise_kinds: dict[str, int] = field(default_factory=dict)
+    found: list[DifferenceFound] = field(default_factory=list)
 
     def differ(self, difference: Difference, *, other_engine: bool) -> None:
         """Take note of a difference; of a cycle that another engine decided it is none that there should not be."""
@@ -136,6 +139,7 @@ def merged(reports: Iterable[ReplayReport]) -> ReplayReport:
         first.otherwise_kinds = dict(Counter(first.otherwise_kinds) + Counter(other.otherwise_kinds))
         first.differences = [*first.differences, *other.differences][:MOST_DIFFERENCES]
         first.otherwise = [*first.otherwise, *other.otherwise][:MOST_DIFFERENCES]
+        first.found += other.found
     return first
 
 
@@ -348,6 +352,8 @@ class Replay:
             self._begin(event)
         elif event.type == "ShadowDecided":
             self._shadows.compare(event, self.report)
+        elif event.type == "DifferenceFound":
+            self._found(event)
         elif self._recording is not None:
             payload = decode_payload(event)
             if _compared(payload):
@@ -356,6 +362,11 @@ class Replay:
             self._stray(event)
         self.state.fold(event)
         self._run_due()
+
+    def _found(self, event: Event) -> None:
+        found = decode_payload(event)
+        if isinstance(found, DifferenceFound) and event.position >= self.report.first:
+            self.report.found.append(found)
 
     def finish(self) -> ReplayReport:
         """Compare what is left, and report."""
