@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -8,16 +9,17 @@ import pytest
 from alembic import command
 from alembic.config import Config
 from kaicore.errors import ConfigurationError, LogUnavailable
+from kaicore.ledger.log import migrate as migrate_module
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.migrate import upgrade
-from kaicore.ledger.log.port import Head
+from kaicore.ledger.log.port import Filter, Head
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.audit import verify
 from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from tests.conftest import as_role
-from tests.given.logs.new_events import forged, signed, unit
+from tests.given.logs.new_events import forged, new_event, signed, unit
 
 
 def test_several_at_once_migrate_once(empty_database_url: str) -> None:
@@ -46,12 +48,45 @@ def test_a_log_without_events_has_shapes_at_once_unless_older_services_may_run_o
         assert connection.execute("SELECT kai_shape('{}') IS NOT NULL").fetchone() == (shaped,)
 
 
+@pytest.mark.usefixtures("database_url")  # makes the roles
+async def test_indexes_of_a_large_log_stay_until_its_owner_has_them_made_thin_while_appends_wait(
+    empty_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripts = shutil.copytree(MIGRATIONS, tmp_path / "migrations")
+    (written,) = (scripts / "versions").glob("0019_*.py")
+    # Every log is a large one.
+    written.write_text(written.read_text().replace("< 1000000000", "< 0"))
+    migrate(empty_database_url, "0018")
+    with monkeypatch.context() as patched:
+        patched.setattr(migrate_module, "_scripts", lambda: scripts)
+        upgrade(empty_database_url)
+    where = Filter(streams=(new_event("node/a").stream,))
+    async with await PostgresLog.open(empty_database_url) as log:
+        await log.append("c", [unit(new_event("node/a"))])
+        assert len(await log.read("c", where=where)) == 1
+        with psycopg.connect(empty_database_url) as owner:
+            owner.execute("SELECT kai_thin_indexes()")
+            appending = asyncio.create_task(log.append("c", [unit(new_event("node/a"))]))
+            waiting = "SELECT count(*) FROM pg_locks WHERE NOT granted"
+            while owner.execute(waiting).fetchone() == (0,):  # noqa: ASYNC110 - of the server
+                await asyncio.sleep(0.01)
+            indexes = owner.execute("SELECT to_regclass('event_stream'), to_regclass('event_stream_thin')").fetchone()
+            assert (indexes, appending.done()) == ((None, "event_stream_thin"), False)
+        assert [outcome.positions for outcome in await appending] == [(2,)]
+        assert len(await log.read("c", where=where)) == 2
+        assert (await verify(log, "c")).ok
+
+
+#: Where the steps of the schema are.
+MIGRATIONS = Path(__file__).parents[2] / "migrations"
+
+
 def migrate(url: str, schema: str) -> None:
     """Migrate a database to an earlier schema than the newest."""
     engine = create_engine("postgresql+psycopg://", creator=lambda: psycopg.connect(url), poolclass=NullPool)
     with engine.begin() as old:
         config = Config()
-        config.set_main_option("script_location", str(Path(__file__).parents[2] / "migrations"))
+        config.set_main_option("script_location", str(MIGRATIONS))
         config.attributes["connection"] = old
         command.upgrade(config, schema)
 

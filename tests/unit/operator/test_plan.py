@@ -167,6 +167,16 @@ def test_of_two_shards_of_one_pool_the_older_one_is_made_and_what_goes_is_left_a
     assert "y" not in parts
 
 
+@pytest.mark.parametrize(
+    ("spec", "image"),
+    [({}, "kai:1"), ({"image": "kai:2"}, "kai:2"), ({"image": "kai:2", "scheduler": {"image": "kai:3"}}, "kai:3")],
+)
+def test_schedulers_take_the_operators_image_unless_the_config_names_one(spec: Any, image: str) -> None:
+    wanted = planned([config(**spec)], [shard("red", {})])["red"].wanted or ()
+    (scheduler,) = (one for one in wanted if one["kind"] in ("Deployment", "StatefulSet"))
+    assert scheduler["spec"]["template"]["spec"]["containers"][0]["image"] == image
+
+
 def test_operands_are_the_manifests_with_what_config_and_shard_say() -> None:
     exporter = {
         "service": {"enabled": True, "resources": {"limits": {"memory": "1Gi"}}},
