@@ -99,6 +99,8 @@ class KeptState:
         #: Set as soon as `follow` has folded it once, or could not.
         self.tried = asyncio.Event()
         self._looks_left = 0
+        #: The log's end at the last look.
+        self._seen = 0
         self._log = log
         self._state: ClusterState | None = None
         self._turn = asyncio.Lock()
@@ -159,12 +161,12 @@ class KeptState:
     async def follow(self) -> None:
         """Fold it so that questions find little to fold, until cancelled; a log that fails is tried again.
 
-        So events are folded many at a time, and no append wakes this process. Nobody may ask for hours: after ten
-        minutes without a question nothing is folded until the next one.
+        So events are folded many at a time, and no append wakes this process; the last ones once no more come. Nobody
+        may ask for hours: after ten minutes without a question nothing is folded until the next one.
         """
         while True:
             try:
-                if self.in_use and (self._state is None or await self._lacks_many()):
+                if self.in_use and (self._state is None or await self._lacks_enough()):
                     async with self._questions.unasked:
                         await self._at_the_end()
                 self._looks_left = max(0, self._looks_left - 1)
@@ -179,8 +181,10 @@ class KeptState:
         """Tell whether events that it lacks may be gone with a retired month, which takes a while."""
         return end > self.position + _MOST_LACKING and await self._log.retired(self.cluster) > self.position
 
-    async def _lacks_many(self) -> bool:
-        return (await self._log.head(self.cluster)).position > self.position + _MOST_LACKING
+    async def _lacks_enough(self) -> bool:
+        head = (await self._log.head(self.cluster)).position
+        grows, self._seen = head > self._seen, head
+        return head > self.position + (_MOST_LACKING if grows else 0)
 
 
 #: Events folded before others get their turn.
