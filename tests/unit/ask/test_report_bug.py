@@ -182,18 +182,19 @@ def test_difference_of_a_spoilt_memory_is_seen_without_names(run: Run, tmp_path:
     assert not {"n0", "n1", "train", "unheard-of"} & set(re.findall(r"[\w.-]+", said))
 
 
-def test_container_called_like_a_resource_leaves_quotas_and_names_in_labels_of_controllers_go(
+def test_container_called_like_a_resource_or_a_field_leaves_quotas_and_names_in_labels_of_controllers_go(
     run: Run, tmp_path: Path
 ) -> None:
     made = Workloads("test", hashes=True).add_nodes(1, cpu=8, memory=32, gpu=2)
     made.record("queue/team", payloads.QueueObserved(queue("team", quota=1, limit=1)))
     labels = {KAI_QUEUE_LABEL: "team", "ray.io/identifier": "secret-186-head"}
-    for name in ("gpu", "other"):
+    for name in ("gpu", "other", "operator", "node", "pod", "scheduler", "default-scheduler", "cycle", "watcher"):
         made.add_pod(pod(name, cpu=1, gpu=1, labels=labels))
     made.cycle()
     code, said = run("report-bug", str(tmp_path / "bug.log.gz"), f"--file={write_file(tmp_path / 'l.gz', made.events)}")
     assert (code, "otherwise" in said) == (0, False), said
     assert "secret" not in text_of(tmp_path / "bug.log.gz")
+    assert run("replay", f"--file={tmp_path / 'bug.log.gz'}")[1].endswith(" 0 differences\n")
 
 
 @given(st.sets(st.from_regex(r"[ab](-?[ab]){0,3}(\.[ab]{1,2})?", fullmatch=True)))

@@ -13,6 +13,7 @@ recorded. So a difference remains one.
 import re
 from collections.abc import AsyncIterator, Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload, encode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.erasure import is_of_schedulers
-from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, GpuOpened, Payload
+from kaicore.rules.events.payloads import ConfigRecorded, CycleCompleted, GpuOpened, Payload, payload_types
 from kaicore.rules.groups.dialects.leader_worker_set import FIRST_WORKERS
 from kaicore.rules.groups.dialects.ray import SUBMITTER
 from kaicore.rules.state.cluster_state import ClusterState
@@ -68,7 +69,8 @@ _PLACES = (
     "ray.io/identifier",
 )
 _WORD = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_PLAIN_VALUE = re.compile(r"-?[0-9.]+|true|false|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_NUMBER = re.compile(r"-?[0-9.]+")
+_PLAIN_VALUE = re.compile(rf"{_NUMBER.pattern}|true|false|[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
 #: What is over names in what a cycle decides.
 _OVER_NAMES = re.compile(rb'"(?:pod_class|config_digest|decisions_digest)":"[^"]*"')
 
@@ -95,6 +97,20 @@ def _named(document: Any, key: str = "") -> Iterator[str]:
         yield from document.partition(" ")[2].split("/")
     elif isinstance(document, str) and key == "instance":
         yield from _WORD.findall(document)
+
+
+@cache
+def _fields() -> frozenset[str]:
+    """Return the names of all fields of payloads, which are names of objects as well."""
+    found, left = dict[type, set[str]](), list(msgspec.inspect.multi_type_info(payload_types()))
+    while left:
+        one: Any = left.pop()
+        if isinstance(one, msgspec.inspect.StructType) and one.cls not in found:
+            found[one.cls] = {field.encode_name for field in one.fields}
+            left += [field.type for field in one.fields]
+        left += [*getattr(one, "types", ()), *getattr(one, "item_types", ())]
+        left += [getattr(one, name) for name in ("item_type", "value_type") if hasattr(one, name)]
+    return frozenset().union(*found.values())
 
 
 def _kept(name: str) -> bool:
@@ -132,14 +148,15 @@ class Pseudonyms:
         pseudonyms, below = dict[str, str](), "a"
         for place, name in enumerate(sorted(known)):
             # A name between two that are kept stays between them: `default` begins what is between it and the next.
-            if _kept(name):
+            if name in _COMMON | _OF_RULES or _NUMBER.fullmatch(name):
                 below = name
-            elif name not in parts:
+            elif not _kept(name) and name not in parts:
                 pseudonyms[name] = f"{below}0n{place:07d}"
         for name in sorted(parts, key=len):
             first, mark, rest = parts[name]
             pseudonyms[name] = pseudonyms.get(first, first) + mark + pseudonyms.get(rest, rest)
-        return cls(pseudonyms, key)
+        # What is only a part of a name is a word as well.
+        return cls({name: made for name, made in pseudonyms.items() if name in names}, key)
 
     def text(self, text: str) -> str:
         """Return a text with pseudonyms instead of names."""
@@ -151,7 +168,7 @@ class Pseudonyms:
         if isinstance(document, dict):
             # The names of zones and resources stand in these, too, and they are no one's.
             return {
-                key if plain or key in _PLAIN else self.text(key): self.document(
+                key if plain or key in _PLAIN or key in _fields() else self.text(key): self.document(
                     value, plain=key in _PLAIN or (key in _WORDS and not (isinstance(value, str) and " " in value))
                 )
                 for key, value in document.items()
