@@ -309,12 +309,9 @@ async def follow(
         except Superseded as error:
             logger.info("read models were made anew", detail=str(error))
             builder = None
-        except KaiError as error:
-            logger.warning("projecting waits", error=str(error))
-            builder = None
         except Exception as error:
-            # No event makes a state raise this, for those are quarantined: its memory is wrong.
-            logger.exception("projecting failed", error=repr(error))
+            # What is no KaiError is a wrong memory's: events of which a state raises it are quarantined.
+            logger.warning("projecting waits", error=str(error), exc_info=not isinstance(error, KaiError))
             builder = None
         finally:
             check.stop()
