@@ -309,8 +309,9 @@ async def follow(
         except Superseded as error:
             logger.info("read models were made anew", detail=str(error))
             builder = None
-        except Exception as error:
-            # What is no KaiError is a wrong memory's: events of which a state raises it are quarantined.
+        except (
+            Exception
+        ) as error:  # No KaiError: of a wrong memory, for events that have a state raise are quarantined.
             logger.warning("projecting waits", error=str(error), exc_info=not isinstance(error, KaiError))
             builder = None
         finally:
