@@ -292,8 +292,7 @@ async def follow(
                 metrics.took(cluster, len(events))
                 if sender is not None:
                     await _send_spans(log, builder, events, sender)
-                position = builder.generation.position
-                head = (await log.head(cluster)).position
+                position, head = builder.generation.position, (await log.head(cluster)).position
                 metrics.reached(cluster, position=position, head=head)
                 if check.look(builder.state, idle=position >= head) is not None:
                     # What was written by a wrong state is wrong as well.
@@ -309,9 +308,8 @@ async def follow(
         except Superseded as error:
             logger.info("read models were made anew", detail=str(error))
             builder = None
-        except (
-            Exception
-        ) as error:  # No KaiError: of a wrong memory, for events that have a state raise are quarantined.
+        except Exception as error:
+            # No KaiError: of a wrong memory, for events with which a state raises are quarantined.
             logger.warning("projecting waits", error=str(error), exc_info=not isinstance(error, KaiError))
             builder = None
         finally:
