@@ -278,14 +278,12 @@ class FoldedRows:
 
     def taken(self) -> tuple[int, dict[str, TimeRow]]:
         """Return the rows that are whole, and the position before their first event; go on behind them."""
-        after, (first, last), rows = self._after, self.hours, self._rows
-        whole = {part for part, row in rows.items() if isinstance(row, Occupancy) or row.at < last}
-        self._rows = {part: row for part, row in rows.items() if part not in whole}
+        after, (first, last) = self._after, self.hours
+        whole = {part: row for part, row in self._rows.items() if isinstance(row, Occupancy) or row.at < last}
+        self._rows = {part: row for part, row in self._rows.items() if part not in whole}
         self._after = self._began if last > first else after
         self.minutes, self.hours = (self.minutes[1], 0), (max(self.hours), 0)
-        return after, {
-            part: rows[part] for part in whole if isinstance(rows[part], Occupancy) or rows[part].at >= first
-        }
+        return after, {part: row for part, row in whole.items() if isinstance(row, Occupancy) or row.at >= first}
 
 
 def _timed(rows: Iterable[TimeRow]) -> Iterator[tuple[str, TimeRow]]:
