@@ -271,7 +271,10 @@ class FoldedRows:
         changes = projection.changes()
         for part, row in _timed((*changes.occupancy, *changes.queues, *changes.decisions)):
             before = self._rows.get(part)
-            self._rows[part] = row if before is None or isinstance(row, Occupancy) else row.plus(before)
+            if before is None or isinstance(row, Occupancy) or isinstance(before, Occupancy):
+                self._rows[part] = row
+            else:
+                self._rows[part] = row.plus(before)
         self._at, now = state.position, state.recorded_at
         self.minutes = self.minutes[0], now // MINUTE_US * MINUTE_US
         self.hours = self.hours[0], now // HOUR_US * HOUR_US

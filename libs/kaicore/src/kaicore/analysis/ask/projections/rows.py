@@ -84,7 +84,7 @@ class _Hour(msgspec.Struct, frozen=True, kw_only=True):
 
     at: int
 
-    def plus(self, more: Self) -> Self:
+    def plus(self, more: "_Hour") -> Self:
         """Return the row with another part of the same hour."""
         counts = [name for name in self.__struct_fields__ if name != "at" and isinstance(getattr(self, name), int)]
         return msgspec.structs.replace(self, **{name: getattr(self, name) + getattr(more, name) for name in counts})
