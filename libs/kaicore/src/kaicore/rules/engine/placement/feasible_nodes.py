@@ -84,8 +84,13 @@ class RowParts:
         counts: DeviceCounts | None,
         share: ShareFit | None,
         like: "RowParts | None" = None,
+        replaced: bool = False,
     ) -> None:
-        """Args: see `FeasibleNodes`; `like` has the parts of pods with the same requests, on the same columns."""
+        """Args: see `FeasibleNodes`.
+
+        like: has the parts of pods with the same requests, on the same columns.
+        replaced: whether policies fill the band of fullness.
+        """
         self._columns, self._counts, self._share = columns, counts, share
         wanted = [want for want in pod_class.devices.wanted if not want.extended]
         self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
@@ -95,7 +100,7 @@ class RowParts:
         #: Where pods are spread they are not kept together for the sake of others.
         spread = config.strategy(devices=not self._asks_none) is PlacementStrategy.SPREAD
         self._room = None if self._asks_none or spread else room
-        self._full = -FULL if spread else FULL
+        self._full = 0 if replaced else -FULL if spread else FULL
         #: Columns of the kubelets' devices.
         self._of_kubelets: Ints = np.array(columns.device_columns(), np.int64)
         self._need: Ints = columns.vector(pod_class.requests)
@@ -265,6 +270,8 @@ def _devices_of(request: DeviceRequest) -> int:
 #: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
+#: The most that the band of fullness adds.
+_MOST_FULL = BANDS["full"].most * FULL
 #: The built-in policies ask for none.
 _NO_FACTS = Facts()
 #: Up to this many rows are looked at one by one.
@@ -342,6 +349,11 @@ class FeasibleNodes:
         self._states = states
         #: What a row's score is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
+        full = None if policies is None else policies.full
+        if full is not None:
+            self._handicap = self._handicap + _MOST_FULL - full * FULL
+        #: Whether policies fill the band of fullness: what a row has less than the most of it is in `_handicap`.
+        self._fullness_replaced = full is not None
         self._among = among
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
@@ -409,7 +421,10 @@ class FeasibleNodes:
         if pod_class.gpu_share is not None:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
-        self.parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share, like=like)
+        replaced = self._fullness_replaced
+        self.parts = RowParts(
+            pod_class, columns, config, room=room, counts=counts, share=self.share, like=like, replaced=replaced
+        )
         #: Columns of the devices that had better be left alone.
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
         self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
@@ -417,7 +432,9 @@ class FeasibleNodes:
         #: The built-in policies of the class, and what they see of its pods; by devices of claims, rows differ one by
         #: one (`RowParts`).
         self._work = Work(requests=pod_class.requests, shares_gpu=share is not None)
-        rules: list[Policy] = [] if self.parts.by_claims else [SpreadPods() if self._spread else PackedNodes()]
+        rules: list[Policy] = []
+        if not (self.parts.by_claims or replaced):
+            rules.append(SpreadPods() if self._spread else PackedNodes())
         if len(self._spared) and not self._asks_devices:
             rules.append(IdleDevices())
         self._rules = [(one, PolicyBand(one.band)) for one in rules]
@@ -434,6 +451,7 @@ class FeasibleNodes:
             self._asks_devices,
             self.parts.by_claims,
             self._spread,
+            self._fullness_replaced,
             config.numa,
             pod_class.numa_policy,
             numa.asking,
@@ -544,7 +562,7 @@ class FeasibleNodes:
             room_taken=-parts["room_taken"] if self._asks_devices else 0,
             opened=-parts["opened"],
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
-            full=(MOST if self._rules else 0) - parts["full"] if self._spread else parts["full"],
+            full=(0 if self.parts.by_claims else MOST) - parts["full"] if self._spread else parts["full"],
             policies={} if self._policies is None else self._policies.scores_of(int(row)),
         )
 
@@ -666,16 +684,14 @@ class FeasibleNodes:
     def _take_over(self, rows: "array[int]") -> None:
         """Take over the scores of rows that the class has that it is like: their array is the same."""
         assert self._before is not None, "see with_policies"
-        before, eligible, change = self._before.data, self._eligible_bytes, self._ranking.set
+        before, eligible = self._before.data, self._eligible_bytes
         if len(rows) > _FEW:
             charged = np.zeros(len(before), np.bool_)
             charged[np.frombuffer(rows, np.int64)] = True
             every = np.flatnonzero(charged & self._eligible)
             self._ranking.set_many(every, self._before[every])
             return
-        for row in {*rows}:
-            if eligible[row]:
-                change(row, before[row])
+        self._ranking.set_few([(row, before[row]) for row in {*rows} if eligible[row]])
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
@@ -685,10 +701,11 @@ class FeasibleNodes:
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
-        policies, before = self._policies, self._before
+        policies = self._policies
         if policies is not None and not policies.rescores:
             policies = None
         able: list[tuple[int, int, int]] = []
+        changed: list[tuple[int, int]] = []
         for row in distinct:
             if eligible[row]:
                 state = state_of(row)
@@ -700,9 +717,7 @@ class FeasibleNodes:
                         scores = self._scores_by_state
                     scores[state] = score
                 if score == _NO:
-                    self._ranking.set(row, _NO)
-                    if before is not None:
-                        before[row] = _NO
+                    changed.append((row, _NO))
                 else:
                     able.append((row, state, score))
         if len(able) > 1:
@@ -712,9 +727,12 @@ class FeasibleNodes:
             score = _NO if added == _NO else of_state + added - int(self._handicap[row])
             if policies is not None:
                 score = policies.of_row(row, score)
-            if before is not None:
+            changed.append((row, score))
+        if self._before is not None:
+            before = self._before.data
+            for row, score in changed:
                 before[row] = score
-            self._ranking.set(row, score)
+        self._ranking.set_few(changed)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
@@ -802,7 +820,7 @@ class FeasibleNodes:
     def _by_amounts(self, rows: Ints) -> Ints:
         """Return what the band of devices that are left alone and the built-in policies add to the scores of rows."""
         columns, nodes = self._columns, NodesOfRows(self._columns, rows)
-        total: Ints = np.full(len(rows), LEAVES)
+        total: Ints = np.full(len(rows), LEAVES + (_MOST_FULL if self._fullness_replaced else 0))
         if len(self._spared):
             total -= LEAVES * columns.allocatable[rows][:, self._spared].any(axis=1)
         for rule, band in self._rules:

@@ -153,13 +153,13 @@ class _Say:
         refused_rows: the same for a look at one row: bytes are read faster than an array.
         levels: by row, how much they prefer it; None where none says.
         shared_levels: the same, for all classes with this say.
-        replaced: the bands that they fill in place of the built-in rules, with the parts of all rows.
+        full: by row, the part of the band of that name that they fill once for all; None where they do not.
+        replaced: the other bands that they fill in place of the built-in rules, with the parts of all rows.
         replaced_rows: the same for a look at one row.
         fill: the answers that fill them; these are kept, so their identity tells them apart.
     """
 
-    def __init__(self, answers: Iterable[_Answers], rows: int) -> None:
-        answers = list(answers)
+    def __init__(self, answers: Sequence[_Answers], rows: int, *, live: bool = False) -> None:
         self.fill = tuple(id(given) for given in answers if any(one.band is not _LEVELS for one in given.scores))
         self.refusals = [one for given in answers for one in given.refusals]
         self.scores = [one for given in answers for one in given.scores]
@@ -170,8 +170,11 @@ class _Say:
         self._sums = {band: self._sum(band, every) for band in dict.fromkeys(one.band for one in self.scores)}
         self.levels: Ints | None = self._sums.get(PolicyBand.PREFERRED)
         self.shared_levels = None if self.levels is None else Levels(self.levels)
+        self.full = None if live else self._sums.get(PolicyBand.FULL)
         self.replaced: list[tuple[Band, Ints]] = [
-            (BANDS[band.value], scores) for band, scores in sorted(self._sums.items()) if band is not _LEVELS
+            (BANDS[band.value], scores)
+            for band, scores in sorted(self._sums.items())
+            if band is not _LEVELS and scores is not self.full
         ]
         self.replaced_rows = [
             (band.step, band.most - band.least + 1, band.least, scores.data) for band, scores in self.replaced
@@ -326,7 +329,7 @@ class ClassPolicies:
                 work = _work_of(pod_class, one.setting)
                 self._live.append((one, work, policies.ask(one, work, columns)))
         answers = [*once, *(given for _, _, given in self._live)]
-        self._say = _Say(answers, policies.rows) if self._live else policies.together(once)
+        self._say = _Say(answers, policies.rows, live=True) if self._live else policies.together(once)
         self.live = bool(self._live)
         self.rescores = self.live or bool(self._say.replaced)
 
@@ -374,12 +377,19 @@ class ClassPolicies:
         return renewed
 
     @property
+    def full(self) -> Ints | None:
+        """By row, the part of the band of that name that they fill once for all; None where they do not."""
+        return self._say.full
+
+    @property
     def fill(self) -> object:
         """The same for classes for which the policies fill the same bands alike, as long as the cycle lasts."""
         return self._say.fill
 
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
         """Return the scores of rows with the bands that policies fill, `NEVER` for rows that live ones refuse now.
+
+        Not with `full`, which is taken into account already.
 
         What others refuse is not eligible anyway.
         """
