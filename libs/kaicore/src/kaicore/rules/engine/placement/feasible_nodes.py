@@ -373,10 +373,12 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
-        #: By row, the score, for classes that are like this one; None where policies are live.
-        self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
-        #: Where rows are evaluated, for a class that is like another one.
-        self._like: FeasibleNodes | None = None
+        #: Scores of rows that refused a pod when asked, until they change; for classes that are like this one.
+        self._passed_over: dict[int, int] = {}
+        #: Whether another class may take over the scores of its rows.
+        self._shares = not (policies is None or policies.live or avoid)
+        #: Where rows are evaluated, for a class that is like another one; with that one's ranking and `_passed_over`.
+        self._like: tuple[FeasibleNodes, Ranking, dict[int, int]] | None = None
         self._look_at_all()
 
     def with_policies(self, policies: ClassPolicies | None) -> "FeasibleNodes | None":
@@ -385,8 +387,7 @@ class FeasibleNodes:
         Rows go on being evaluated here, once for both. None where that does not do: the one or the other has no
         policies or live ones, or they fill bands otherwise, or it may have rows that this one may not.
         """
-        before = self._before
-        if before is None or policies is None or policies.live or self._policies is None:
+        if not self._shares or policies is None or policies.live or self._policies is None:
             return None
         if policies.fill != self._policies.fill:
             return None
@@ -400,12 +401,15 @@ class FeasibleNodes:
         self, like: "FeasibleNodes", policies: ClassPolicies, filters: ClassFilters, eligible: Flags
     ) -> "FeasibleNodes":
         """Have policies of its own, for a copy of the nodes of a class that it is like; return it."""
-        before = self._before
-        assert before is not None, "see with_policies"
+        self._like = like, self._ranking, self._passed_over
+        before = self._ranking.by_row
+        if self._passed_over:
+            before = before.copy()
+            before[[*self._passed_over]] = [*self._passed_over.values()]
         if (eligible != self._eligible).any():
             self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
             before = np.where(eligible, before, _NO)
-        self.filters, self._policies, self._like, self._doubtful = filters, policies, like, {}
+        self.filters, self._policies, self._doubtful, self._passed_over = filters, policies, {}, {}
         self._ranking = self._ranking_of(len(before))
         self._ranking.set_first(before)
         return self
@@ -470,7 +474,6 @@ class FeasibleNodes:
                 if self._takes_by_zones(row, created_at):
                     return row
                 self._pass_over(row, int(ranking.by_row[row]))
-                ranking.set(row, _NO)
             return None
         able = ranking.by_row
         if besides is not None:
@@ -490,12 +493,13 @@ class FeasibleNodes:
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
             self._pass_over(row, int(ranked[row]))
             able[row] = _NO
-            ranking.set(row, _NO)
         return None
 
     def _pass_over(self, row: int, score: int) -> None:
         if self.filters.is_doubted(row):
             self._doubtful[row] = score
+        self._passed_over[row] = int(self._ranking.by_row[row])
+        self._ranking.set(row, _NO)
 
     def doubtful_before(self, row: int) -> list[int]:
         """Return the rows that ranked before one and were refused only for what is not known of them yet, in order.
@@ -678,20 +682,25 @@ class FeasibleNodes:
             if self._like is None:
                 self._look_again(rows)
             else:
-                self._like.catch_up(touched)
-                self._take_over(rows)
+                like, ranking, passed_over = self._like
+                like.catch_up(touched)
+                self._take_over(ranking.by_row, passed_over, rows)
 
-    def _take_over(self, rows: "array[int]") -> None:
-        """Take over the scores of rows that the class has that it is like: their array is the same."""
-        assert self._before is not None, "see with_policies"
-        before, eligible = self._before.data, self._eligible_bytes
+    def _take_over(self, by_row: Ints, passed_over: Mapping[int, int], rows: "array[int]") -> None:
+        """Take over the scores of rows that a class has that it is like."""
         if len(rows) > _FEW:
-            charged = np.zeros(len(before), np.bool_)
+            charged = np.zeros(len(by_row), np.bool_)
             charged[np.frombuffer(rows, np.int64)] = True
             every = np.flatnonzero(charged & self._eligible)
-            self._ranking.set_many(every, self._before[every])
+            self._ranking.set_many(every, by_row[every])
+            if passed_over:
+                self._ranking.set_few((row, passed_over[row]) for row in every.tolist() if row in passed_over)
             return
-        self._ranking.set_few([(row, before[row]) for row in {*rows} if eligible[row]])
+        scores, eligible = by_row.data, self._eligible_bytes
+        changed = [(row, scores[row]) for row in {*rows} if eligible[row]]
+        if passed_over:
+            changed = [(row, passed_over.get(row, score)) for row, score in changed]
+        self._ranking.set_few(changed)
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
@@ -728,11 +737,10 @@ class FeasibleNodes:
             if policies is not None:
                 score = policies.of_row(row, score)
             changed.append((row, score))
-        if self._before is not None:
-            before = self._before.data
-            for row, score in changed:
-                before[row] = score
         self._ranking.set_few(changed)
+        if self._passed_over:
+            for row, _ in changed:
+                self._passed_over.pop(row, None)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
@@ -759,8 +767,9 @@ class FeasibleNodes:
         final: Ints = np.maximum(scores - below, _NO)
         if self._policies is not None:
             final = self._policies.of_rows(rows, final)
-        if self._before is not None:
-            self._before[rows] = final
+        if self._passed_over:
+            for row in rows.tolist():
+                self._passed_over.pop(row, None)
         return final
 
     def _scores(self, rows: Ints, states: Ints) -> Ints:

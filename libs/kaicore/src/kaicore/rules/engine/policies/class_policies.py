@@ -78,6 +78,8 @@ class _KnownAnswers:
     def __init__(self) -> None:
         #: The answer that looked at no fact.
         self.always: _Answers | None = None
+        #: Whether any answer looked at what pods ask for, and not at their work alone.
+        self.by_size = False
         #: By the names of facts that were looked at, and then by their values.
         self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
         self._by_content: dict[tuple[bytes, ...], _Answers] = {}
@@ -99,6 +101,7 @@ class _KnownAnswers:
             seen: names of what was looked at; what is no fact itself follows from facts that were looked at, too.
         """
         names = tuple(sorted(seen & _FACTS.keys()))
+        self.by_size = self.by_size or not _OF_SIZE.isdisjoint(names)
         content = (
             *(one.refused.tobytes() for one in answers.refusals),
             *(one.scores.tobytes() for one in answers.scores),
@@ -127,6 +130,8 @@ _FACTS: dict[str, Callable[[PodClass, PolicyWork, PolicySetting], object]] = {
     "labels": lambda _, work, setting: _declared(work.labels, setting.pod_labels),
     "annotations": lambda _, work, setting: _declared(work.annotations, setting.pod_annotations),
 }
+#: Those that classes with the same work may differ in.
+_OF_SIZE = frozenset({"requests", "gpus", "shares_gpu"})
 
 
 def _facts(pod_class: PodClass, setting: PolicySetting, names: Iterable[str]) -> list[Any]:
@@ -221,6 +226,9 @@ class NodePolicies:
         self.rows = len(columns.present)
         #: By policy, what it said that is asked once; and by these answers, what they say together.
         self._known = {one.setting.name: _KnownAnswers() for one in self._policies}
+        #: By the identity of work, that work and what policies say of all classes that have it: classes of one size or
+        #: another, where no policy asks for the size.
+        self._of_work: dict[int, tuple[PolicyWork, ClassPolicies | None]] = {}
         self._together: dict[tuple[int, ...], _Say] = {}
 
     def of_class(self, pod_class: PodClass, columns: NodeColumns) -> "ClassPolicies | None":
@@ -231,8 +239,16 @@ class NodePolicies:
             columns: of the statement that pods are placed on.
         """
         work = pod_class.work
-        policies = [] if work is None else [one for one in self._policies if one.setting.decides_for(work.queue)]
-        return ClassPolicies(self, pod_class, columns, policies) if policies else None
+        if work is None:
+            return None
+        known = self._of_work.get(id(work))
+        if known is not None:
+            return known[1]
+        policies = [one for one in self._policies if one.setting.decides_for(work.queue)]
+        found = ClassPolicies(self, pod_class, columns, policies) if policies else None
+        if found is None or not (found.live or any(one.by_size for one in self._known.values())):
+            self._of_work[id(work)] = work, found
+        return found
 
     def ask_once(self, one: GuardedPolicy, pod_class: PodClass) -> _Answers:
         """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work."""
