@@ -81,6 +81,20 @@ class LevelByZone(Level):
     name, within = "level-by-zone", "zone"
 
 
+class Third(Policy):
+    """In place of fullness: zones in an order, below and above what the built-in rule says."""
+
+    name, node_labels, band = "third", ("zone",), PolicyBand.FULL
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        _, zones = nodes.domains("zone")
+        return (1 - zones) * 9000
+
+
+class ThirdAgain(Third):
+    live = True
+
+
 class Few(Policy):
     """Nodes with few pods, each by itself."""
 
@@ -197,6 +211,14 @@ def test_a_built_in_rule_named_in_the_settings_decides_as_it_does_by_itself(
     by_itself, named, opposite = (decided_by(made) for made in clusters)
     assert named == by_itself != opposite
     assert clusters[1].replayed().differences == []
+
+
+@pytest.mark.parametrize("strategy", PlacementStrategy)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fullness_said_once_decides_as_the_same_said_after_each_charge(strategy: PlacementStrategy, seed: int) -> None:
+    clusters = [busy_cluster((Wanted, kind), strategy, seed) for kind in (Third, ThirdAgain)]
+    once, again = (decided_by(made) for made in clusters)
+    assert once == again
 
 
 @pytest.mark.parametrize("seed", SEEDS)
