@@ -5,7 +5,7 @@ that scores as a built-in rule does, and replaces it, changes no decision.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
 import msgspec
@@ -197,6 +197,25 @@ def test_classes_that_policies_tell_apart_fare_together_as_each_by_itself(seed: 
     with each_class_by_itself():
         assert decided == decided_by(alone)
     assert together.replayed().differences == []
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nodes_that_refuse_when_asked_refuse_classes_together_as_each_by_itself(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def takes(_: FeasibleNodes, row: int, __: int) -> bool:
+        return int(placer.statement.columns.used[row].sum()) % 3 < 2
+
+    monkeypatch.setattr(FeasibleNodes, "_takes_by_zones", takes)
+    found = list[list[str]]()
+    for by_itself in (False, True):
+        made = made_of((Wanted, Free), np.random.default_rng(seed))
+        entered = guarded(made.book.policies(made.config.policies), made.book.guard, but=frozenset())
+        placer = Session(cycle_input(made.state, made.config, now=made.now, policies=entered), made.config).placers.now
+        with each_class_by_itself() if by_itself else nullcontext():
+            given = [placer.place(made.state.pods[uid]) for uid in sorted(made.state.waiting) * 3]
+        found.append([placer.statement.columns.names[one.row] if one else "" for one in given])
+    assert found[0] == found[1] != [""] * 72
 
 
 @pytest.mark.parametrize("strategy", PlacementStrategy)
