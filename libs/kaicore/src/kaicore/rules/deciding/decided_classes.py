@@ -61,18 +61,22 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     #: By all that the work of pods is told apart by, the work; and by the key of a class too, the class with that work.
     works: dict[tuple[object, ...], PolicyWork] = {}
     made: dict[tuple[object, ...], PodClass] = {}
-    #: By group that says what the queue of its pods is, the pod that was looked at last, the state's class and its own.
-    #: Most pods of a group are alike.
-    of_groups: dict[str, tuple[Pod, PodClass, PodClass]] = {}
+    #: By group that says what the queue of its pods is, the pod that was looked at last with its class, the class that
+    #: the state has it in, and its own. Most pods of a group are alike.
+    of_groups: dict[str, tuple[Pod, str, PodClass, PodClass]] = {}
     of_state, groups, workloads = state.class_of, state.groups, state.workload_index.workloads
 
     def class_of(entry: PodEntry) -> PodClass:
-        base, pod, known = of_state(entry), entry.pod, of_groups.get(entry.group)
+        pod, known = entry.pod, of_groups.get(entry.group)
         if known is not None:
-            last, like, pod_class = known
-            alike = like is base and last.labels == pod.labels and last.namespace == pod.namespace
+            last, class_key, like, pod_class = known
+            alike = last.labels == pod.labels and last.namespace == pod.namespace
             if alike and (not annotations or last.annotations == pod.annotations):
-                return pod_class
+                # The state's classes of such pods differ by their claims alone, which most have not.
+                claims = pod.claims or last.claims or pod.resource_claims or last.resource_claims
+                if of_state(entry) is like if claims else class_key == entry.class_key:
+                    return pod_class
+        base = of_state(entry)
         workload, group = workloads.get(entry.group), groups.get(entry.group)
         paid = pod if workload is None else workload.group
         place = state.queue_of(entry) if group is None else group.queue
@@ -87,7 +91,7 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
                 work = works[told_apart] = PolicyWork(pod.namespace, queue, paid.priority, told_apart[3], *own)
             found = made[base.key, told_apart] = with_work(base, work, tenants=tenants)
         if group is not None:
-            of_groups[entry.group] = pod, base, found
+            of_groups[entry.group] = pod, entry.class_key, base, found
         return found
 
     return class_of

@@ -363,7 +363,7 @@ class FeasibleNodes:
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         rows = len(columns.present)
-        self._ranking = self._ranking_of(rows)
+        self._ranking = self._ranking_of(rows, None)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
         self._weigh(room, counts, None if like is None else like.parts)
@@ -402,21 +402,24 @@ class FeasibleNodes:
     ) -> "FeasibleNodes":
         """Have policies of its own, for a copy of the nodes of a class that it is like; return it."""
         self._like = like, self._ranking, self._passed_over
-        before = self._ranking.by_row
+        before = self._ranking.by_row.copy()
         if self._passed_over:
-            before = before.copy()
             before[[*self._passed_over]] = [*self._passed_over.values()]
         if (eligible != self._eligible).any():
             self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
-            before = np.where(eligible, before, _NO)
+            before[~eligible] = _NO
         self.filters, self._policies, self._doubtful, self._passed_over = filters, policies, {}, {}
-        self._ranking = self._ranking_of(len(before))
-        self._ranking.set_first(before)
+        self._ranking = self._ranking_of(len(before), before)
         return self
 
-    def _ranking_of(self, rows: int) -> Ranking:
+    def _ranking_of(self, rows: int, scores: Ints | None) -> Ranking:
         levels = None if self._policies is None else self._policies.shared_levels
-        return Ranking(rows) if levels is None else LevelRanking(rows, levels)
+        if levels is not None:
+            return LevelRanking(rows, levels, scores)
+        ranking = Ranking(rows)
+        if scores is not None:
+            ranking.set_first(scores)
+        return ranking
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""

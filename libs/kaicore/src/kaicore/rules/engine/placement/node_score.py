@@ -296,17 +296,20 @@ class LevelRanking(Ranking):
     is left, or a higher one comes back, others are looked for.
     """
 
-    def __init__(self, rows: int, levels: Levels) -> None:
+    def __init__(self, rows: int, levels: Levels, scores: Ints | None = None) -> None:
         """Args:
-        rows: how many there are; none is wanted.
+        rows: how many there are.
         levels: of the rows.
+        scores: of all rows, which nobody else is to change; None where none is wanted.
         """
         super().__init__(rows)
-        self.by_row = np.full(rows, NEVER)
+        self.by_row = np.full(rows, NEVER) if scores is None else scores
         self._of_all = self.by_row.data
         self._levels, self._level_of = levels, levels.of_row
         #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
         self._level: int | None = None
+        #: Whether any was ranked yet.
+        self._has_ranked = False
 
     def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
@@ -328,7 +331,9 @@ class LevelRanking(Ranking):
         if level < 0:
             return None
         self._level = level
-        self._ranked.fill(NEVER)
+        if self._has_ranked:
+            self._ranked.fill(NEVER)
+        self._has_ranked = True
         self._ranked[levels.rows(level)] = of_level
         self._rank()
         return super().first()

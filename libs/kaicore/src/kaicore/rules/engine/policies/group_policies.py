@@ -294,7 +294,7 @@ def _declared(members: Collection[Member], policy: GuardedPolicy) -> tuple[Mappi
     setting = policy.setting
     if not members or not (setting.pod_labels or setting.pod_annotations):
         return _NO_LABELS, _NO_LABELS
-    pod = min(members, key=_NAME).pod
+    pod = (next(iter(members)) if len(members) == 1 else min(members, key=_NAME)).pod
     return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
 
 
