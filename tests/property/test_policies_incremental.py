@@ -5,7 +5,7 @@ that scores as a built-in rule does, and replaces it, changes no decision.
 """
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from unittest.mock import patch
 
 import msgspec
@@ -79,6 +79,20 @@ class LevelByZone(Level):
     """The same, which says how far a charge reaches."""
 
     name, within = "level-by-zone", "zone"
+
+
+class Third(Policy):
+    """In place of fullness: zones in an order, below and above what the built-in rule says."""
+
+    name, node_labels, band = "third", ("zone",), PolicyBand.FULL
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        _, zones = nodes.domains("zone")
+        return (1 - zones) * 9000
+
+
+class ThirdAgain(Third):
+    live = True
 
 
 class Few(Policy):
@@ -185,6 +199,25 @@ def test_classes_that_policies_tell_apart_fare_together_as_each_by_itself(seed: 
     assert together.replayed().differences == []
 
 
+@pytest.mark.parametrize("seed", SEEDS)
+def test_nodes_that_refuse_when_asked_refuse_classes_together_as_each_by_itself(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def takes(_: FeasibleNodes, row: int, __: int) -> bool:
+        return int(placer.statement.columns.used[row].sum()) % 3 < 2
+
+    monkeypatch.setattr(FeasibleNodes, "_takes_by_zones", takes)
+    found = list[list[str]]()
+    for by_itself in (False, True):
+        made = made_of((Wanted, Free), np.random.default_rng(seed))
+        entered = guarded(made.book.policies(made.config.policies), made.book.guard, but=frozenset())
+        placer = Session(cycle_input(made.state, made.config, now=made.now, policies=entered), made.config).placers.now
+        with each_class_by_itself() if by_itself else nullcontext():
+            given = [placer.place(made.state.pods[uid]) for uid in sorted(made.state.waiting) * 3]
+        found.append([placer.statement.columns.names[one.row] if one else "" for one in given])
+    assert found[0] == found[1] != [""] * 72
+
+
 @pytest.mark.parametrize("strategy", PlacementStrategy)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_built_in_rule_named_in_the_settings_decides_as_it_does_by_itself(
@@ -197,6 +230,14 @@ def test_a_built_in_rule_named_in_the_settings_decides_as_it_does_by_itself(
     by_itself, named, opposite = (decided_by(made) for made in clusters)
     assert named == by_itself != opposite
     assert clusters[1].replayed().differences == []
+
+
+@pytest.mark.parametrize("strategy", PlacementStrategy)
+@pytest.mark.parametrize("seed", SEEDS)
+def test_fullness_said_once_decides_as_the_same_said_after_each_charge(strategy: PlacementStrategy, seed: int) -> None:
+    clusters = [busy_cluster((Wanted, kind), strategy, seed) for kind in (Third, ThirdAgain)]
+    once, again = (decided_by(made) for made in clusters)
+    assert once == again
 
 
 @pytest.mark.parametrize("seed", SEEDS)

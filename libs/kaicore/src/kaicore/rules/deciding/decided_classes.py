@@ -58,41 +58,41 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     labels = sorted({key for one in placing for key in one.pod_labels})
     annotations = sorted({key for one in placing for key in one.pod_annotations})
     tenants = any(one.tenants for one in placing)
+    #: By all that the work of pods is told apart by, the work; and by the key of a class too, the class with that work.
+    works: dict[tuple[object, ...], PolicyWork] = {}
     made: dict[tuple[object, ...], PodClass] = {}
-    #: Namespace, queue, priority and whether it may be preempted, each combination with a number.
-    numbers: dict[tuple[str, str, int, bool], int] = {}
-    #: By group that says what the queue of its pods is, the pod that was looked at last, its number, the state's class
-    #: and its own. Most pods of a group are alike.
-    of_groups: dict[str, tuple[Pod, int, PodClass, PodClass]] = {}
-    queues: dict[tuple[str, str], str] = {}
-    of_state, groups = state.class_of, state.groups
+    #: By group that says what the queue of its pods is, the pod that was looked at last with its class, the class that
+    #: the state has it in, and its own. Most pods of a group are alike.
+    of_groups: dict[str, tuple[Pod, str, PodClass, PodClass]] = {}
+    of_state, groups, workloads = state.class_of, state.groups, state.workload_index.workloads
 
     def class_of(entry: PodEntry) -> PodClass:
-        base, pod, known = of_state(entry), entry.pod, of_groups.get(entry.group)
-        if known is None or known[0].namespace != pod.namespace:
-            number = numbers.setdefault(figures_of(entry), len(numbers))
-        else:
-            last, number, like, pod_class = known
-            if like is base and last.labels == pod.labels and (not annotations or last.annotations == pod.annotations):
-                return pod_class
-        values = tuple(map(pod.labels.get, labels)), tuple(map(pod.annotations.get, annotations))
-        found = made.get((base.key, number, values))
+        pod, known = entry.pod, of_groups.get(entry.group)
+        if known is not None:
+            last, class_key, like, pod_class = known
+            alike = last.labels == pod.labels and last.namespace == pod.namespace
+            if alike and (not annotations or last.annotations == pod.annotations):
+                # The state's classes of such pods differ by their claims alone, which most have not.
+                claims = pod.claims or last.claims or pod.resource_claims or last.resource_claims
+                if of_state(entry) is like if claims else class_key == entry.class_key:
+                    return pod_class
+        base = of_state(entry)
+        workload, group = workloads.get(entry.group), groups.get(entry.group)
+        paid = pod if workload is None else workload.group
+        place = state.queue_of(entry) if group is None else group.queue
+        values = *map(pod.labels.get, labels), *map(pod.annotations.get, annotations)
+        told_apart = pod.namespace, place, paid.priority, workload is None or workload.group.preemptible, values
+        found = made.get((base.key, told_apart))
         if found is None:
-            own = _found(pod.labels, labels), _found(pod.annotations, annotations)
-            found = with_work(base, PolicyWork(*figures_of(entry), *own), tenants=tenants)
-            made[base.key, number, values] = found
-        if entry.group in groups:
-            of_groups[entry.group] = pod, number, base, found
+            work = works.get(told_apart)
+            if work is None:
+                own = _found(pod.labels, labels), _found(pod.annotations, annotations)
+                queue = queue_name(state, entry)
+                work = works[told_apart] = PolicyWork(pod.namespace, queue, paid.priority, told_apart[3], *own)
+            found = made[base.key, told_apart] = with_work(base, work, tenants=tenants)
+        if group is not None:
+            of_groups[entry.group] = pod, entry.class_key, base, found
         return found
-
-    def figures_of(entry: PodEntry) -> tuple[str, str, int, bool]:
-        workload, place = state.workload_index.workloads.get(entry.group), state.queue_of(entry)
-        queue = queues.get(place)
-        if queue is None:
-            queue = queues[place] = queue_name(state, entry)
-        if workload is None:
-            return entry.pod.namespace, queue, entry.pod.priority, True
-        return entry.pod.namespace, queue, workload.group.priority, workload.group.preemptible
 
     return class_of
 

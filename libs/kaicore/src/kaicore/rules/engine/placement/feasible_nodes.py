@@ -84,8 +84,13 @@ class RowParts:
         counts: DeviceCounts | None,
         share: ShareFit | None,
         like: "RowParts | None" = None,
+        replaced: bool = False,
     ) -> None:
-        """Args: see `FeasibleNodes`; `like` has the parts of pods with the same requests, on the same columns."""
+        """Args: see `FeasibleNodes`.
+
+        like: has the parts of pods with the same requests, on the same columns.
+        replaced: whether policies fill the band of fullness.
+        """
         self._columns, self._counts, self._share = columns, counts, share
         wanted = [want for want in pod_class.devices.wanted if not want.extended]
         self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
@@ -95,7 +100,7 @@ class RowParts:
         #: Where pods are spread they are not kept together for the sake of others.
         spread = config.strategy(devices=not self._asks_none) is PlacementStrategy.SPREAD
         self._room = None if self._asks_none or spread else room
-        self._full = -FULL if spread else FULL
+        self._full = 0 if replaced else -FULL if spread else FULL
         #: Columns of the kubelets' devices.
         self._of_kubelets: Ints = np.array(columns.device_columns(), np.int64)
         self._need: Ints = columns.vector(pod_class.requests)
@@ -265,6 +270,8 @@ def _devices_of(request: DeviceRequest) -> int:
 #: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
+#: The most that the band of fullness adds.
+_MOST_FULL = BANDS["full"].most * FULL
 #: The built-in policies ask for none.
 _NO_FACTS = Facts()
 #: Up to this many rows are looked at one by one.
@@ -342,6 +349,11 @@ class FeasibleNodes:
         self._states = states
         #: What a row's score is below its state's: its place by name, and more if it is avoided.
         self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
+        full = None if policies is None else policies.full
+        if full is not None:
+            self._handicap = self._handicap + _MOST_FULL - full * FULL
+        #: Whether policies fill the band of fullness: what a row has less than the most of it is in `_handicap`.
+        self._fullness_replaced = full is not None
         self._among = among
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
@@ -351,7 +363,7 @@ class FeasibleNodes:
         self._doubtful: dict[int, int] = {}
         self._all_eligible = np.count_nonzero(self._eligible) == len(columns.names)
         rows = len(columns.present)
-        self._ranking = self._ranking_of(rows)
+        self._ranking = self._ranking_of(rows, None)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
         self._weigh(room, counts, None if like is None else like.parts)
@@ -361,10 +373,12 @@ class FeasibleNodes:
         self._scores_by_state: Ints = np.full(_STATES, _UNKNOWN)
         if self._asking is not None:
             self._scores_by_state = states.numbers.scores.setdefault(self._asking, self._scores_by_state)
-        #: By row, the score, for classes that are like this one; None where policies are live.
-        self._before: Ints | None = None if policies is None or policies.live or avoid else np.full(rows, _NO)
-        #: Where rows are evaluated, for a class that is like another one.
-        self._like: FeasibleNodes | None = None
+        #: Scores of rows that refused a pod when asked, until they change; for classes that are like this one.
+        self._passed_over: dict[int, int] = {}
+        #: Whether another class may take over the scores of its rows.
+        self._shares = not (policies is None or policies.live or avoid)
+        #: Where rows are evaluated, for a class that is like another one; with that one's ranking and `_passed_over`.
+        self._like: tuple[FeasibleNodes, Ranking, dict[int, int]] | None = None
         self._look_at_all()
 
     def with_policies(self, policies: ClassPolicies | None) -> "FeasibleNodes | None":
@@ -373,8 +387,7 @@ class FeasibleNodes:
         Rows go on being evaluated here, once for both. None where that does not do: the one or the other has no
         policies or live ones, or they fill bands otherwise, or it may have rows that this one may not.
         """
-        before = self._before
-        if before is None or policies is None or policies.live or self._policies is None:
+        if not self._shares or policies is None or policies.live or self._policies is None:
             return None
         if policies.fill != self._policies.fill:
             return None
@@ -388,19 +401,25 @@ class FeasibleNodes:
         self, like: "FeasibleNodes", policies: ClassPolicies, filters: ClassFilters, eligible: Flags
     ) -> "FeasibleNodes":
         """Have policies of its own, for a copy of the nodes of a class that it is like; return it."""
-        before = self._before
-        assert before is not None, "see with_policies"
+        self._like = like, self._ranking, self._passed_over
+        before = self._ranking.by_row.copy()
+        if self._passed_over:
+            before[[*self._passed_over]] = [*self._passed_over.values()]
         if (eligible != self._eligible).any():
             self._eligible, self._eligible_bytes = eligible, eligible.tobytes()
-            before = np.where(eligible, before, _NO)
-        self.filters, self._policies, self._like, self._doubtful = filters, policies, like, {}
-        self._ranking = self._ranking_of(len(before))
-        self._ranking.set_first(before)
+            before[~eligible] = _NO
+        self.filters, self._policies, self._doubtful, self._passed_over = filters, policies, {}, {}
+        self._ranking = self._ranking_of(len(before), before)
         return self
 
-    def _ranking_of(self, rows: int) -> Ranking:
+    def _ranking_of(self, rows: int, scores: Ints | None) -> Ranking:
         levels = None if self._policies is None else self._policies.shared_levels
-        return Ranking(rows) if levels is None else LevelRanking(rows, levels)
+        if levels is not None:
+            return LevelRanking(rows, levels, scores)
+        ranking = Ranking(rows)
+        if scores is not None:
+            ranking.set_first(scores)
+        return ranking
 
     def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
@@ -409,7 +428,10 @@ class FeasibleNodes:
         if pod_class.gpu_share is not None:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
-        self.parts = RowParts(pod_class, columns, config, room=room, counts=counts, share=self.share, like=like)
+        replaced = self._fullness_replaced
+        self.parts = RowParts(
+            pod_class, columns, config, room=room, counts=counts, share=self.share, like=like, replaced=replaced
+        )
         #: Columns of the devices that had better be left alone.
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
         self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
@@ -417,7 +439,9 @@ class FeasibleNodes:
         #: The built-in policies of the class, and what they see of its pods; by devices of claims, rows differ one by
         #: one (`RowParts`).
         self._work = Work(requests=pod_class.requests, shares_gpu=share is not None)
-        rules: list[Policy] = [] if self.parts.by_claims else [SpreadPods() if self._spread else PackedNodes()]
+        rules: list[Policy] = []
+        if not (self.parts.by_claims or replaced):
+            rules.append(SpreadPods() if self._spread else PackedNodes())
         if len(self._spared) and not self._asks_devices:
             rules.append(IdleDevices())
         self._rules = [(one, PolicyBand(one.band)) for one in rules]
@@ -434,6 +458,7 @@ class FeasibleNodes:
             self._asks_devices,
             self.parts.by_claims,
             self._spread,
+            self._fullness_replaced,
             config.numa,
             pod_class.numa_policy,
             numa.asking,
@@ -452,7 +477,6 @@ class FeasibleNodes:
                 if self._takes_by_zones(row, created_at):
                     return row
                 self._pass_over(row, int(ranking.by_row[row]))
-                ranking.set(row, _NO)
             return None
         able = ranking.by_row
         if besides is not None:
@@ -472,12 +496,13 @@ class FeasibleNodes:
             # Not ruled out by the thousand, but refused when asked: a cycle only charges, so it stays so.
             self._pass_over(row, int(ranked[row]))
             able[row] = _NO
-            ranking.set(row, _NO)
         return None
 
     def _pass_over(self, row: int, score: int) -> None:
         if self.filters.is_doubted(row):
             self._doubtful[row] = score
+        self._passed_over[row] = int(self._ranking.by_row[row])
+        self._ranking.set(row, _NO)
 
     def doubtful_before(self, row: int) -> list[int]:
         """Return the rows that ranked before one and were refused only for what is not known of them yet, in order.
@@ -544,7 +569,7 @@ class FeasibleNodes:
             room_taken=-parts["room_taken"] if self._asks_devices else 0,
             opened=-parts["opened"],
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
-            full=(MOST if self._rules else 0) - parts["full"] if self._spread else parts["full"],
+            full=(0 if self.parts.by_claims else MOST) - parts["full"] if self._spread else parts["full"],
             policies={} if self._policies is None else self._policies.scores_of(int(row)),
         )
 
@@ -660,22 +685,25 @@ class FeasibleNodes:
             if self._like is None:
                 self._look_again(rows)
             else:
-                self._like.catch_up(touched)
-                self._take_over(rows)
+                like, ranking, passed_over = self._like
+                like.catch_up(touched)
+                self._take_over(ranking.by_row, passed_over, rows)
 
-    def _take_over(self, rows: "array[int]") -> None:
-        """Take over the scores of rows that the class has that it is like: their array is the same."""
-        assert self._before is not None, "see with_policies"
-        before, eligible, change = self._before.data, self._eligible_bytes, self._ranking.set
+    def _take_over(self, by_row: Ints, passed_over: Mapping[int, int], rows: "array[int]") -> None:
+        """Take over the scores of rows that a class has that it is like."""
         if len(rows) > _FEW:
-            charged = np.zeros(len(before), np.bool_)
+            charged = np.zeros(len(by_row), np.bool_)
             charged[np.frombuffer(rows, np.int64)] = True
             every = np.flatnonzero(charged & self._eligible)
-            self._ranking.set_many(every, self._before[every])
+            self._ranking.set_many(every, by_row[every])
+            if passed_over:
+                self._ranking.set_few((row, passed_over[row]) for row in every.tolist() if row in passed_over)
             return
-        for row in {*rows}:
-            if eligible[row]:
-                change(row, before[row])
+        scores, eligible = by_row.data, self._eligible_bytes
+        changed = [(row, scores[row]) for row in {*rows} if eligible[row]]
+        if passed_over:
+            changed = [(row, passed_over.get(row, score)) for row, score in changed]
+        self._ranking.set_few(changed)
 
     def _look_again(self, rows: "array[int]") -> None:
         # Pods are packed, so that few rows are charged many times.
@@ -685,10 +713,11 @@ class FeasibleNodes:
             return
         # Bytes, for they are read one by one many times faster than an array.
         eligible, state_of, scores = self._eligible_bytes, self._states.state, self._scores_by_state
-        policies, before = self._policies, self._before
+        policies = self._policies
         if policies is not None and not policies.rescores:
             policies = None
         able: list[tuple[int, int, int]] = []
+        changed: list[tuple[int, int]] = []
         for row in distinct:
             if eligible[row]:
                 state = state_of(row)
@@ -700,9 +729,7 @@ class FeasibleNodes:
                         scores = self._scores_by_state
                     scores[state] = score
                 if score == _NO:
-                    self._ranking.set(row, _NO)
-                    if before is not None:
-                        before[row] = _NO
+                    changed.append((row, _NO))
                 else:
                     able.append((row, state, score))
         if len(able) > 1:
@@ -712,9 +739,11 @@ class FeasibleNodes:
             score = _NO if added == _NO else of_state + added - int(self._handicap[row])
             if policies is not None:
                 score = policies.of_row(row, score)
-            if before is not None:
-                before[row] = score
-            self._ranking.set(row, score)
+            changed.append((row, score))
+        self._ranking.set_few(changed)
+        if self._passed_over:
+            for row, _ in changed:
+                self._passed_over.pop(row, None)
 
     def _look_at_all(self) -> None:
         """Evaluate all rows that are eligible."""
@@ -741,8 +770,9 @@ class FeasibleNodes:
         final: Ints = np.maximum(scores - below, _NO)
         if self._policies is not None:
             final = self._policies.of_rows(rows, final)
-        if self._before is not None:
-            self._before[rows] = final
+        if self._passed_over:
+            for row in rows.tolist():
+                self._passed_over.pop(row, None)
         return final
 
     def _scores(self, rows: Ints, states: Ints) -> Ints:
@@ -802,7 +832,7 @@ class FeasibleNodes:
     def _by_amounts(self, rows: Ints) -> Ints:
         """Return what the band of devices that are left alone and the built-in policies add to the scores of rows."""
         columns, nodes = self._columns, NodesOfRows(self._columns, rows)
-        total: Ints = np.full(len(rows), LEAVES)
+        total: Ints = np.full(len(rows), LEAVES + (_MOST_FULL if self._fullness_replaced else 0))
         if len(self._spared):
             total -= LEAVES * columns.allocatable[rows][:, self._spared].any(axis=1)
         for rule, band in self._rules:

@@ -76,6 +76,7 @@ class NodeColumns:
         self._label_values: dict[str, tuple[Ints, list[str]]] = {}
         self._label_texts: dict[str, npt.NDArray[np.str_]] = {}
         self._order: Ints | None = None
+        self._all_names: tuple[str, ...] = ()
         #: Per row with zones, the device resources with zones that do not add up to the node's total, once looked at.
         self._shared_devices: dict[int, tuple[str, ...]] = {}
 
@@ -226,6 +227,13 @@ class NodeColumns:
             texts = np.array([*values, ""], np.str_)[codes[: len(self.names)]]
             cached = self._label_texts[key] = np.frombuffer(texts.tobytes(), texts.dtype)
         return cached
+
+    @property
+    def all_names(self) -> tuple[str, ...]:
+        """The names of all named rows, made once: no row ever loses its name."""
+        if len(self._all_names) != len(self.names):
+            self._all_names = tuple(self.names)
+        return self._all_names
 
     @property
     def least_gpu_memory(self) -> int:

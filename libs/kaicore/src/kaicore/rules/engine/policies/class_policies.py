@@ -78,6 +78,8 @@ class _KnownAnswers:
     def __init__(self) -> None:
         #: The answer that looked at no fact.
         self.always: _Answers | None = None
+        #: Whether any answer looked at what pods ask for, and not at their work alone.
+        self.by_size = False
         #: By the names of facts that were looked at, and then by their values.
         self._answers: dict[tuple[str, ...], dict[tuple[object, ...], _Answers]] = {}
         self._by_content: dict[tuple[bytes, ...], _Answers] = {}
@@ -99,6 +101,7 @@ class _KnownAnswers:
             seen: names of what was looked at; what is no fact itself follows from facts that were looked at, too.
         """
         names = tuple(sorted(seen & _FACTS.keys()))
+        self.by_size = self.by_size or not _OF_SIZE.isdisjoint(names)
         content = (
             *(one.refused.tobytes() for one in answers.refusals),
             *(one.scores.tobytes() for one in answers.scores),
@@ -127,6 +130,8 @@ _FACTS: dict[str, Callable[[PodClass, PolicyWork, PolicySetting], object]] = {
     "labels": lambda _, work, setting: _declared(work.labels, setting.pod_labels),
     "annotations": lambda _, work, setting: _declared(work.annotations, setting.pod_annotations),
 }
+#: Those that classes with the same work may differ in.
+_OF_SIZE = frozenset({"requests", "gpus", "shares_gpu"})
 
 
 def _facts(pod_class: PodClass, setting: PolicySetting, names: Iterable[str]) -> list[Any]:
@@ -153,13 +158,13 @@ class _Say:
         refused_rows: the same for a look at one row: bytes are read faster than an array.
         levels: by row, how much they prefer it; None where none says.
         shared_levels: the same, for all classes with this say.
-        replaced: the bands that they fill in place of the built-in rules, with the parts of all rows.
+        full: by row, the part of the band of that name that they fill once for all; None where they do not.
+        replaced: the other bands that they fill in place of the built-in rules, with the parts of all rows.
         replaced_rows: the same for a look at one row.
         fill: the answers that fill them; these are kept, so their identity tells them apart.
     """
 
-    def __init__(self, answers: Iterable[_Answers], rows: int) -> None:
-        answers = list(answers)
+    def __init__(self, answers: Sequence[_Answers], rows: int, *, live: bool = False) -> None:
         self.fill = tuple(id(given) for given in answers if any(one.band is not _LEVELS for one in given.scores))
         self.refusals = [one for given in answers for one in given.refusals]
         self.scores = [one for given in answers for one in given.scores]
@@ -170,8 +175,11 @@ class _Say:
         self._sums = {band: self._sum(band, every) for band in dict.fromkeys(one.band for one in self.scores)}
         self.levels: Ints | None = self._sums.get(PolicyBand.PREFERRED)
         self.shared_levels = None if self.levels is None else Levels(self.levels)
+        self.full = None if live else self._sums.get(PolicyBand.FULL)
         self.replaced: list[tuple[Band, Ints]] = [
-            (BANDS[band.value], scores) for band, scores in sorted(self._sums.items()) if band is not _LEVELS
+            (BANDS[band.value], scores)
+            for band, scores in sorted(self._sums.items())
+            if band is not _LEVELS and scores is not self.full
         ]
         self.replaced_rows = [
             (band.step, band.most - band.least + 1, band.least, scores.data) for band, scores in self.replaced
@@ -218,6 +226,9 @@ class NodePolicies:
         self.rows = len(columns.present)
         #: By policy, what it said that is asked once; and by these answers, what they say together.
         self._known = {one.setting.name: _KnownAnswers() for one in self._policies}
+        #: By the identity of work, that work and what policies say of all classes that have it: classes of one size or
+        #: another, where no policy asks for the size.
+        self._of_work: dict[int, tuple[PolicyWork, ClassPolicies | None]] = {}
         self._together: dict[tuple[int, ...], _Say] = {}
 
     def of_class(self, pod_class: PodClass, columns: NodeColumns) -> "ClassPolicies | None":
@@ -228,8 +239,16 @@ class NodePolicies:
             columns: of the statement that pods are placed on.
         """
         work = pod_class.work
-        policies = [] if work is None else [one for one in self._policies if one.setting.decides_for(work.queue)]
-        return ClassPolicies(self, pod_class, columns, policies) if policies else None
+        if work is None:
+            return None
+        known = self._of_work.get(id(work))
+        if known is not None:
+            return known[1]
+        policies = [one for one in self._policies if one.setting.decides_for(work.queue)]
+        found = ClassPolicies(self, pod_class, columns, policies) if policies else None
+        if found is None or not (found.live or any(one.by_size for one in self._known.values())):
+            self._of_work[id(work)] = work, found
+        return found
 
     def ask_once(self, one: GuardedPolicy, pod_class: PodClass) -> _Answers:
         """Ask a policy about a class as the cycle begins, unless it has an answer that holds for its work."""
@@ -326,7 +345,7 @@ class ClassPolicies:
                 work = _work_of(pod_class, one.setting)
                 self._live.append((one, work, policies.ask(one, work, columns)))
         answers = [*once, *(given for _, _, given in self._live)]
-        self._say = _Say(answers, policies.rows) if self._live else policies.together(once)
+        self._say = _Say(answers, policies.rows, live=True) if self._live else policies.together(once)
         self.live = bool(self._live)
         self.rescores = self.live or bool(self._say.replaced)
 
@@ -374,12 +393,19 @@ class ClassPolicies:
         return renewed
 
     @property
+    def full(self) -> Ints | None:
+        """By row, the part of the band of that name that they fill once for all; None where they do not."""
+        return self._say.full
+
+    @property
     def fill(self) -> object:
         """The same for classes for which the policies fill the same bands alike, as long as the cycle lasts."""
         return self._say.fill
 
     def of_rows(self, rows: Ints, scores: Ints) -> Ints:
         """Return the scores of rows with the bands that policies fill, `NEVER` for rows that live ones refuse now.
+
+        Not with `full`, which is taken into account already.
 
         What others refuse is not eligible anyway.
         """

@@ -172,13 +172,15 @@ class GroupPolicies:
     def _known_of(self, pending_group: PendingGroup) -> tuple[Waiting, Queue]:
         group, now, of_class = pending_group.group, self._input.now, self._gpus_of_class
         created_us, pods, gpus = group.created_at * _SECOND_US, 0, 0
-        for members in pending_group.waiting.values():
+        for members in filter(None, pending_group.waiting.values()):
             pods += len(members)
-            for member in members:
-                of_one = of_class.get(member.class_key)
-                if of_one is None:
-                    of_one = of_class[member.class_key] = thousandths_of_gpus(member.requests)
-                gpus += of_one
+            keys = [member.class_key for member in members]
+            # Mostly all are of one class.
+            alike = keys.count(keys[0]) == len(keys)
+            for key, member in ((keys[0], members[0]),) if alike else zip(keys, members, strict=True):
+                if key not in of_class:
+                    of_class[key] = thousandths_of_gpus(member.requests)
+                gpus += of_class[key] * (len(keys) if alike else 1)
         active = pending_group.workload.active
         queue = self._queue(self._input.accounts.queue_of(group), past=False)
         waiting = Waiting(
@@ -292,7 +294,7 @@ def _declared(members: Collection[Member], policy: GuardedPolicy) -> tuple[Mappi
     setting = policy.setting
     if not members or not (setting.pod_labels or setting.pod_annotations):
         return _NO_LABELS, _NO_LABELS
-    pod = min(members, key=_NAME).pod
+    pod = (next(iter(members)) if len(members) == 1 else min(members, key=_NAME)).pod
     return _found(pod.labels, setting.pod_labels), _found(pod.annotations, setting.pod_annotations)
 
 

@@ -8,7 +8,7 @@ what the record says.
 from collections.abc import Callable, Sequence
 from dataclasses import FrozenInstanceError, replace
 from enum import StrEnum
-from types import MappingProxyType
+from types import MappingProxyType, NoneType
 from typing import TypeVar
 
 import numpy as np
@@ -99,6 +99,8 @@ class GuardedPolicy:
         """Return `Policy.admit` of each group."""
         own = self._declared(facts)
         answers = self._run(Point.ADMIT, lambda: [self.policy.admit(*group, own) for group in groups])
+        if {*map(type, answers)} <= {NoneType}:
+            return answers
         for answer in answers:
             if answer is None:
                 continue

@@ -101,8 +101,8 @@ class NodeFacts:
         """
         self._columns, self._tenants, self._inputs = columns, tenants, inputs
         self.rows = rows
-        names = columns.names
-        self._names = tuple(names) if len(self.rows) == len(names) else tuple(names[row] for row in self.rows.tolist())
+        names = columns.all_names
+        self._names = names if len(self.rows) == len(names) else tuple(names[row] for row in self.rows.tolist())
         self._labels: dict[str, Texts] = {}
         self._made: dict[tuple[object, ...], Any] = {}
         self._allocatable = self._amounts(columns, columns.allocatable)
