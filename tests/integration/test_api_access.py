@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import aiohttp
 import msgspec
@@ -23,6 +24,9 @@ from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.connections import Connections
 from kaicore.rules.events import payloads
+from kaicore.rules.events.envelope import NewEvent, Unit
+from kaicore.rules.hub.cluster_side import DISPATCH_MARK
+from kaicore.rules.hub.hub_state import HUB, dispatch_stream
 from kaicore.runtime.access.access_file import AccessFile, read_access_file
 from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.scopes import View, key_hash, new_key
@@ -152,6 +156,31 @@ async def test_caller_of_a_namespace_sees_his_part_of_a_gpu_and_not_who_has_the_
         assert len((await client.get(audit, key=all_of_it))["holdings"]) == 3
         for path in (audit, "/v1/clusters/c/nodes", "/clusters/c/nodes/n0"):
             await client.get(path, key=red, status=403)
+
+
+async def test_a_dispatch_that_is_named_on_a_pod_tells_only_those_who_see_the_hub(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = SharingCluster("c")
+    made.add_pod(pod("spy", namespace="red", uid="uid-spy", cpu=1, annotations={DISPATCH_MARK: "secret/1"}))
+    log = await stored(made)
+    of_hub = (
+        ("cluster/c", payloads.ClusterRegistered("c")),
+        (dispatch_stream("secret"), payloads.DispatchSubmitted("secret", "[]", queue="blue")),
+        (dispatch_stream("secret"), payloads.DispatchGiven("secret", 1, "c", (payloads.Offer("c"),))),
+    )
+    for stream, payload in of_hub:
+        event = NewEvent(id=uuid4(), stream=stream, payload=payload, actor="hub", occurred_at=0)
+        await log.append(HUB, [Unit((event,))])
+    file = tmp_path / "access.yaml"
+    scopes = {"red": "c/red", "ops": "c", "all": "*"}
+    keys = {name: make_key(file, name, scope, capsys=capsys) for name, scope in scopes.items()}
+    async with serving(log, file=file) as client:
+        for name, sees in (("red", False), ("ops", False), ("all", True)):
+            for path in ("/v1/clusters/c/pods/red/spy/why", "/clusters/c/stories/Pod/red/spy"):
+                assert ("secret" in str(await client.get(path, key=keys[name]))) is sees
+            (row,) = await client.get("/v1/clusters", key=keys[name])
+            assert row["waiting"] == (name != "red")
 
 
 @pytest.mark.usefixtures("two_namespaces")

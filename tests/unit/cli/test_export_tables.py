@@ -81,3 +81,11 @@ def test_kai_export_writes_tables_and_refuses_what_they_cannot_be(
     (tmp_path / "taken").write_text("")
     code, output = run("export", str(tmp_path / "taken"), "--format=parquet", source)
     assert (code, f"{tmp_path}/taken: " in output) == (2, True), output
+
+
+def test_a_disk_that_fails_ends_a_command_with_a_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # Nothing is at the beginning of a process's memory.
+    code, output = caller(monkeypatch, capsys)("get", "pods", "--file=/proc/self/mem")
+    assert (code, output.startswith("kai: "), "Input/output error" in output) == (1, True, True), output

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.table import RESERVATION
 from kaicore.rules.deciding.cycle_input import next_due
@@ -11,7 +12,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.node import NodeReserved
 from kaicore.rules.model.pod import Owner, PodDisruptionBudget
 from kaicore.rules.model.queue import Queue
-from kaicore.rules.model.reservation import NodeReservation, Window
+from kaicore.rules.model.reservation import NodeReservation, Window, reservation_terms
 from kaicore.rules.model.selector import PodSelector
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
@@ -144,12 +145,28 @@ def test_object_says_for_whom_where_and_when() -> None:
         ("BYDAY=SA", "BYDAY=XX", "spec.recurrence: is no rule of RFC 5545"),
         # No such day ever: to look for it would take a second each time.
         ("WEEKLY;BYDAY=SA", "MONTHLY;BYMONTHDAY=31;BYMONTH=2", "has no day in four years"),
+        ("BYDAY=SA", "BYMONTH=2;BYMONTHDAY=30;UNTIL=20300101T000000Z", "has no day in four years"),
+        ("WEEKLY;BYDAY=SA", "DAILY;INTERVAL=7;BYDAY=MO", "has no day in four years"),
+        # dateutil takes all of these, and then never ends, or raises in a later cycle.
+        ("BYDAY=SA", "INTERVAL=0", "INTERVAL cannot be '0'"),
+        ("BYDAY=SA", "INTERVAL=-1", "INTERVAL cannot be '-1'"),
+        ("BYDAY=SA", "BYMONTH=13", "BYMONTH cannot be '13'"),
+        ("WEEKLY;BYDAY=SA", "MONTHLY;BYDAY=1MO,53MO", "BYDAY cannot be '1MO,53MO'"),
+        ("BYDAY=SA", r"BYMONTH=1\nRRULE:FREQ=SECONDLY", "spec.recurrence: is no rule of RFC 5545: BYMONTH"),
     ],
 )
 def test_what_cannot_be_is_named(before: str, after: str, problem: str) -> None:
     assert before in OBJECT
     with pytest.raises(InvalidObject, match=problem):
         normalized(OBJECT.replace(before, after))
+
+
+def test_window_that_ends_with_the_calendar_has_repetitions_that_do_not_go_beyond() -> None:
+    model, _ = normalized(OBJECT.replace("2026-12-05T06:00:00Z", "9999-12-31T23:59:59Z"))
+    again = model.window(model.end)
+    assert again is not None
+    assert reservation_terms(model, again).endswith("to 9999-12-31T23:59:59Z")
+    assert time_text(again.end) == "9999-12-31T23:59:59.000Z"
 
 
 def test_notice_that_says_nothing_costs_only_itself() -> None:

@@ -1,5 +1,6 @@
 """The changes that are facts, their records, and the ids of these."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -194,6 +195,16 @@ def test_what_is_refused_changes_nothing() -> None:
         facts.translate(TOPOLOGY, ObjectRefused(InvalidObject("x", "y", "z", "bad")), now=NOW)
     assert facts.by_kind["NodeResourceTopology"] == before
     assert facts.translate(TOPOLOGY, topology(version="3"), now=NOW) is None
+
+
+def test_a_defect_of_reading_an_object_costs_that_object_and_names_it() -> None:
+    def defective(*_: Any) -> Any:
+        raise KeyError("unforeseen")
+
+    facts, odd = Facts("c"), replace(NODE, normalize=defective)
+    with pytest.raises(InvalidObject, match="Node n1: object: 'unforeseen': 'KeyError'"):
+        facts.translate(odd, node(), now=NOW)
+    assert facts.translate(NODE, node(), now=NOW) is not None
 
 
 def test_recalling_the_log_gives_what_was_known() -> None:

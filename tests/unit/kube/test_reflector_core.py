@@ -68,6 +68,15 @@ def watching(*names: str, version: str = "10") -> ReflectorCore[NodeObject]:
     return one
 
 
+def test_what_is_nested_as_deep_as_an_api_server_takes_it_is_read_like_all_else() -> None:
+    deep = b"[" * 9_000 + b"]" * 9_000
+    document = wire.encode(wire.node("a", version="11")).replace(b"{", b'{"unread":' + deep + b",", 1)
+    one = core()
+    listed = page(wire.node("b", version="3"), {}).replace(b"{}]", document + b"]")
+    assert in_short(one.take_page(listed)) == ["b@3", "a@11"]
+    assert in_short(watching().take_lines([b'{"type":"ADDED","object":' + document + b"}"])) == ["a@11"]
+
+
 def test_list_in_pages_is_followed_by_a_watch() -> None:
     one = core()
     assert one.request == ListPage()

@@ -17,9 +17,10 @@ from functools import partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qs, quote
 
+import msgspec
 from fastapi import APIRouter, HTTPException, Request
 from fastapi.responses import RedirectResponse, Response
-from kaicore.analysis.ask.answers import Answer
+from kaicore.analysis.ask.answers import Answer, Why
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.hub.hub_state import HUB, without_hub
 from kaicore.runtime.access.callers import HttpAccess, RequestRefused, check_same_site
@@ -176,6 +177,11 @@ def check_sees_hub() -> None:
     """
     if not sees_hub():
         raise HTTPException(403, "this is for callers who may see all of cluster hub")
+
+
+def seen_of_hub(why: Why) -> Why:
+    """Return an answer without its dispatch, unless the caller sees the hub: a pod's owner may name any on the pod."""
+    return why if why.dispatch is None or sees_hub() else msgspec.structs.replace(why, dispatch=None)
 
 
 def authenticated(app: Asgi, access: HttpAccess) -> Asgi:

@@ -58,7 +58,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.runtime.access.scopes import View, current_caller, current_view
 
 from kai_api.answering import HIDDEN, AnswerRouter, encoded
-from kai_api.auth import check_kind, check_sees_hub, for_namespaces, for_recorders
+from kai_api.auth import check_kind, check_sees_hub, for_namespaces, for_recorders, seen_of_hub
 from kai_api.events import PositionQuery
 from kai_api.long_answers import (
     CLIENT_GONE,
@@ -430,8 +430,13 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @router.get("/v1/clusters")
     async def clusters() -> list[ClusterRow]:
         """List the clusters that have a log."""
-        caller = current_caller()
-        return [row for row in await inquiry.clusters() if caller.view(row.name) is not None]
+        views = ((row, current_caller().view(row.name)) for row in await inquiry.clusters())
+        # The numbers of dispatches are those of all teams.
+        return [
+            row if view.whole else msgspec.structs.replace(row, waiting=0, running=0)
+            for row, view in views
+            if view is not None
+        ]
 
     @router.get("/v1/dispatches")
     async def dispatches(*, pending: bool = False) -> list[DispatchRow]:
@@ -469,13 +474,13 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
         check_kind(kind, namespace)
-        return await forecasts.why(cluster, kind, namespace, name, at=at)
+        return seen_of_hub(await forecasts.why(cluster, kind, namespace, name, at=at))
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     @for_namespaces
     async def why_pod(cluster: str, namespace: str, name: str, at: str = "") -> Why:
         """Say why a pod is where it is, or nowhere."""
-        return await forecasts.why(cluster, "Pod", namespace, name, at=at)
+        return seen_of_hub(await forecasts.why(cluster, "Pod", namespace, name, at=at))
 
     @router.get("/v1/clusters/{cluster}/diff")
     async def diff(

@@ -227,6 +227,10 @@ def main() -> None:
         # The reader of our answer, such as `head`, has had enough.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
+    except OSError as error:
+        # A disk that is full or broken, a file that may not be read or written.
+        sys.stderr.write(f"kai: {error or type(error).__name__}\n")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -122,12 +122,12 @@ async def test_a_start_after_pods_of_which_no_run_time_is_known_may_come_at_any_
     assert group.text.startswith("may start at any time, or not within 1 d; this is no forecast")
 
 
-def waiting_for_a_node(*, known: bool) -> PastRuns:
+def waiting_for_a_node(*, known: bool, jobs: int = 2) -> PastRuns:
     """A job that waits for the one node; that the one there has outlived all runs there were makes it unknown."""
     made = PastRuns()
     made.have_run("train", [300.0] * 20)
     made.add_node("n", amounts(cpu=16, memory=64, gpu=4))
-    for number in range(2):
+    for number in range(jobs):
         one = pod(f"train-{number}-x", cpu=16, memory=64, gpu=4, owner=job(made, f"train-{number}"), created_at=number)
         made.add_pod(one)
         for decision in made.cycle().placements:
@@ -162,3 +162,12 @@ async def test_a_list_of_groups_says_when_those_that_wait_are_expected_to_start_
             is_known = known and calibration is not None
             assert rows["train-1"].expected_from == ("forecast" if is_known else "")
             assert bool(rows["train-1"].expected_start) is is_known
+
+
+async def test_a_list_of_other_groups_half_a_minute_ago_takes_no_expected_start_away() -> None:
+    made = waiting_for_a_node(known=True, jobs=3)
+    asked = StartForecasts(Inquiry(await log_of(made)), calibration=true_to, clock=lambda: made.now / 1e6)
+    for wanted in (RowSelection(name="train-1"), RowSelection()):
+        rows = {row.name: row for row in (await asked.listing("test", "groups", wanted)).rows}
+    assert rows["train-1"].expected_start
+    assert rows["train-2"].expected_start

@@ -49,6 +49,11 @@ def camel(name: str) -> str:
     return first + "".join(part.capitalize() for part in others)
 
 
+#: The first and the last second that RFC 3339 can write.
+_FIRST_S, _LAST_S = -62_135_596_800, 253_402_300_799
+
+
 def time_text(microseconds: int) -> str:
-    """Write a time of the log as RFC 3339."""
-    return datetime.fromtimestamp(microseconds / 1e6, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    """Write a time of the log as RFC 3339; of one before the year 1 or after 9999 the nearest that there is."""
+    seconds = min(max(microseconds / 1e6, _FIRST_S), _LAST_S)
+    return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")

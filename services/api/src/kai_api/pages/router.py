@@ -26,7 +26,7 @@ from kaicore.ledger.log.port import Filter
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.runtime.access.scopes import current_caller, current_view
 
-from kai_api.auth import check_kind, check_sees_hub, for_namespaces, sees_hub
+from kai_api.auth import check_kind, check_sees_hub, for_namespaces, seen_of_hub, sees_hub
 from kai_api.board import Board
 from kai_api.live import LiveLog
 from kai_api.long_answers import LongAnswers, Question
@@ -370,7 +370,7 @@ def make_pages(  # long: one small handler for each page
         # Trials and forecasts take seconds: they are for those who ask for them, as scripts do behind the first paint.
         trials = trials or "x-whole" in request.headers
         moment = str(place.position) if at else ""
-        why = await forecasts.why(cluster, kind, namespace, name, at=moment, trials=trials)
+        why = seen_of_hub(await forecasts.why(cluster, kind, namespace, name, at=moment, trials=trials))
         if kind == "Pod":
             where = Filter(subject=f"{namespace}/{name}")
         else:

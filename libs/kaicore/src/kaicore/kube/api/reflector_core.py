@@ -25,7 +25,7 @@ from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, InvalidObject
 from kaicore.kube.api.failures import Status
 from kaicore.kube.wire.objects import Identified, Identity, ObjectList, WatchEvent
-from kaicore.kube.wire.resources import ObjectT, Resource, identity
+from kaicore.kube.wire.resources import ObjectT, Resource, decoded, identity
 from kaicore.rules.objects.wire import ObjectMeta
 
 _list_decoder = msgspec.json.Decoder(ObjectList)
@@ -200,7 +200,7 @@ class ReflectorCore(Generic[ObjectT]):
     def take_page(self, data: bytes) -> list[Change[ObjectT]]:
         """Take a page of a list. Raises ClusterUnavailable: it is no list; report it with `failed`."""
         try:
-            page = _list_decoder.decode(data)
+            page = decoded(_list_decoder, data)
         except msgspec.DecodeError as error:
             raise ClusterUnavailable(f"{self.resource.path}: not a list: {error}") from error
         self._failed = False
@@ -248,7 +248,7 @@ class ReflectorCore(Generic[ObjectT]):
         changes: list[Change[ObjectT]] = []
         for line in lines:
             try:
-                event = _event_decoder.decode(line)
+                event = decoded(_event_decoder, line)
             except msgspec.DecodeError as error:
                 self.failed(ClusterUnavailable(f"{self.resource.path}: not a watch event: {error}"))
                 break
@@ -309,12 +309,12 @@ class ReflectorCore(Generic[ObjectT]):
             self.failed(ClusterUnavailable(message, retry_after_s=after_s))
 
     def _take_listed(self, item: msgspec.Raw, changes: list[Change[ObjectT]]) -> None:
-        decoded = self._decode(item, changes)
-        if decoded is None:
+        read = self._decode(item, changes)
+        if read is None:
             # It may be any of the known ones, so this list cannot prove that one of them is gone.
             self._list_complete = False
             return
-        meta, change = decoded
+        meta, change = read
         key = ObjectKey(meta.namespace, meta.name)
         self._listed.add(key)
         before = self.objects.get(key)
@@ -343,10 +343,10 @@ class ReflectorCore(Generic[ObjectT]):
             return
         if event.type not in ("ADDED", "MODIFIED", "DELETED"):
             return
-        decoded = self._decode(event.object, changes)
-        if decoded is None:
+        read = self._decode(event.object, changes)
+        if read is None:
             return
-        meta, change = decoded
+        meta, change = read
         self._resume_after(meta.resource_version)
         key = ObjectKey(meta.namespace, meta.name)
         before = self.objects.get(key)
@@ -374,19 +374,19 @@ class ReflectorCore(Generic[ObjectT]):
     ) -> tuple[ObjectMeta | Identity, ObjectSeen[ObjectT] | ObjectRefused] | None:
         """Decode an object; None, and a change that says why, when it does not even tell which object it is."""
         try:
-            decoded = self.resource.decode(data)
+            read = self.resource.decode(data)
         except InvalidObject as error:
             subject = identity(data)
             if subject is None:
                 changes.append(ObjectRefused(error))
                 return None
             return subject, ObjectRefused(error, subject.uid, subject.resource_version)
-        meta = decoded.metadata
+        meta = read.metadata
         if not meta.uid or not meta.name:
             problem = f"no uid, or no name ({meta.name!r})"
             changes.append(ObjectRefused(InvalidObject(self.resource.kind, "metadata.uid", meta.uid, problem)))
             return None
-        return meta, ObjectSeen(decoded)
+        return meta, ObjectSeen(read)
 
     def _bury(self, key: ObjectKey, changes: list[Change[ObjectT]], *, version: str = "", again: bool = False) -> None:
         gone = self.objects.pop(key)

@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from kaicore.errors import Lost, unheard
+from kaicore.errors import InvalidObject, KaiError, Lost, unheard
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectRefused, ObjectSeen
 from kaicore.kube.kinds.kind import Kind, Model, without_version
 from kaicore.kube.kinds.table import KINDS, subject_of_fact
@@ -143,9 +143,15 @@ class Facts:
 
     def _seen(self, kind: Kind[ObjectT], wire: ObjectT, now: int, lost: Lost) -> Unit | None:
         meta = wire.metadata
-        model = kind.normalize(wire, lost)
         key = ObjectKey(meta.namespace, meta.name)
-        fact = known_fact(model)
+        try:
+            model = kind.normalize(wire, lost)
+            fact = known_fact(model)
+        except (KaiError, MemoryError):
+            raise
+        except Exception as error:
+            # A value that nobody foresaw costs its object, and not the watcher.
+            raise InvalidObject(f"{kind.name} {_subject(key)}", "object", type(error).__name__, str(error)) from error
         before = self.by_kind[kind.name].get(key)
         occurred_at = self._occurred_at(meta, now)
         if fact == before:

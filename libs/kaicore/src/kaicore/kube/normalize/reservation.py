@@ -26,7 +26,7 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
         raise InvalidObject(subject, "spec.nodes", spec.nodes, "names no node, and nodeSelector no label")
     recurrence = spec.recurrence or ""
     if recurrence:
-        check_recurrence(recurrence, subject=subject, field="spec.recurrence")
+        check_recurrence(recurrence, start=start, subject=subject, field="spec.recurrence")
     notice = NOTICE_US
     try:
         if spec.notice:

@@ -1,6 +1,7 @@
 """The resources that are read: their API paths, and the decoding of their objects."""
 
 import re
+import sys
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from typing import Any, Generic, TypeVar
@@ -21,6 +22,26 @@ TOPOLOGY_VERSIONS = ("v1alpha2", "v1alpha1")
 
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
+
+
+#: API servers take 10,000 levels of JSON within each other; Python stops at 1,000, also where it skips them.
+_LEVELS = 20_000
+
+
+def decoded(decoder: msgspec.json.Decoder[PartT], data: bytes | msgspec.Raw) -> PartT:
+    """Decode what an API server sends, however deep something in it is that is not even read.
+
+    Raises msgspec.DecodeError: it is something else.
+    """
+    try:
+        return decoder.decode(data)
+    except RecursionError:
+        limit = sys.getrecursionlimit()
+        sys.setrecursionlimit(limit + _LEVELS)
+        try:
+            return decoder.decode(data)
+        finally:
+            sys.setrecursionlimit(limit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +87,7 @@ class Resource(Generic[ObjectT]):
     def decode(self, data: bytes | msgspec.Raw) -> ObjectT:
         """Decode one object. Raises InvalidObject: naming the field with the wrong JSON type."""
         try:
-            return self._decoder.decode(data)
+            return decoded(self._decoder, data)
         except msgspec.DecodeError as error:
             raise _refusal(self.kind, data, error) from error
 
@@ -140,7 +161,7 @@ _identity_decoder = msgspec.json.Decoder(objects.Identified)
 def identity(data: bytes | msgspec.Raw) -> objects.Identity | None:
     """Read which object this is, whatever else may be wrong with it; None when it does not say."""
     try:
-        metadata = _identity_decoder.decode(data).metadata
+        metadata = decoded(_identity_decoder, data).metadata
     except msgspec.DecodeError:
         return None
     return metadata if metadata.uid and metadata.name else None
@@ -153,7 +174,7 @@ def decode_part(data: msgspec.Raw, type_: type[PartT], *, subject: str, field: s
     """
     try:
         return msgspec.json.decode(data, type=type_)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, RecursionError) as error:
         inner, value, problem = _undecodable(data, error)
         value = value if inner else _value_at(data, "")
         raise InvalidObject(subject, f"{field}{inner}", value, problem) from error
@@ -175,7 +196,7 @@ def _refusal(kind: str, data: bytes | msgspec.Raw, error: msgspec.DecodeError) -
     return InvalidObject(subject, path.lstrip(".") or "object", value, problem)
 
 
-def _undecodable(data: bytes | msgspec.Raw, error: msgspec.DecodeError) -> tuple[str, object, str]:
+def _undecodable(data: bytes | msgspec.Raw, error: Exception) -> tuple[str, object, str]:
     """Return the path of what cannot be decoded, what stands there, and what is wrong with it."""
     match = _PATH.search(str(error))
     if match is None:
@@ -191,5 +212,5 @@ def _value_at(data: bytes | msgspec.Raw, path: str) -> object:
 
     try:
         return reduce(step, _STEP.finditer(path), msgspec.json.decode(data))
-    except (msgspec.DecodeError, LookupError, TypeError):
+    except (msgspec.DecodeError, LookupError, RecursionError, TypeError):
         return None

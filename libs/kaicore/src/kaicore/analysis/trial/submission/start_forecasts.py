@@ -286,8 +286,8 @@ class StartForecasts:
         self._reading: dict[str, asyncio.Task[None]] = {}
         #: Questions that are being answered or wait for it, by cluster.
         self._waiting: dict[str, int] = {}
-        #: When each group of a list is expected to start, and until when that is given, by cluster.
-        self._expected: dict[str, tuple[float, dict[str, str]]] = {}
+        #: By cluster, until when it is given, of which groups, and when they are expected to start.
+        self._expected: dict[str, tuple[float, frozenset[str], dict[str, str]]] = {}
 
     async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
         """Return rows of a kind, as `Inquiry.listing` does; groups that wait with when they are expected to start.
@@ -317,8 +317,9 @@ class StartForecasts:
         calibration = await self.calibration(cluster)
         if calibration is None:
             return {}
-        until, expected = self._expected.get(cluster, (0.0, {}))
-        if not at and self._clock() < until:
+        until, of, expected = self._expected.get(cluster, (0.0, frozenset[str](), dict[str, str]()))
+        # A list with other filters, or of somebody who sees less, was of other groups.
+        if not at and self._clock() < until and of.issuperset(keys):
             return expected
         starts = await self.of_state(
             cluster,
@@ -338,7 +339,7 @@ class StartForecasts:
             key: start.p50 for key, start in checked.items() if start is not None and start.calibrated and start.p50
         }
         if not at:
-            self._expected[cluster] = self._clock() + _FRESH_S, expected
+            self._expected[cluster] = self._clock() + _FRESH_S, frozenset(keys), expected
         return expected
 
     async def starts(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> StartsAnswer:
