@@ -394,7 +394,7 @@ def zoned_exchange() -> Workloads:
     return cluster
 
 
-@pytest.mark.parametrize("steps", ["ABtab", "BAtba"])
+@pytest.mark.parametrize("steps", ["ABtab", "BAtba", "tAaBb", "BbtAa", "tBAab"])
 def test_homes_of_moved_pods_are_in_the_zones_that_others_leave(steps: str) -> None:
     cluster = zoned_exchange()
     placed = after_moves(cluster, steps, pod("thief", cpu=3, memory=2, gpu=1, created_at=1), HALF_AN_HOUR)
@@ -404,7 +404,7 @@ def test_homes_of_moved_pods_are_in_the_zones_that_others_leave(steps: str) -> N
     assert zones["light-2"] == zones["wants"] != zones["full-0"]
 
 
-@pytest.mark.parametrize("steps", ["ABtab", "BAtba", "aAbBt", "bBaAt"])
+@pytest.mark.parametrize("steps", ["ABtab", "BatAb", "aAbBt", "tBbAa"])
 def test_replicas_that_were_moved_each_find_a_home_in_whichever_order_they_come(steps: str) -> None:
     cluster = nodes(3)
     one = Owner("ReplicaSet", "web", "uid-web")
@@ -419,6 +419,21 @@ def test_replicas_that_were_moved_each_find_a_home_in_whichever_order_they_come(
         [("web-0-2", "n1"), ("web-1-2", "n2")],
         [("web-1-2", "n1"), ("web-0-2", "n2")],
     )
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"), [("AtBab", True), ("tBAab", True), ("aAtBb", True), ("abAtB", False), ("bBtaA", False)]
+)
+def test_gang_finds_its_homes_though_it_comes_one_by_one_unless_a_pod_is_gone_before_the_next_comes(
+    steps: str, kept: bool
+) -> None:
+    cluster = nodes(2)
+    cluster.gang("g", 2, node_name="n0", cpu=1, gpu=1, phase="Running")
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    # It fits beside one of the two.
+    placed = after_moves(cluster, steps, pod("thief", cpu=1, gpu=3, created_at=1))
+    assert placed == {"whole": "n0"} | ({"g-0-2": "n1", "g-1-2": "n1"} if kept else {"thief": "n1"})
 
 
 @pytest.mark.parametrize(("late", "gets", "cleared"), [(-1, "p-2", []), (0, "thief", [ClearReason.GAVE_UP])])
