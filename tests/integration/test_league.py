@@ -1,6 +1,9 @@
 """A small league, exact: what the engine makes of a public trace may not fall."""
 
 import functools
+import re
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,10 +11,11 @@ import pytest
 from kaicore.rules.engine.config import EngineConfig
 
 from tests.given.shared_data import require_shared
-from tests.measured.league import defaults, ours
+from tests.measured.league import __main__ as league
+from tests.measured.league import defaults, ours, over_time
 from tests.measured.league.baselines import Fgd, allocated, best_fit, packing
 from tests.measured.league.bound import Bound, Held
-from tests.measured.league.jobs import HOUR_S, setting
+from tests.measured.league.jobs import HOUR_S, INPUTS, setting
 from tests.measured.league.month import generated, month
 from tests.measured.league.openb import MILLI, Nodes, Task, arrivals, nodes, published, tasks
 from tests.measured.league.over_time import POLICIES
@@ -143,3 +147,44 @@ def test_bound_of_moves_is_what_gpus_and_cpu_take_and_what_may_leave(cpu: int, m
     one = Nodes(np.array([cpu]), np.array([8]), np.array([2]), np.array(["any"]))
     program = Bound(one, Held.of([half, half], {0: (0, ["a"]), 1: (0, ["b"])}), [half, half, whole])
     assert round(program.of(moves)) == held
+
+
+_LINE = re.compile(
+    r"([a-z-]+) +[0-9.]+ \(±0.00\) at 100 % +([0-9.]+) \(±0.00\) at 130 % +([0-9.]+) % of the tasks failed"
+    r" +([0-9.]+) GPUs unallocated +([0-9.]+) of them stranded .*"
+)
+
+
+def test_league_prints_what_is_allocated_stranded_and_failed_and_plots_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_shared("data/traces/fgd")
+    policies = ["random", "best-fit", "packing", "least-allocated", "most-allocated", "fgd", "ours"]
+    some = ["--list", "default", "--part", "60", "--policies", *policies]
+    monkeypatch.setattr(sys, "argv", ["league", *some, "--plot", str(tmp_path)])
+    league.main()
+    rows = [found.groups() for line in capsys.readouterr().out.splitlines() if (found := _LINE.match(line))]
+    assert [name for name, *_ in rows] == policies
+    total = int(nodes().every(60).gpus.sum())
+    for held, failed, unallocated, stranded in [map(float, of) for _, *of in rows]:
+        assert unallocated == pytest.approx(total * (100 - held) / 100, abs=0.06)
+        assert 0 < stranded <= unallocated
+        assert 15 < failed < 35, "30 of 130 GPUs are too many"
+    plotted = (tmp_path / "league-default.svg").read_text()
+    assert [plotted.count(f">{name}</text>") for name in policies] == [1] * len(policies)
+
+
+def test_each_input_runs_over_time_under_each_discipline_and_is_plotted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    require_shared("data/traces/lingjun")
+    policies = ["least-allocated", "fifo", "skip", "easy-limits", "conservative", "ours-conservative"]
+    small = ["--nodes", "6", "--days", "0.05", "--seeds", "1", "--policies", *policies, "--plot", str(tmp_path)]
+    over_time.main(small)
+    printed = capsys.readouterr().out
+    assert [name for name in INPUTS if f"{name}: " in printed] == ["openb", "philly", "dlrm", "gangs"]
+    for policy in policies:
+        assert (
+            len(re.findall(rf"^{policy} +(?:[0-9.]+ ±[0-9.]+ +){{8}}.*\n +mean wait h by GPUs  ", printed, re.M)) == 4
+        )
+    assert {path.name for path in tmp_path.iterdir()} == {f"league-{name}.svg" for name in INPUTS}

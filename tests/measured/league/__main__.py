@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from statistics import mean, stdev
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
@@ -14,6 +14,7 @@ from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from tests.measured.league import bound, defaults, month, ours, over_time, plot
 from tests.measured.league.baselines import (
     Fgd,
+    Left,
     Policy,
     allocated,
     at_random,
@@ -31,11 +32,11 @@ _SEEDS, _NEAR = (42, 43, 44), 0.3
 _HOUR_US = 3_600_000_000
 #: Victims that a cycle tries where moves have a rate: exchanges find nearly all that pays, and the rest takes hours.
 _FEW_STEPS = 500
-Run = Callable[[Nodes, Sequence[Task], int], Iterator[tuple[int, int]]]
+Run = Callable[[Nodes, Sequence[Task], int, Left], Iterator[tuple[int, int]]]
 
 
 def _alone(policy: Callable[[int], Policy]) -> Run:
-    return lambda all_nodes, arriving, seed: allocated(all_nodes.shuffled(seed), arriving, policy(seed))
+    return lambda all_nodes, arriving, seed, left: allocated(all_nodes.shuffled(seed), arriving, policy(seed), left)
 
 
 def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[str, Run]:
@@ -45,12 +46,12 @@ def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[st
     def engine(*, at_once: int = ours.AT_ONCE, largest_first: bool = False, claims: bool = False, **given: Any) -> Run:
         config = msgspec.structs.replace(sharing, **given)
         how: dict[str, Any] = {"at_once": at_once, "largest_first": largest_first, "claims": claims}
-        return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, **how)
+        return lambda all_nodes, arriving, _, left: ours.allocated(all_nodes, arriving, config, left=left, **how)
 
     def moving(**given: Any) -> Run:
         steps = {"search_steps": _FEW_STEPS} if "consolidate_win_us" in given else {}
         config = msgspec.structs.replace(sharing, **steps, **given)
-        return lambda all_nodes, arriving, _: ours.allocated(all_nodes, arriving, config, moves=moves)
+        return lambda all_nodes, arriving, _, left: ours.allocated(all_nodes, arriving, config, moves=moves, left=left)
 
     return {
         "random": _alone(at_random),
@@ -75,23 +76,42 @@ def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[st
     }
 
 
-def figures(
-    run: Run, listed: list[Task], seed: int, marks: Sequence[int] = _MARKS, *, every: int = 1
-) -> dict[int, float]:
-    """Return per cent of all GPUs that are allocated, by per cent that has arrived; on each `every`th node only."""
+class Outcome(NamedTuple):
+    """A run's figures.
+
+    Attributes:
+        allocated: per cent of all GPUs, by per cent that has arrived.
+        failed: per cent of the tasks that arrived.
+        unallocated: GPUs at the end.
+        stranded: those of them that tasks like the list's cannot use (FGD's measure).
+    """
+
+    allocated: dict[int, float]
+    failed: float
+    unallocated: float
+    stranded: float
+
+
+def outcome(
+    run: Run, listed: list[Task], seed: int, marks: Sequence[int] = (*_MARKS, *plot.POINTS), *, every: int = 1
+) -> Outcome:
+    """Return a run's figures; on each `every`th node only."""
     all_nodes = nodes().every(every)
-    total = int(all_nodes.gpus.sum())
+    total, left = int(all_nodes.gpus.sum()), Left()
+    arriving = arrivals(listed, total=total, percent=max(marks), seed=seed)
     found: dict[int, float] = {}
-    for asked, held in run(all_nodes, arrivals(listed, total=total, percent=marks[-1], seed=seed), seed):
+    for asked, held in run(all_nodes, arriving, seed, left):
         for mark in marks:
             if asked * 100 <= mark * total * MILLI or mark not in found:
                 found[mark] = held * 100 / (total * MILLI)
-    return found
+    assert left.cluster is not None, "the run is at its end"
+    unallocated = total - left.cluster.held / MILLI
+    return Outcome(found, left.failed * 100 / len(arriving), unallocated, Fgd(listed).stranded(left.cluster))
 
 
-def _parts(found: Sequence[dict[int, float]]) -> list[str]:
+def _parts(found: Sequence[Outcome]) -> list[str]:
     """Return mean and spread at each mark."""
-    columns = [[one[mark] for one in found] for mark in _MARKS]
+    columns = [[one.allocated[mark] for one in found] for mark in _MARKS]
     spreads = [stdev(at) if len(at) > 1 else 0 for at in columns]
     return [
         f"{mean(at):6.2f} (±{spread:4.2f}) at {mark} %"
@@ -99,15 +119,15 @@ def _parts(found: Sequence[dict[int, float]]) -> list[str]:
     ]
 
 
-def _reproduced(name: str, run: Run, listed: list[Task], seeds: Sequence[int]) -> dict[int, dict[int, float]]:
+def _reproduced(name: str, run: Run, listed: list[Task], seeds: Sequence[int]) -> dict[int, Outcome]:
     """Print FGD's figures as its authors publish them and as found; return ours by seed.
 
     Raises:
         SystemExit: they differ too much.
     """
     print(f"{'published':15} {'  '.join(f'{published(name)[mark]:6.2f} (mean) at {mark} %' for mark in _MARKS)}, FGD")
-    found = {seed: figures(run, listed, seed, (*_MARKS, *plot.POINTS)) for seed in sorted({*_SEEDS, *seeds})}
-    off = [mean(one[mark] for one in found.values()) - published(name)[mark] for mark in _MARKS]
+    found = {seed: outcome(run, listed, seed) for seed in sorted({*_SEEDS, *seeds})}
+    off = [mean(one.allocated[mark] for one in found.values()) - published(name)[mark] for mark in _MARKS]
     print(
         f"{'reproduced':15} {'  '.join(_parts([*found.values()]))}: {', '.join(f'{one:+.2f}' for one in off)}",
         flush=True,
@@ -122,7 +142,7 @@ def _league(name: str, given: argparse.Namespace) -> None:
     listed = tasks(name, whole=given.whole)
     title = f"{name}, {'whole-GPU' if given.whole else 'all'} tasks"
     print(f"{title}: per cent of the GPUs allocated")
-    fgd: dict[int, dict[int, float]] = {}
+    fgd: dict[int, Outcome] = {}
     if not given.whole and given.part == 1:
         fgd = _reproduced(name, policies(listed, ours.Moves(), given.at_once)["fgd"], listed, given.seeds)
     curves: dict[str, list[float]] = {}
@@ -131,12 +151,12 @@ def _league(name: str, given: argparse.Namespace) -> None:
         moves = ours.Moves(given.checkpoints)
         run = policies(listed, moves, given.at_once)[policy]
         known = fgd if policy == "fgd" else {}
-        found = [
-            known.get(seed) or figures(run, listed, seed, (*_MARKS, *plot.POINTS), every=given.part)
-            for seed in given.seeds
-        ]
-        curves[policy] = [mean(one[mark] for one in found) for mark in plot.POINTS]
+        found = [known.get(seed) or outcome(run, listed, seed, every=given.part) for seed in given.seeds]
+        curves[policy] = [mean(one.allocated[mark] for one in found) for mark in plot.POINTS]
         parts = _parts(found)
+        parts.append(f"{mean(one.failed for one in found):5.2f} % of the tasks failed")
+        parts.append(f"{mean(one.unallocated for one in found):6.1f} GPUs unallocated")
+        parts.append(f"{mean(one.stranded for one in found):6.1f} of them stranded (FGD's measure)")
         if moves.pods:
             share, lost = moves.pods * 100 / moves.placed, moves.lost_gpu_s / 3600
             parts.append(f"{share:.2f} % of {moves.placed} pods moved, {lost:.0f} GPU-hours lost")

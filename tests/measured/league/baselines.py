@@ -7,6 +7,7 @@ GPU-Sharing Workloads with Fragmentation Gradient Descent" (USENIX ATC 2023).
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import count
 
 import numpy as np
@@ -80,18 +81,39 @@ class Cluster:
 Policy = Callable[[Cluster, Task, Ints], tuple[int, int | None]]
 
 
-def allocated(nodes: Nodes, arriving: Iterable[Task], policy: Policy) -> Iterator[tuple[int, int]]:
+@dataclass(slots=True)
+class Left:
+    """The end of a run.
+
+    Attributes:
+        failed: tasks that are on no node.
+        cluster: what is free.
+    """
+
+    failed: int = 0
+    cluster: Cluster | None = None
+
+
+def allocated(
+    nodes: Nodes, arriving: Iterable[Task], policy: Policy, left: Left | None = None
+) -> Iterator[tuple[int, int]]:
     """Yield after each task how much GPU has been asked for and how much is held, in thousandths.
 
     Tasks that do not fit when they come are dropped, as in the simulator.
+
+    Args:
+        left: filled at the end.
     """
-    cluster, asked = Cluster(nodes), 0
+    cluster, asked, failed = Cluster(nodes), 0, 0
     for task in arriving:
         asked += task.demand
         able = cluster.able(task)
+        failed += not len(able)
         if len(able):
             cluster.place(task, *policy(cluster, task, able))
         yield asked, cluster.held
+    if left is not None:
+        left.failed, left.cluster = failed, cluster
 
 
 def _tightest(free: Ints, task: Task) -> list[int]:
@@ -184,6 +206,10 @@ class Fgd:
             scores[stale], devices[stale] = by_device.max(axis=1), by_device.argmax(axis=1)
         node = int(able[scores[able].argmax()])
         return node, int(devices[node]) if task.shares else None
+
+    def stranded(self, cluster: Cluster) -> float:
+        """Return the free GPUs that a typical task cannot use, in the mean over these; FGD's own measure."""
+        return float(self._fragmented(cluster.cpu, cluster.gpu.clip(0), cluster.nodes.model).sum()) / MILLI
 
     def _growth(self, cluster: Cluster, task: Task, rows: Ints) -> Floats:
         """Return how much less can be used after the task, by row, and by device if it shares one."""

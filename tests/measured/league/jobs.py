@@ -6,6 +6,7 @@ order in which they came, and their run times, which are cut at a quarter of the
 """
 
 import csv
+import functools
 import gzip
 from collections.abc import Iterator, Sequence
 from datetime import datetime
@@ -167,6 +168,7 @@ def _beside(gpus: int) -> Task:
     return Task(gpus * _CPU_MILLI, gpus * _MEMORY_MIB, gpus, MILLI if gpus else 0)
 
 
+@functools.cache
 def _openb() -> list[_Row]:
     with shared_path("data/openb/openb_pod_list_default.csv").open() as file:
         return [
@@ -186,6 +188,7 @@ def _openb() -> list[_Row]:
         ]
 
 
+@functools.cache
 def _philly() -> list[_Row]:
     with gzip.open(shared_path("data/traces/philly/philly.csv.gz"), "rt") as file:
         return [
@@ -198,6 +201,7 @@ def _philly() -> list[_Row]:
         ]
 
 
+@functools.cache
 def _dlrm() -> list[_Row]:
     """Return the instances with a GPU of which beginning and end are known; the others have nodes of their own."""
     with gzip.open(shared_path("data/traces/dlrm-2025/instances.csv.gz"), "rt") as file:

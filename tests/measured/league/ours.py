@@ -1,5 +1,6 @@
 """The product's own engine over a trace: tasks are pods in a log, cycles decide, and decisions are folded."""
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,8 @@ from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.given.cluster.devices import DRIVER, add_slice, devices, exactly, from_template, gpu, slice_document
 from tests.given.cluster.factory import GPU, Cluster, pod
+from tests.measured.league.baselines import Cluster as Baseline
+from tests.measured.league.baselines import Left
 from tests.measured.league.openb import MILLI, Nodes, Task
 
 _MODEL = "nvidia.com/gpu.product"
@@ -157,6 +160,21 @@ class _Trace:
         self._moves.pods += 1
         self._moves.lost_gpu_s += lost_gpu_s
 
+    def fill(self, left: Left, nodes: Nodes, arriving: Sequence[Task]) -> None:
+        """Say what is left: running tasks are put on nodes anew, those that share GPUs first, as they do."""
+        left.failed, left.cluster = len(arriving) - len(self._running), Baseline(nodes)
+        devices: dict[str, int] = {}
+        opened: Counter[int] = Counter()
+        running = [
+            (arriving[int(one.name[1:7])], self.cluster.state.pods[uid]) for uid, (one, _) in self._running.items()
+        ]
+        for task, entry in sorted(running, key=lambda one: not one[0].shares):
+            row = int(entry.node[1:])
+            for part in entry.gpus:
+                if part.group not in devices:
+                    devices[part.group], opened[row] = opened[row], opened[row] + 1
+            left.cluster.place(task, row, devices[entry.gpus[0].group] if entry.gpus else None)
+
     def pass_time(self, seconds: int) -> None:
         """Time passes; running pods write checkpoints."""
         self.cluster.now += seconds * _SECOND_US
@@ -182,6 +200,7 @@ def allocated(
     at_once: int = AT_ONCE,
     largest_first: bool = False,
     places: Places | None = None,
+    left: Left | None = None,
 ) -> Iterator[tuple[int, int]]:
     """Yield after each cycle how much GPU has been asked for and how much is held, in thousandths.
 
@@ -197,6 +216,7 @@ def allocated(
         at_once: tasks that arrive between two cycles.
         largest_first: of these, those of the most GPUs, then of the most CPU, are the oldest.
         places: filled with where tasks went first.
+        left: filled at the end.
     """
     cluster = devices() if claims else Cluster()
     add_nodes(cluster, nodes, claims=claims)
@@ -220,3 +240,5 @@ def allocated(
             trace.cluster.now += at_once * _BETWEEN_S * _SECOND_US
         trace.decide()
         yield asked, trace.holding
+    if left is not None:
+        trace.fill(left, nodes, arriving)

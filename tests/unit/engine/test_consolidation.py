@@ -5,14 +5,14 @@ from typing import Any
 import msgspec
 import pytest
 from kaicore.rules.deciding.why import pending_reasons
-from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.decisions import CycleResult, EvictionReason
+from kaicore.rules.engine.config import Action, EngineConfig
+from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionReason
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.pod import Owner, Pod
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.given.cluster.factory import pod
+from tests.given.cluster.factory import amounts, pod
 from tests.given.work.workloads import OWNER, Workloads
 
 MINUTE = 60_000_000
@@ -346,3 +346,110 @@ def test_moves_that_a_day_does_not_have_are_said(left: int) -> None:
     assert not cluster.cycle(EngineConfig(consolidate_pods_per_day=1)).evictions
     said = str(reasons_for(cluster, "whole")["TooManyToMove"])
     assert said.endswith(f"{'2 pods' if left else '1 pod'} would have to be, {left} of 1 a day may be now")
+
+
+def comes_again(cluster: Workloads, before: Pod) -> None:
+    """The controller makes a moved pod's successor."""
+    name, born = f"{before.name}-2", cluster.now // 1_000_000 + 1
+    spec = {"node_name": "", "phase": "Pending", "start_time": 0, "created_at": born}
+    cluster.add_pod(msgspec.structs.replace(before, name=name, uid=f"uid-{name}", **spec))
+
+
+def after_moves(cluster: Workloads, steps: str, thief: Pod, config: EngineConfig | None = None) -> dict[str, str]:
+    """Move pods, do steps with a cycle after each, and return who got which node then.
+
+    Args:
+        steps: of the moved pods by name, the first is A if it comes again and a once it is gone, the second B or b; t
+            is the thief.
+    """
+    result = cluster.cycle(config)
+    before = [cluster.state.pods[uid].pod for uid in sorted(one.uid for one in result.evictions)]
+    nodes: dict[str, str] = {}
+    for step in [*steps, "", ""]:
+        if step == "t":
+            cluster.add_pod(thief)
+        elif step.isupper():
+            comes_again(cluster, before["AB".index(step)])
+        elif step:
+            cluster.delete_pod(before["ab".index(step)])
+        nodes |= cluster.placed(cluster.cycle(config))
+    return nodes
+
+
+def zoned_exchange() -> Workloads:
+    """As `stranded`, in one zone of each node; the other zone of each is full, and no pod may use both."""
+    cluster = Workloads()
+    start, rest = cluster.now // 1_000_000 - 600, {"memory": 2, "phase": "Pending"}
+    fills = (
+        ("n0", 10, ("full-0", 10, 2), ("heavy", 8, 1)),
+        ("n1", 48, ("full-1", 48, 2), ("light", 3, 1), ("other", 3, 1)),
+    )
+    for node, cpu, *pods in fills:
+        zone = amounts(cpu=cpu, memory=64, gpu=2)
+        cluster.add_node(node, zone, zone)
+        for name, cpus, gpus in pods:
+            owner = msgspec.structs.replace(OWNER, name=name, uid=f"uid-{name}") if name in ("heavy", "light") else None
+            cluster.full(cluster.add_pod(pod(name, cpu=cpus, gpu=gpus, owner=owner, start_time=start, **rest)))
+    cluster.add_pod(pod("wants", cpu=4, memory=2, gpu=1))
+    return cluster
+
+
+@pytest.mark.parametrize("steps", ["ABtab", "BAtba", "tAaBb", "BbtAa", "tBAab"])
+def test_homes_of_moved_pods_are_in_the_zones_that_others_leave(steps: str) -> None:
+    cluster = zoned_exchange()
+    placed = after_moves(cluster, steps, pod("thief", cpu=3, memory=2, gpu=1, created_at=1), HALF_AN_HOUR)
+    assert placed == {"heavy-2": "n1", "light-2": "n0", "wants": "n0"}
+    zones = {entry.pod.name: {zone for zone, *_ in entry.zone_charge.split} for entry in cluster.state.pods.values()}
+    assert zones["heavy-2"] == zones["other"], "the only one that is not full"
+    assert zones["light-2"] == zones["wants"] != zones["full-0"]
+
+
+@pytest.mark.parametrize("steps", ["ABtab", "BatAb", "aAbBt", "tBbAa"])
+def test_replicas_that_were_moved_each_find_a_home_in_whichever_order_they_come(steps: str) -> None:
+    cluster = nodes(3)
+    one = Owner("ReplicaSet", "web", "uid-web")
+    for number in range(2):
+        runs(cluster, f"web-{number}", "n0", 2, owner=one)
+        runs(cluster, f"bare-{number}", f"n{number + 1}", 6 - number, owner=None)
+    runs(cluster, "small", "n2", 1, owner=None)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    placed = after_moves(cluster, steps, pod("thief", cpu=1, gpu=2, created_at=1))
+    assert placed.pop("whole") == "n0"
+    assert sorted(placed.items(), key=lambda one: one[1]) in (
+        [("web-0-2", "n1"), ("web-1-2", "n2")],
+        [("web-1-2", "n1"), ("web-0-2", "n2")],
+    )
+
+
+@pytest.mark.parametrize(
+    ("steps", "kept"), [("AtBab", True), ("tBAab", True), ("aAtBb", True), ("abAtB", False), ("bBtaA", False)]
+)
+def test_gang_finds_its_homes_though_it_comes_one_by_one_unless_a_pod_is_gone_before_the_next_comes(
+    steps: str, kept: bool
+) -> None:
+    cluster = nodes(2)
+    cluster.gang("g", 2, node_name="n0", cpu=1, gpu=1, phase="Running")
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    # It fits beside one of the two.
+    placed = after_moves(cluster, steps, pod("thief", cpu=1, gpu=3, created_at=1))
+    assert placed == {"whole": "n0"} | ({"g-0-2": "n1", "g-1-2": "n1"} if kept else {"thief": "n1"})
+
+
+@pytest.mark.parametrize(("late", "gets", "cleared"), [(-1, "p-2", []), (0, "thief", [ClearReason.GAVE_UP])])
+def test_home_holds_for_as_long_as_nominations_do_since_the_move(late: int, gets: str, cleared: list[str]) -> None:
+    cluster = nodes(2)
+    runs(cluster, "p", "n0", 4)
+    runs(cluster, "bare", "n1", 4, owner=None)
+    cluster.add_pod(pod("whole", cpu=1, gpu=8))
+    config = EngineConfig(actions=(Action.ALLOCATE,))
+    (eviction,) = cluster.cycle().evictions
+    before = cluster.state.pods[eviction.uid].pod
+    cluster.delete_pod(before)
+    started = cluster.placed(cluster.cycle(config))
+    cluster.now += EngineConfig().nomination_us + late * MINUTE
+    comes_again(cluster, before)
+    cluster.add_pod(pod("thief", cpu=1, gpu=4, created_at=1))
+    result = cluster.cycle(config)
+    assert started | cluster.placed(result) == {"whole": "n0", gets: "n1"}
+    assert [one.reason for one in result.cleared] == cleared

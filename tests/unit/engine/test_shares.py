@@ -33,7 +33,7 @@ class Sharing(Workloads):
 
     def share(self, name: str, milli: int = 0, *, mib: int = 0, devices: int = 1, **kwargs: Any) -> Pod:
         given = GpuShare(milli=milli, mib=mib, devices=devices)
-        return self.add_pod(pod(name, cpu=1, gpu_share=given, **kwargs))
+        return self.add_pod(pod(name, gpu_share=given, **{"cpu": 1} | kwargs))
 
     def parts(self, result: CycleResult) -> dict[str, list[tuple[str, int]]]:
         """Of placed pods by name: for each part the number of its GPU in the order of opening, and thousandths."""
@@ -228,6 +228,28 @@ def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: 
     result = made.cycle(EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000))
     assert [(one.name in "ab", one.fits_on) for one in result.evictions] == [(True, "n1")] * moves
     assert made.nominated(result) == ({"waits": "n0"} if moves else {})
+
+
+def test_moved_share_starts_with_the_pod_that_opens_the_gpu_of_both() -> None:
+    made, config = Sharing(), EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000)
+    made.add_node("n0", cpu=16, gpu=1)
+    made.full(made.share("first", 470, cpu=12, owner=Owner("Job", "first", "uid-first")))
+    made.add_node("n1", cpu=96, gpu=1)
+    made.full(
+        [made.share("second", 470, cpu=8, owner=Owner("Job", "second", "uid-second")), made.share("other", 500, cpu=5)]
+    )
+    made.share("wants", 230, cpu=6)
+    result = made.cycle(config)
+    assert {one.name: one.fits_on for one in result.evictions} == {"first": "n1", "second": "n0"}
+    before = [made.state.pods[eviction.uid].pod for eviction in result.evictions]
+    unused = made.state.shared_gpus.left_by([one.uid for one in before])
+    made.go(result)
+    for group in unused:
+        made.record("node/n0", payloads.GpuClosed("n0", group.opened.group, "Unused"))
+    for one in before:
+        spec = {"uid": f"{one.uid}-2", "name": f"{one.name}-2", "node_name": "", "phase": "Pending"}
+        made.add_pod(msgspec.structs.replace(one, created_at=made.now // 1_000_000 + 1, **spec))
+    assert made.placed(made.cycle(config)) == {"wants": "n0", "first-2": "n1", "second-2": "n0"}
 
 
 def test_gpu_is_not_opened_where_only_the_slot_for_the_pod_itself_is_left() -> None:

@@ -68,7 +68,10 @@ def test_the_report_has_the_waits_of_each_queue_under_each_policy(report: Histor
     text = policies_text(report)
     for policy in BEST_POLICIES:
         assert f"{policy.name}: {policy.meaning}" in text
-    _, waits, hours = text.rsplit("\n\n", 2)
+    figures, waits, hours = text.rsplit("\n\n", 3)[1:]
+    for figure in ("GPU allocation rate (GAR), mean", "evictions", "GPU hours lost"):
+        (row,) = (line for line in figures.splitlines() if line.strip().startswith(figure))
+        assert len(row.strip().removeprefix(figure).split()) == 2 + len(BEST_POLICIES), row
     assert waits.splitlines()[0] == "waits by queue, p50 / p99:"
     assert waits.splitlines()[1].split() == ["QUEUE", "recorded", "baseline", *(one.name for one in BEST_POLICIES)]
     queue = waits.splitlines()[2]

@@ -231,6 +231,7 @@ def cycle_input(  # long: one line for each field of the input
             if entry.pod.scheduler_name != config.scheduler_name
         ],
         reserved=_reserved_by_others(state, config, share),
+        homes=[*state.homes_to_keep(since=now - config.nomination_us)],
         below=sorted(filter(share.has, workloads.below)),
         failures_left=state.failures_left,
         moved_at=state.moved_at,

@@ -96,6 +96,7 @@ class CycleInput:
         leaving: pods that still hold their node and are charged as being released.
         nominated: waiting pods of other schedulers for which room is kept.
         reserved: waiting pods of other replicas' groups for which room is kept.
+        homes: moved pods that leave, and the nodes where room is kept for their successors that have not come yet.
         below: keys of the groups that may be below their minimum.
         waiting: how many pods may be placed.
         now: microseconds since the epoch.
@@ -149,6 +150,7 @@ class CycleInput:
     leaving: Sequence[Member] = ()
     nominated: Sequence[Member] = ()
     reserved: Sequence[Member] = ()
+    homes: Sequence[tuple[Member, str]] = ()
     below: Sequence[str] = ()
     running: Mapping[Kind, Mapping[str, Workload]] = field(default_factory=dict)
     needed_by: Mapping[str, Collection[str]] = field(default_factory=dict)

@@ -15,7 +15,7 @@ CycleView                               all that a cycle decides by
 The attributes are described at `ClusterState` and at `PodIndexes`, and so are the methods.
 """
 
-from collections.abc import Mapping, Set
+from collections.abc import Iterator, Mapping, Set
 from typing import Protocol
 
 from kaicore.rules.engine.config import EngineConfig
@@ -181,3 +181,4 @@ class CycleView(ClusterView, Protocol):
     def freed_at(self) -> Mapping[str, int]: ...
     def failures_left(self, pod: Pod) -> FailuresLeft | None: ...
     def rejected_before(self, node: str, class_key: str) -> int: ...
+    def homes_to_keep(self, *, since: int) -> Iterator[tuple[PodEntry, str]]: ...

@@ -540,7 +540,7 @@ FIGURES = (
     Figure(
         "stranded GPU hours",
         lambda one: f"{one.stranded_gpu_hours:.2f}",
-        "GPUs idle while pods that ask for GPUs waited and fitted nowhere on their node",
+        "free GPUs with too little CPU or memory beside them",
         lambda one: one.stranded_gpu_hours,
         -1,
     ),

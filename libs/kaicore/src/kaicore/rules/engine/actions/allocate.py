@@ -75,6 +75,13 @@ class Allocate(CycleAction):
                     order.put_back(pending_group)
             else:
                 self._block(steps)
+        for pending_group in session.reservations.idle():
+            # It came before those that have opened the GPU that it was to share.
+            if session.observer is not None:
+                session.observer.takes_up(pending_group.key)
+            steps, _ = session.gangs.joint_steps(pending_group)
+            if steps:
+                self._start(steps)
 
     def _block(self, steps: Steps) -> None:
         """Take notice that steps do not start in this cycle."""

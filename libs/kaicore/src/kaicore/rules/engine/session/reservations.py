@@ -85,6 +85,8 @@ class Reservations:
         nominated = [pending_group for pending_group in self._pending_groups.made if pending_group.nominated]
         for pending_group in sorted(nominated, key=lambda pending_group: pending_group.reservation_order_key):
             self._restore(pending_group)
+        for member, node in self._input.homes:
+            self._keep_home(member, node)
         if cleared := self._clear_left_alone(ClearReason.NO_LONGER_FITS):
             self._record.clear(cleared)
 
@@ -114,15 +116,27 @@ class Reservations:
         if nomination is None or row < 0 or not self._nodes.columns.present[row]:
             return
         recorded = Assignment(member, row, nomination.charge, nomination.placement, self._pods.class_of(member))
-        assignment = self._try_foreign(member, nomination) if nomination.foreign else recorded
+        self._keep(self._try_foreign(member, nomination) if nomination.foreign else recorded)
+
+    def _keep_home(self, member: Member, node: str) -> None:
+        """Keep the room of a moved pod's successor, which cannot take it yet; without marks, for it may not come."""
+        row = self._nodes.row(node)
+        assignment = self._try_on_future(member, row) if row >= 0 and self._nodes.columns.present[row] else None
+        if assignment is not None:
+            self._keep(assignment, marks=False)
+
+    def _keep(self, assignment: Assignment | None, *, marks: bool = True) -> None:
+        """Keep room as long as it is there; None keeps nothing."""
         if assignment is None:
             return
-        savepoint = self._nodes.now.statement.savepoint()
-        self._nodes.now.statement.place(assignment.reserved_charge)
-        if not self._nodes.columns.lasts(row):
-            self._nodes.now.statement.rollback(savepoint)
+        now, charge = self._nodes.now.statement, assignment.reserved_charge
+        savepoint = now.savepoint()
+        now.place(charge if marks else msgspec.structs.replace(charge, marks=()))
+        if not self._nodes.columns.lasts(assignment.row):
+            now.rollback(savepoint)
         elif self._nodes.has_future:
-            self._nodes.future.statement.place(assignment.pod_charge)
+            charge = assignment.pod_charge
+            self._nodes.future.statement.place(charge if marks else msgspec.structs.replace(charge, marks=()))
 
     def _restore(self, pending_group: PendingGroup) -> None:
         assignments: list[Assignment] = []
@@ -145,17 +159,26 @@ class Reservations:
         lost = lost or not self._are_allowed(pending_group.key, rows)
         if expired:
             self._clear(pending_group, assignments, ClearReason.GAVE_UP)
+        elif pending_group.step().missing and all(_is_home(assignment.member) for assignment in assignments):
+            # The others are yet to come.
+            pending_group.nominated = False
+            for member in pending_group.unplaced:
+                if member.nomination is not None:
+                    self._keep_home(member, member.nomination.node)
         elif lost or pending_group.step().missing or not self._reserve(pending_group, assignments):
             self._clear(pending_group, assignments, ClearReason.NO_LONGER_FITS)
         elif idle:
             self._idle.append(pending_group)
 
+    def idle(self) -> list[PendingGroup]:
+        """Return the groups that no cycle reserved room for, which have it still, and where no pod is leaving."""
+        return [pending_group for pending_group in self._idle if self._by_group.get(pending_group.key)]
+
     def clear_idle(self) -> None:
         """Clear foreign nominations of pods that did not start, on nodes that no pod leaves any more."""
-        for pending_group in self._idle:
-            assignments = self._by_group.pop(pending_group.key, None)
-            if assignments:
-                self._clear(pending_group, assignments, ClearReason.NOTHING_LEAVES)
+        for pending_group in self.idle():
+            assignments = self._by_group.pop(pending_group.key)
+            self._clear(pending_group, assignments, ClearReason.NOTHING_LEAVES)
 
     def take_off_accounts(self, pending_groups: Iterable[PendingGroup]) -> None:
         """Take the reservations of groups off their queues' accounts."""
@@ -360,3 +383,9 @@ class Reservations:
     @cached_property
     def _rows_with_leaving(self) -> set[int]:
         return {self._nodes.row(member.node) for member in self._input.leaving}
+
+
+def _is_home(member: Member) -> bool:
+    """Tell whether a pod is nominated for the place of a moved one, which no status names."""
+    nomination = member.nomination
+    return nomination is not None and nomination.foreign and nomination.node != member.pod.nominated_node

@@ -5,6 +5,8 @@ classes, charges of nodes and zones, groups, workloads, waiting and nominated po
 `tests.given.logs.invariants` rebuilds the indexes from the entries and compares.
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from kaicore.rules.engine.config import DAY_US
@@ -399,6 +401,19 @@ class PodIndexes:
             if not homes:
                 del self.homes[key]
         return home
+
+    def homes_to_keep(self, *, since: int) -> Iterator[tuple[PodEntry, str]]:
+        """Yield moved pods that still leave, each with the node of a home to which no successor has come yet.
+
+        Args:
+            since: homes of later moves, microseconds since the epoch.
+        """
+        left = {key: [home.node for home in homes if home.at > since] for key, homes in self.homes.items()}
+        for uid in sorted(self.workload_index.leaving) if left else ():
+            entry = self.pods[uid]
+            moved = entry.eviction is not None and entry.eviction.reason == EvictionReason.CONSOLIDATED
+            if moved and (nodes := left.get(_home_key(entry))):
+                yield entry, nodes.pop(0)
 
     def _update_workload(self, entry: PodEntry) -> None:
         """Put a pod where it now stands in its group."""
