@@ -73,15 +73,42 @@ def suspects(state: ClusterView, config: EngineConfig, *, now: int, cycle: str =
     return _Judge(state, config, now=now, cycle=cycle).suspects()
 
 
-def suspect_text(suspect: SuspectNode) -> str:
-    """Say why a node is suspect, and until when."""
+def probes_last_at(state: ClusterView) -> list[int]:
+    """Return when each probe will have lasted, so that a cycle clears its node; microseconds since the epoch.
+
+    The time is in the past where a probe has lasted or not begun: what happens next tells.
+    """
+    times = []
+    for one in state.node_trials.suspects.values():
+        times += [entry.started_at and entry.started_at + QUICK_US for entry in _probes(state, one)]
+        times += [one.probe_at] if one.proven else []
+    return times
+
+
+def _probes(state: ClusterView, suspect: SuspectNode) -> Iterable[PodEntry]:
+    """Return the pods of a suspect node that came after it was found."""
+    held = state.charges.held_on(suspect.suspected.node)
+    return (entry for entry in held if kind_of(entry) == suspect.suspected.kind and suspect.tries(entry))
+
+
+def suspect_texts(state: ClusterView, node: str) -> list[str]:
+    """Say for which work a node is suspect, why, and what becomes of its probe."""
+    texts = []
+    for one in state.node_trials.of_node(node):
+        probe = "its probe succeeded" if one.proven else "a probe is on it" if any(_probes(state, one)) else ""
+        texts.append(suspect_text(one, probe=probe))
+    return texts
+
+
+def suspect_text(suspect: SuspectNode, *, probe: str = "") -> str:
+    """Say why a node is suspect, and until when; `probe` where that is known better."""
     found = suspect.suspected
     work = ", ".join(found.works) or ("devices" if found.kind == WorkKind.DEVICES else "work without devices")
     failed = f"{plural(len(suspect.failures), 'pod')} in a row failed within a minute"
     elsewhere = f", {found.ran_elsewhere} of work that ran elsewhere" if found.ran_elsewhere else ""
     events = ", ".join(str(one.position) for one in suspect.failures)
     problems = f"; it reports {', '.join(found.problems)}" if found.problems else ""
-    probe = f"next probe from {time_text(suspect.probe_at)} on"
+    probe = probe or f"next probe from {time_text(suspect.probe_at)} on"
     return f"for {work} since {time_text(suspect.since)}: {failed}{elsewhere} (events {events}){problems}; {probe}"
 
 
@@ -155,7 +182,7 @@ class _Judge:
             if found is not None:
                 self._news.append(found.suspected)
                 standing[key] = found
-        due = [one for one in standing.values() if one.probe_at <= self._now and not any(self._since(one))]
+        due = [one for one in standing.values() if one.probe_at <= self._now and not any(_probes(self._state, one))]
         later = [one for one in due if one.probe_at + one.suspected.probe_after_us <= self._now]
         return Suspects(
             [standing[key] for key in sorted(standing)],
@@ -166,7 +193,7 @@ class _Judge:
 
     def _cleared(self, suspect: SuspectNode) -> str:
         """Say why a node is suspect no more; empty while it is."""
-        if suspect.proven or any(self._lasts(entry) for entry in self._since(suspect)):
+        if suspect.proven or any(map(self._lasts, _probes(self._state, suspect))):
             return "Probed"
         if all(self._follows_work(suspect.suspected.node, one) for one in suspect.failures):
             return "FollowsWork"
@@ -262,10 +289,6 @@ class _Judge:
         )
         few = kind == WorkKind.DEVICES and with_gpus.any()
         return int((with_gpus if few else usable).sum())
-
-    def _since(self, suspect: SuspectNode) -> Iterable[PodEntry]:
-        """Return the pods of a suspect node that came after it was found: its probes."""
-        return filter(suspect.tries, self._held(suspect.suspected.node, suspect.suspected.kind))
 
     def _held(self, node: str, kind: str) -> Iterable[PodEntry]:
         return (entry for entry in self._state.charges.held_on(node) if kind_of(entry) == kind)
