@@ -82,6 +82,7 @@ def _asked_reservation(  # long: one parameter for each part of a reservation
     *,
     queue: str = "",
     namespace: str = "",
+    work: str = "",
     nodes: str = "",
     labels: str = "",
     gpus: int = 0,
