@@ -112,7 +112,8 @@ def test_work_that_waits_is_looked_at_again_when_the_window_ends_or_the_reservat
 
 
 OBJECT = """{"metadata": {"name": "r", "uid": "u", "resourceVersion": "1"}, "spec": {
-    "for": {"queue": "lab"}, "nodes": ["n1", "n0"], "start": "2026-12-05T02:00:00.9+01:00", "end": "2026-12-05T06:00:00Z",
+    "for": {"queue": "lab"}, "nodes": ["n1", "n0"],
+    "start": "2026-12-05T02:00:00.9+01:00", "end": "2026-12-05T06:00:00Z",
     "recurrence": "FREQ=WEEKLY;BYDAY=SA", "notice": "30m"}}"""
 
 

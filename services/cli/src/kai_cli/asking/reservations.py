@@ -200,7 +200,7 @@ def plan_text(plan: ReservationPlan, *, made: bool) -> str:
         return f"refused: {plan.refusal}"
     spec = plan.manifest["spec"]
     assert isinstance(spec, dict)
-    later = ", ".join(one.start for one in plan.windows[1:])
+    later = ", ".join(one.start.replace(".000Z", "Z") for one in plan.windows[1:])
     again = f", again {spec['recurrence']}{later and f': {later}, …'}" if "recurrence" in spec else ""
     about = f"{plural(len(plan.nodes), 'node')} with {plural(plan.gpus, 'GPU')}: {', '.join(plan.nodes)}"
     parts = [f"{about}\n{spec['start']} to {spec['end']}{again}", _in_the_way(plan.displaces)]

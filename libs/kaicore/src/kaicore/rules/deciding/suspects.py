@@ -31,7 +31,7 @@ from kaicore.rules.model.quantity import PODS
 from kaicore.rules.state.indexes.node_trials import QUICK_US, FailedTrial, SuspectNode, kind_of
 from kaicore.rules.state.indexes.past_runs import work_of
 from kaicore.rules.state.pods.pod_entry import PodEntry
-from kaicore.rules.state.views import ClusterView
+from kaicore.rules.state.views import ClusterView, FleetView
 
 #: Failures that are older say nothing about a node as it is now, microseconds.
 _WINDOW_US = 3_600_000_000
@@ -85,13 +85,13 @@ def probes_last_at(state: ClusterView) -> list[int]:
     return times
 
 
-def _probes(state: ClusterView, suspect: SuspectNode) -> Iterable[PodEntry]:
+def _probes(state: FleetView, suspect: SuspectNode) -> Iterable[PodEntry]:
     """Return the pods of a suspect node that came after it was found."""
     held = state.charges.held_on(suspect.suspected.node)
     return (entry for entry in held if kind_of(entry) == suspect.suspected.kind and suspect.tries(entry))
 
 
-def suspect_texts(state: ClusterView, node: str) -> list[str]:
+def suspect_texts(state: FleetView, node: str) -> list[str]:
     """Say for which work a node is suspect, why, and what becomes of its probe."""
     texts = []
     for one in state.node_trials.of_node(node):

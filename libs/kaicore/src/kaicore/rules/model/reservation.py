@@ -72,7 +72,7 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
         return not (self.queue or self.namespace)
 
     def admits(self, *, queues: Collection[str], namespace: str, group: str) -> bool:
-        """Tell whether it is for some work (`queues`: the queue that pays for it, and those above; `group`: its key)."""
+        """Tell whether it is for some work (`queues`: that pays for it, and those above; `group`: its group's key)."""
         if self.maintenance or self.work not in ("", group.rpartition("/")[2]):
             return False
         return (not self.queue or self.queue in queues) and self.namespace in ("", namespace)

@@ -143,9 +143,11 @@ class _Rehearsal:
         return {state.pods[uid].group for uid in later}
 
     def _go_on(self, copy: ClusterState, end: int) -> dict[str, tuple[int, str]]:
-        """Let pods end by their limits, and return when waiting ones start, and where; at last, the drain ends."""
+        """Let pods and windows end, and return when waiting pods start, and where; at last, the drain ends."""
         limit_of, starts = limits_of(copy), dict[str, tuple[int, str]]()
         times: dict[int, list[Pod]] = {self.now: [], end: []}
+        windows = (one.window(self.now) for one in copy.reservations.values())
+        times |= {window.end: [] for window in windows if window is not None}
         for entry in copy.pods.values():
             if entry.charged and (at := end_by_limit(entry, limit_of(entry))) >= 0:
                 times.setdefault(max(at, self.now), []).append(entry.pod)
