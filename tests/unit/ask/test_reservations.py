@@ -128,7 +128,6 @@ def test_what_cannot_be_had_is_refused(asked: dict[str, Any], refusal: str) -> N
         ({"count": 1, "hours": -1}, "spec.end: is not after spec.start"),
         ({"count": 1, "notice": "soon"}, "spec.notice: is no duration"),
         ({"count": -1}, "gpus, count: must not be negative: '0, -1'"),
-        ({"count": 1, "name": "Maintenance 1"}, "name: must be lower case letters"),
         ({"count": 1, "work": "train"}, "spec.for.work: needs spec.for.namespace"),
     ],
 )
@@ -149,6 +148,8 @@ def test_reservations_are_listed_with_what_is_in_their_way() -> None:
         ("past", "Over", "maintenance", []),
     ]
     assert [[pod.name for pod in row.in_the_way] for row in rows] == [["short"], ["endless"], []]
+    later = standing_reservations(cluster.state, now=cluster.now + 3 * HOUR).reservations
+    assert [(row.name, row.state) for row in later] == [("later", "Active"), ("past", "Over"), ("now", "Over")]
     why = why_node(cluster.state, "b0")
     assert why is not None
     assert [note for note in why.notes if note.startswith("is reserved by now for maintenance, 20")] == why.notes
@@ -174,6 +175,7 @@ def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
         "reserve", "x", "--maintenance", "--nodes", "no", "--start", "+1h", "--end", "+1h", "--file", str(file)
     )
     assert (refused.returncode, refused.stdout) == (1, "refused: no node no\n")
+    assert kai("drain", "a0", "--by", "+1h", "--name", "A", "--file", str(file)).returncode == 2
     drained = kai("drain", "a0", "--by", "+1h", "--file", str(file))
     assert "default/endless" in drained.stdout
     assert "drainBy: " in drained.stdout

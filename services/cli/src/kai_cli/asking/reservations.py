@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     ReservationRow,
     ReservationsAnswer,
 )
+from kaicore.analysis.trial.simulation.validation import is_dns_name
 from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.interpreter import version
 from kaicore.kube.api.access import configured_access
@@ -81,7 +83,7 @@ async def reserve(  # long: one flag for each part of a reservation
         raise ConfigurationError("reserve: name --queue or --namespace, or say --maintenance")
     begins = _moment(start, datetime.now(UTC), "--start")
     asked = ReservationQuestion(
-        name=name,
+        name=_checked(name),
         start=_text(begins),
         end=_text(_moment(end, begins, "--end")),
         queue=queue,
@@ -147,7 +149,7 @@ async def drain(
     end = _moment(by, now, "--by")
     called = name or "drain-" + re.sub(r"[^a-z0-9.-]+", "-", (nodes or labels).partition(",")[0].lower()).strip("-.")
     asked = ReservationQuestion(
-        name=called,
+        name=_checked(called),
         start=_text(now),
         end=_text(_moment(until, end, "--until")),
         nodes=nodes,
@@ -158,6 +160,12 @@ async def drain(
         plan = await answers.planned_drain(one_cluster(source or AnswerSource(), clusters), asked)
     print_answer(plan, output, lambda: drain_text(plan, made=make))
     return await _carried_out(called, plan, kubeconfig, make=make)
+
+
+def _checked(name: str) -> str:
+    if not is_dns_name(name):
+        raise ConfigurationError(f"reservation {name!r}: a name is of lower case letters, digits, - and .")
+    return name
 
 
 def drain_text(plan: DrainPlan, *, made: bool) -> str:
@@ -229,7 +237,10 @@ async def reservations(
         source: where to ask: the log, or the API of --api-url.
         output: table, json or yaml.
     """
-    answers = await ask_each(source or AnswerSource(), at, lambda one, cluster: one.reservations(cluster, at=at))
+    source = source or AnswerSource()
+    # A log may be silent while windows begin; a file goes on no more.
+    now = 0 if at or source.file is not None else time.time_ns() // 1000
+    answers = await ask_each(source, at, lambda one, cluster: one.reservations(cluster, at=at, now=now))
     if ical:
         print(calendar_text(answers), end="")
     else:

@@ -7,7 +7,6 @@ from itertools import pairwise
 import msgspec
 
 from kaicore.analysis.json_spelling import Answer, time_text
-from kaicore.analysis.trial.simulation.validation import is_dns_name
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.table import RESERVATION
 from kaicore.rules.deciding.decided_classes import queue_names
@@ -117,7 +116,7 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     @property
     def whom(self) -> str:
         """For whom it is, for people."""
-        drained = f", drained by {self.drain_by}" if self.drain_by else ""
+        drained = f", drained by {self.drain_by[:16].replace('T', ' ')} UTC" if self.drain_by else ""
         return whom_text(self.queue, self.namespace, self.work) + drained
 
 
@@ -151,9 +150,9 @@ class ReservationPlan(Answer, frozen=True, kw_only=True):
     manifest: dict[str, object]
 
 
-def standing_reservations(state: ClusterState) -> ReservationsAnswer:
-    """Return the reservations of a cluster as its log knows them."""
-    now = state.recorded_at
+def standing_reservations(state: ClusterState, *, now: int = 0) -> ReservationsAnswer:
+    """Return the reservations of a cluster as its log knows them, at a time since its last event (0: at that event)."""
+    now = max(now, state.recorded_at)
     rows = []
     for _, one in sorted(state.reservations.items()):
         window = one.window(now)
@@ -181,7 +180,10 @@ def standing_reservations(state: ClusterState) -> ReservationsAnswer:
         )
     rows.sort(key=lambda row: (row.state == "Over", row.start, row.name))
     return ReservationsAnswer(
-        cluster=state.cluster, position=state.position, recorded_at=time_text(now), reservations=rows
+        cluster=state.cluster,
+        position=state.position,
+        recorded_at=time_text(state.recorded_at),
+        reservations=rows,
     )
 
 
@@ -251,8 +253,6 @@ def reservation_of(manifest: dict[str, object]) -> NodeReservation:
 
 
 def _labels(asked: ReservationQuestion) -> dict[str, str]:
-    if not is_dns_name(asked.name):
-        raise InvalidObject("reservation", "name", asked.name, "must be lower case letters, digits, - and .")
     if asked.gpus < 0 or asked.count < 0:
         raise InvalidObject("reservation", "gpus, count", f"{asked.gpus}, {asked.count}", "must not be negative")
     pairs = [one.strip().partition("=") for one in asked.labels.split(",") if one.strip()]
