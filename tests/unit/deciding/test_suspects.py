@@ -166,6 +166,20 @@ def test_black_hole_takes_three_pods_in_106_minutes() -> None:
     assert fleet.start("other", gpu=0) == "n0", "of work without devices nothing is known"
 
 
+def test_second_black_hole_of_an_hour_takes_no_more_pods_of_a_work_that_ran_in_between() -> None:
+    fleet = Fleet(bad=("n0",))
+    assert [fleet.try_one("a") for _ in range(4)] == ["n0", "n0", "n0", "n1"]
+    fleet.bad.clear()
+    fleet.seen("n0", unschedulable=True)
+    fleet.seen("n0")
+    assert fleet.try_one("b") == "n0", "other work lasts where the work failed"
+    fleet.seen("n0", unschedulable=True)
+    assert fleet.try_one("a") == "n1"
+    fleet.seen("n1", unschedulable=True)
+    fleet.bad.add("n2")
+    assert [fleet.try_one("a") for _ in range(5)] == ["n2", "n2", "n2", "n3", "n3"]
+
+
 def test_waiting_pod_names_the_evidence_and_the_next_probe() -> None:
     fleet = black_hole(3)
     for name in ("n1", "n2"):

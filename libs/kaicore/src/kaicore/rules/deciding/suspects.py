@@ -5,7 +5,7 @@ A node that kills pods at once is always empty, so each cycle would fill it agai
 
 1. Failures count that are in a row: of the last hour, with no pod of that kind of work since that lasted on the node.
 2. A failure follows the work if the work has failed on two other nodes as well, or on one where other work lasts, and
-   has lasted nowhere since. It counts for no node.
+   has lasted nowhere since it failed on any of them. It counts for no node.
 3. A node is suspect for a kind of work after `suspect_after` failures: each of a work that ran elsewhere, or of another
    work. After so many of fewer works, which were tried nowhere else, it is suspect for these works alone: their next
    pods, elsewhere, tell which it was. One failure is enough on a node that reports a problem of itself.
@@ -241,10 +241,11 @@ class _Judge:
 
     def _follows_work(self, node: str, failure: FailedTrial) -> bool:
         others = [one for one in self._trials.works.get(failure.work, ()) if one.node != node]
-        failed = {one.node for one in others if one.failed and one.at > failure.at - _WINDOW_US}
-        lasted = any(not one.failed and one.at > failure.at for one in others)
+        lasted = max((one.at for one in others if not one.failed), default=0)
+        # Where it failed before it lasted elsewhere, that was the node.
+        failed = {one.node for one in others if one.failed and one.at > max(failure.at - _WINDOW_US, lasted)}
         enough = len(failed) >= _OTHER_NODES or any(self._lets_others_last(node, failure) for node in failed)
-        return enough and not lasted and not self._runs_elsewhere(node, failure, since=failure.at)
+        return enough and lasted <= failure.at and not self._runs_elsewhere(node, failure, since=failure.at)
 
     def _lets_others_last(self, node: str, failure: FailedTrial) -> bool:
         """Tell whether a pod of another work lasted on a node, not long before a failure or after it."""
