@@ -241,7 +241,11 @@ def test_node_is_cleared_once_its_probe_has_lasted_although_no_pod_waits(ends: b
     fleet.bad.clear()
     wait(fleet, 121)
     assert idle(fleet.state), "nobody waits for the probe"
-    assert fleet.start("e") == "n0"
+    probe = fleet.last = fleet.add_pod(pod("e", gpu=1, owner=Owner("Job", "e", "uid-e")))
+    assert fleet.placed(fleet.cycle(CONFIG)) == {"e": "n0"}
+    # That it runs is no reason for a cycle.
+    assert next_due(fleet.state, CONFIG, now=fleet.now) == fleet.now + CONFIG.recheck_us
+    fleet.run(probe)
     assert why_notes(fleet) == ["a probe is on it"]
     due = next_due(fleet.state, CONFIG, now=fleet.now)
     assert due == fleet.state.pods[fleet.last.uid].started_at + 60 * _SECOND_US

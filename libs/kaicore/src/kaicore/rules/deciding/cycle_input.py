@@ -391,7 +391,9 @@ def next_due(
         for entry in (state.pods[uid] for uid in state.waiting)
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
-    times += [*state.node_readiness.due(config), *probes_last_at(state)]
+    times += state.node_readiness.due(config)
+    probes = probes_last_at(state) if config.suspect_after else []
+    times += [at if at > now else now + config.recheck_us for at in probes]
     times += [time for one in state.reservations.values() if one.drain_by for time in (one.start, one.drain_by)]
     times += [now + config.recheck_us] if to_drain(state, config, now=now) else []
     times += [window.end for one in state.reservations.values() if (window := one.window(now)) and state.waiting]
