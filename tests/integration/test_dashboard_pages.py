@@ -14,6 +14,7 @@ from kai_api.main import make_app
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.events import payloads
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.runtime.access.access_file import AccessFile
 from kaicore.runtime.access.callers import HttpAccess
 from kaicore.runtime.service import Health
@@ -45,6 +46,9 @@ async def pages(postgres_log: EventLog, cluster_name: str) -> AsyncIterator[aioh
         await facts.add_pods("a", cpu=2, gpu=1)
         await placed(postgres_log, cluster_name, 1)
         await facts.add_pods("never", cpu=1, gpu=5)
+        again = {"recurrence": "FREQ=WEEKLY", "nodes": ("n0", "n1")}
+        window = NodeReservation("uid", "upgrade", "1", 0, 3_600_000_000, **again)
+        await facts.append(("reservation/upgrade", payloads.ReservationObserved(window)))
     async with served(postgres_log) as session:
         yield session
 
@@ -74,12 +78,16 @@ async def test_every_page_is_answered_now_and_at_every_moment(
         "/segments",
         "/jobs",
         "/nodes",
+        "/reservations",
         "/charts?span=1d",
         "/search?q=a",
         "/who?queue=default",
     )
     for path in (*every, "/nodes/n0", "/stories/Pod/default/a"):
         assert "Live" in await said(pages, here + path)
+    calendar = await said(pages, f"{here}/reservations")
+    assert all(part in calendar for part in ("upgrade", "FREQ=WEEKLY", "In the way of upgrade", ">default/a</a>"))
+    assert calendar.count('class="held"') in (4, 5), "a window for each of four weeks"
     for position in range(head + 1):
         text = await said(pages, f"{here}?at={position}")
         assert f"position {position}" in text

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from functools import cache
 
 import pytest
+from kai_cli.history.audit import node_text
 from kaicore.analysis.ask.audits.audit_answers import GroupAudit, Span
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.json_spelling import time_text
@@ -226,6 +227,23 @@ def test_time_in_which_nothing_told_what_a_pod_held_is_a_gap() -> None:
     foreign, ours = audit.holdings
     assert (foreign.decided, foreign.records[0].zones) == (None, {"node-1": {"nvidia.com/gpu": "1"}})
     assert ours.records[0].provenance == "predicted"
+
+
+def test_audit_of_a_node_says_when_it_was_suspect_by_which_events_and_why_no_more() -> None:
+    shown = Story()
+    for failures, reason in (((7, 9, 11), "Probed"), ((20,), "FollowsWork")):
+        found = payloads.NodeSuspected("n0", "devices", "c", failures, probe_after_us=1, problems=("Xid",))
+        shown.record("suspect/n0", found)
+        shown.record("suspect/n0", payloads.NodeCleared("n0", "devices", reason, "c"))
+    inquiry, cluster = inquiry_into(shown)
+    audit = asyncio.run(inquiry.audit_node(cluster, "n0", Span()))
+    assert [one.partition("Z: ")[2] for one in audit.suspicions] == [
+        "suspect for devices (failures: events 7, 9, 11; it reports Xid)",
+        "cleared for devices: its probe lasted",
+        "suspect for devices (failures: events 20; it reports Xid)",
+        "cleared for devices: the failures follow the work, not the node",
+    ]
+    assert audit.suspicions[-1] in node_text(audit)
 
 
 @pytest.mark.parametrize(

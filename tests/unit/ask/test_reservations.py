@@ -10,6 +10,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     ReservationPlan,
     ReservationQuestion,
     planned_reservation,
+    reservation_of,
     standing_reservations,
 )
 from kaicore.analysis.ask.explanations import why_node
@@ -17,7 +18,9 @@ from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.engine.policies.book import NO_POLICIES
 from kaicore.rules.events import payloads
+from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.reservation import NodeReservation
+from kaicore.rules.model.selector import PodSelector
 from kaicore.rules.state.snapshot import encode_state
 
 from tests.given.cluster.factory import pod
@@ -67,8 +70,13 @@ def plan(cluster: Workloads, begins: int = 2, hours: int = 4, **asked: Any) -> R
         # Without a number all that have the labels, also what is not ready.
         ({"labels": "rack=d"}, ["d0"], []),
         ({"nodes": "a0,c0"}, ["a0", "c0"], ["endless"]),
+        ({"nodes": "c0, a0,c0"}, ["a0", "c0"], ["endless"]),
         # It is for the work that is there.
         ({"nodes": "a0", "namespace": "default"}, ["a0"], []),
+        ({"nodes": "a0", "namespace": "default", "work": "endless"}, ["a0"], []),
+        ({"nodes": "a0", "namespace": "default", "work": "short"}, ["a0"], ["endless"]),
+        # Of a rule, the start is its first day.
+        ({"nodes": "c0", "recurrence": "FREQ=DAILY"}, ["c0"], []),
     ],
 )
 def test_nodes_are_chosen_that_displace_least(asked: dict[str, Any], nodes: list[str], displaced: list[str]) -> None:
@@ -97,6 +105,9 @@ def test_nodes_are_chosen_that_displace_least(asked: dict[str, Any], nodes: list
             "8 GPUs cannot be had in one rack beside other reservations",
         ),
         ({"nodes": "a0", "begins": -9}, "its last window is over"),
+        ({"nodes": "a0", "queue": "lab"}, "there is no queue lab, and no work that names it"),
+        ({"nodes": "a0", "recurrence": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=3"}, "its start, 20"),
+        ({"nodes": "a0", "hours": 30, "recurrence": "FREQ=DAILY"}, "one of its windows begins before"),
     ],
 )
 def test_what_cannot_be_had_is_refused(asked: dict[str, Any], refusal: str) -> None:
@@ -116,6 +127,8 @@ def test_what_cannot_be_had_is_refused(asked: dict[str, Any], refusal: str) -> N
         ({"labels": "rack"}, "labels: must be key=value"),
         ({"count": 1, "hours": -1}, "spec.end: is not after spec.start"),
         ({"count": 1, "notice": "soon"}, "spec.notice: is no duration"),
+        ({"count": -1}, "gpus, count: must not be negative: '0, -1'"),
+        ({"count": 1, "work": "train"}, "spec.for.work: needs spec.for.namespace"),
     ],
 )
 def test_question_that_makes_no_sense_is_named(asked: dict[str, Any], problem: str) -> None:
@@ -135,6 +148,8 @@ def test_reservations_are_listed_with_what_is_in_their_way() -> None:
         ("past", "Over", "maintenance", []),
     ]
     assert [[pod.name for pod in row.in_the_way] for row in rows] == [["short"], ["endless"], []]
+    later = standing_reservations(cluster.state, now=cluster.now + 3 * HOUR).reservations
+    assert [(row.name, row.state) for row in later] == [("later", "Active"), ("past", "Over"), ("now", "Over")]
     why = why_node(cluster.state, "b0")
     assert why is not None
     assert [note for note in why.notes if note.startswith("is reserved by now for maintenance, 20")] == why.notes
@@ -160,6 +175,7 @@ def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
         "reserve", "x", "--maintenance", "--nodes", "no", "--start", "+1h", "--end", "+1h", "--file", str(file)
     )
     assert (refused.returncode, refused.stdout) == (1, "refused: no node no\n")
+    assert kai("drain", "a0", "--by", "+1h", "--name", "A", "--file", str(file)).returncode == 2
     drained = kai("drain", "a0", "--by", "+1h", "--file", str(file))
     assert "default/endless" in drained.stdout
     assert "drainBy: " in drained.stdout
@@ -185,19 +201,75 @@ def drain(cluster: Workloads, nodes: str) -> DrainPlan:
 
 
 @pytest.mark.parametrize(
-    ("waiting", "goes_on"), [(False, "at once: n1"), (True, "no room now: leaves once there is, or at {by}")]
+    ("waiting", "room_h", "goes_on", "waits"),
+    [
+        (False, 0, "at once: n1", []),
+        (True, 0, "no room now: leaves once there is, or at {by}; goes on by {end} on n0, n1", []),
+        (True, 2, "no room now: leaves once there is, or at {by}; goes on by {room} on n1, n2", []),
+    ],
+    ids=["room", "none until the drain ends", "room by a limit"],
 )
-def test_drain_says_what_each_group_loses_and_where_it_goes_on_and_changes_nothing(waiting: bool, goes_on: str) -> None:
+def test_drain_says_what_each_group_loses_and_where_and_when_it_goes_on_and_changes_nothing(
+    waiting: bool, room_h: int, goes_on: str, waits: list[str]
+) -> None:
     cluster = busy(waiting=waiting)
+    ends = pod("ends", gpu=4, active_deadline_s=room_h * 3600)
+    if room_h:
+        cluster.add_node("n2", cpu=64, gpu=4)
+        cluster.full(cluster.add_pod(ends))
     before = encode_state(cluster.state)
     cluster.now += HOUR
     answer = drain(cluster, "n0")
     assert encode_state(cluster.state) == before
-    rows = {row.group.rpartition("/")[2]: (row.pods, row.gpus, row.goes_on) for row in answer.groups}
-    by = time_text(cluster.now + HOUR)
-    assert rows["lone"] == (1, "2", f"ends at {by}: no controller makes it anew")
-    assert rows["g"] == (2, "4", goes_on.format(by=by))
-    assert answer.manifest["spec"]["drainBy"] == by  # type: ignore[index]
+    rows = {row.group.rpartition("/")[2]: row for row in answer.groups}
+    spec = answer.manifest["spec"]
+    planned = reservation_of(answer.manifest)
+    by, end = time_text(planned.drain_by), time_text(planned.end)
+    assert (rows["lone"].pods, rows["lone"].gpus) == (1, "2")
+    assert rows["lone"].goes_on == f"ends at {by}: no controller makes it anew"
+    room = time_text(cluster.state.pods[ends.uid].started_at + room_h * HOUR) if room_h else ""
+    assert rows["g"].goes_on == goes_on.format(by=by, end=end, room=room)
+    # Although the log has been silent since they began.
+    assert {name: (row.pods, row.lost) for name, row in rows.items()} == {
+        "lone": (1, "2 GPU-hours"),
+        "g": (2, "4 GPU-hours"),
+    }
+    assert answer.waits_longer == waits
+    assert spec["drainBy"] == time_text(cluster.now + HOUR)  # type: ignore[index]
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_drain_names_who_waits_longer_and_what_a_budget_keeps_and_nothing_of_other_drains(kept: bool) -> None:
+    cluster = busy()
+    # On n1 it is short that keeps the gang off, and another pod that came later.
+    short = cluster.add_pod(pod("short", gpu=2, active_deadline_s=7200))
+    cluster.full(short)
+    cluster.add_node("n2", cpu=64, gpu=2, labels={"at": "n2"})
+    cluster.full(cluster.add_pod(pod("other", gpu=2, node_selector={"at": "n2"})))
+    made(cluster, "another", ("n2",), begins=0, drain_by=cluster.now + HOUR)
+    cluster.add_pod(pod("next", gpu=3, created_at=cluster.now // 1_000_000 + 1))
+    if kept:
+        budget = PodDisruptionBudget("uid-b", "default", "b", "1", PodSelector(("default",), None, ()))
+        cluster.record("pdb/default/b", payloads.PodDisruptionBudgetObserved(budget))
+    answer = drain(cluster, "n0")
+    stays, by = "stays: a disruption budget keeps it", time_text(reservation_of(answer.manifest).drain_by)
+    ends = time_text(cluster.state.pods[short.uid].started_at + 2 * HOUR)
+    assert {row.group.rpartition("/")[2]: row.goes_on for row in answer.groups} == {
+        "g": stays if kept else f"no room now: leaves once there is, or at {by}; goes on by {ends} on n1",
+        "lone": stays if kept else f"ends at {by}: no controller makes it anew",
+    }
+    assert answer.waits_longer == ([] if kept else ["Pod default/next"])
+
+
+def test_node_with_a_window_that_is_planned_is_drained_for_it_but_not_twice() -> None:
+    cluster = busy()
+    made(cluster, "window", ("n0",), begins=1)
+    assert drain(cluster, "n0").refusal == ""
+    made(cluster, "first", ("n0",), begins=0, drain_by=cluster.now + HOUR)
+    assert drain(cluster, "n0").refusal == "node n0 is reserved by first then"
+    cluster.record("reservation/first", payloads.ReservationDeleted("uid-first", "first"))
+    made(cluster, "theirs", ("n0",), begins=1, queue="lab")
+    assert drain(cluster, "n0").refusal == "node n0 is reserved by theirs then"
 
 
 def test_nodes_without_work_are_drained_at_once_and_unknown_ones_refused() -> None:

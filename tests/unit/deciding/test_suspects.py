@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import pytest
 from kaicore.analysis.ask.explanations import why_node
+from kaicore.rules.deciding.cycle_input import idle, next_due
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload
@@ -165,6 +166,20 @@ def test_black_hole_takes_three_pods_in_106_minutes() -> None:
     assert fleet.start("other", gpu=0) == "n0", "of work without devices nothing is known"
 
 
+def test_second_black_hole_of_an_hour_takes_no_more_pods_of_a_work_that_ran_in_between() -> None:
+    fleet = Fleet(bad=("n0",))
+    assert [fleet.try_one("a") for _ in range(4)] == ["n0", "n0", "n0", "n1"]
+    fleet.bad.clear()
+    fleet.seen("n0", unschedulable=True)
+    fleet.seen("n0")
+    assert fleet.try_one("b") == "n0", "other work lasts where the work failed"
+    fleet.seen("n0", unschedulable=True)
+    assert fleet.try_one("a") == "n1"
+    fleet.seen("n1", unschedulable=True)
+    fleet.bad.add("n2")
+    assert [fleet.try_one("a") for _ in range(5)] == ["n2", "n2", "n2", "n3", "n3"]
+
+
 def test_waiting_pod_names_the_evidence_and_the_next_probe() -> None:
     fleet = black_hole(3)
     for name in ("n1", "n2"):
@@ -218,6 +233,37 @@ def test_probe_is_one_pod_at_a_time_and_clears_the_node_once_it_has_run_for_a_mi
     wait(fleet, 1)
     assert fleet.start("f") == "n0"
     assert fleet.news() == ["n0 suspect", "n0 Probed"]
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_node_is_cleared_once_its_probe_has_lasted_although_no_pod_waits(ends: bool) -> None:
+    fleet = black_hole()
+    fleet.bad.clear()
+    wait(fleet, 121)
+    assert idle(fleet.state), "nobody waits for the probe"
+    probe = fleet.last = fleet.add_pod(pod("e", gpu=1, owner=Owner("Job", "e", "uid-e")))
+    assert fleet.placed(fleet.cycle(CONFIG)) == {"e": "n0"}
+    # That it runs is no reason for a cycle.
+    assert next_due(fleet.state, CONFIG, now=fleet.now) == fleet.now + CONFIG.recheck_us
+    fleet.run(probe)
+    assert why_notes(fleet) == ["a probe is on it"]
+    due = next_due(fleet.state, CONFIG, now=fleet.now)
+    assert due == fleet.state.pods[fleet.last.uid].started_at + 60 * _SECOND_US
+    if ends:
+        fleet.end(failed=False, after_s=5)
+        assert why_notes(fleet) == ["its probe succeeded"]
+    else:
+        fleet.now = due
+    assert not idle(fleet.state)
+    fleet.cycle(CONFIG)
+    assert (fleet.suspects(), idle(fleet.state), fleet.news()) == ({}, True, ["n0 suspect", "n0 Probed"])
+
+
+def why_notes(fleet: Fleet) -> list[str]:
+    """The last remark about the suspect node."""
+    why = why_node(fleet.state, "n0")
+    assert why is not None
+    return [one.rpartition("; ")[2] for one in why.notes if one.startswith("is suspect")]
 
 
 def test_gang_is_a_probe_only_where_no_other_pod_came_for_as_long_again() -> None:

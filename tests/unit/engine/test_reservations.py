@@ -60,6 +60,8 @@ def cluster_with(begins: float, hours: float = 4, **fields: Any) -> Workloads:
         (-1, {"namespace": "default"}, 3, "lab", True),
         (-1, {"namespace": "another"}, 3, "lab", False),
         (-1, {"queue": "", "namespace": "default"}, 3, "other", True),
+        (-1, {"queue": "", "namespace": "default", "work": "p"}, 3, "other", True),
+        (-1, {"queue": "", "namespace": "default", "work": "q"}, 3, "other", False),
         # Maintenance is for nobody.
         (-1, {"queue": ""}, 3, "lab", False),
         # Nodes by labels.
@@ -111,7 +113,8 @@ def test_work_that_waits_is_looked_at_again_when_the_window_ends_or_the_reservat
 
 
 OBJECT = """{"metadata": {"name": "r", "uid": "u", "resourceVersion": "1"}, "spec": {
-    "for": {"queue": "lab"}, "nodes": ["n1", "n0"], "start": "2026-12-05T02:00:00+01:00", "end": "2026-12-05T06:00:00Z",
+    "for": {"queue": "lab"}, "nodes": ["n1", "n0"],
+    "start": "2026-12-05T02:00:00.9+01:00", "end": "2026-12-05T06:00:00Z",
     "recurrence": "FREQ=WEEKLY;BYDAY=SA", "notice": "30m"}}"""
 
 
@@ -137,8 +140,9 @@ def test_object_says_for_whom_where_and_when() -> None:
     ("before", "after", "problem"),
     [
         ('"2026-12-05T06:00:00Z"', '"2026-12-05T01:00:00Z"', "spec.end: is not after spec.start"),
-        ('"start": "2026-12-05T02:00:00+01:00", ', "", "spec.start: is missing"),
+        ('"start": "2026-12-05T02:00:00.9+01:00", ', "", "spec.start: is missing"),
         ("+01:00", "", "spec.start: has no zone"),
+        ('"queue"', '"work"', "spec.for.work: needs spec.for.namespace"),
         ('["n1", "n0"]', "[]", "spec.nodes: names no node, and nodeSelector no label"),
         ("WEEKLY;BYDAY=SA", "SECONDLY", "spec.recurrence: needs FREQ, one of DAILY, WEEKLY, MONTHLY, YEARLY"),
         ("BYDAY=SA", "BYHOUR=3", "spec.recurrence: BYHOUR is not supported"),

@@ -4,6 +4,7 @@
 """
 
 import re
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Annotated, Any, Literal
 
@@ -82,6 +83,7 @@ def _asked_reservation(  # long: one parameter for each part of a reservation
     *,
     queue: str = "",
     namespace: str = "",
+    work: str = "",
     nodes: str = "",
     labels: str = "",
     gpus: int = 0,
@@ -505,7 +507,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     @router.get("/v1/clusters/{cluster}/reservations")
     async def reservations(cluster: str, *, at: str = "") -> ReservationsAnswer:
         """Return the reservations of nodes that stand, with what is in their way."""
-        return await inquiry.reservations(cluster, at=at)
+        return await inquiry.reservations(cluster, at=at, now=0 if at else time.time_ns() // 1000)
 
     @router.get("/v1/clusters/{cluster}/planned-reservation")
     async def planned_reservation(cluster: str, asked: AskedReservation) -> ReservationPlan:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from kaicore.analysis.ask.counterfactuals.reservations import SHOWN_US, ReservationRow, standing_reservations
 from kaicore.analysis.ask.listing import counts_by_stage, is_there, pod_message, pod_status
 from kaicore.analysis.ask.projections.capacity import GpuColumns, gpu_columns
+from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.model.gpu_share import gpus_text
@@ -296,16 +297,17 @@ class ReservationLine(NamedTuple):
 
 
 class ReservationsPage(NamedTuple):
-    """The reservations of a cluster at a moment; `begin` is when the four weeks begin."""
+    """The reservations of a cluster at a moment; `begin` and `end` are those of the four weeks."""
 
     begin: str
+    end: str
     rows: list[ReservationLine]
 
 
-def reservations_page(state: ClusterState) -> ReservationsPage:
+def reservations_page(state: ClusterState, *, now: int) -> ReservationsPage:
     """Return the page's model."""
-    answer = standing_reservations(state)
-    begin = state.recorded_at / 1_000_000
+    answer, now = standing_reservations(state, now=now), max(now, state.recorded_at)
+    begin = now / 1_000_000
 
     def span(start: str, end: str) -> WindowSpan:
         first, last = (
@@ -318,4 +320,4 @@ def reservations_page(state: ClusterState) -> ReservationsPage:
     lines = [
         ReservationLine(row, row.whom, [span(one.start, one.end) for one in row.windows]) for row in answer.reservations
     ]
-    return ReservationsPage(answer.recorded_at[:16].replace("T", " "), lines)
+    return ReservationsPage(time_text(now)[:16].replace("T", " "), time_text(now + SHOWN_US)[:10], lines)

@@ -245,7 +245,12 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/reservations")
     async def reservations(request: Request, cluster: str, at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "reservations.html", frame=frame, model=reservations_page(state))
+        return page(
+            request,
+            "reservations.html",
+            frame=frame,
+            model=reservations_page(state, now=0 if at else time.time_ns() // 1000),
+        )
 
     @router.get("/clusters/{cluster}/services")
     async def services(request: Request, cluster: str, at: str = "") -> Response:

@@ -2,6 +2,7 @@
 
 import re
 import sys
+import time
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     ReservationRow,
     ReservationsAnswer,
 )
+from kaicore.analysis.trial.simulation.validation import is_dns_name
 from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.interpreter import version
 from kaicore.kube.api.access import configured_access
@@ -39,6 +41,7 @@ async def reserve(  # long: one flag for each part of a reservation
     end: str,
     queue: str = "",
     namespace: str = "",
+    work: str = "",
     maintenance: bool = False,
     nodes: str = "",
     labels: str = "",
@@ -62,6 +65,7 @@ async def reserve(  # long: one flag for each part of a reservation
         end: of its first window: a time, or so long after the start (+4h).
         queue: the queue that it is for, with the queues below it.
         namespace: the namespace that it is for.
+        work: the work in that namespace that it is for, by the name of its Job, group or lone pod; by default all.
         maintenance: it is for nobody.
         nodes: names of the nodes, divided by commas.
         labels: of the nodes that are chosen from, as key=value, divided by commas.
@@ -79,11 +83,12 @@ async def reserve(  # long: one flag for each part of a reservation
         raise ConfigurationError("reserve: name --queue or --namespace, or say --maintenance")
     begins = _moment(start, datetime.now(UTC), "--start")
     asked = ReservationQuestion(
-        name=name,
+        name=_checked(name),
         start=_text(begins),
         end=_text(_moment(end, begins, "--end")),
         queue=queue,
         namespace=namespace,
+        work=work,
         nodes=nodes,
         labels=labels,
         gpus=gpus,
@@ -106,8 +111,8 @@ async def _carried_out(name: str, plan: ReservationPlan | DrainPlan, kubeconfig:
             loaded = await Loader(client).create([plan.manifest])
         if loaded.refused:
             raise ConfigurationError(loaded.refused[0])
-        undo = "; to stop the drain or to undo it, delete that" if isinstance(plan, DrainPlan) else ""
-        sys.stderr.write(f"made: Reservation {name}{undo}\n")
+        undo = "to stop the drain, or to undo it" if isinstance(plan, DrainPlan) else "to take it back"
+        sys.stderr.write(f"made: Reservation {name}; {undo}: kubectl delete reservation {name}\n")
     return 0
 
 
@@ -144,7 +149,7 @@ async def drain(
     end = _moment(by, now, "--by")
     called = name or "drain-" + re.sub(r"[^a-z0-9.-]+", "-", (nodes or labels).partition(",")[0].lower()).strip("-.")
     asked = ReservationQuestion(
-        name=called,
+        name=_checked(called),
         start=_text(now),
         end=_text(_moment(until, end, "--until")),
         nodes=nodes,
@@ -157,11 +162,20 @@ async def drain(
     return await _carried_out(called, plan, kubeconfig, make=make)
 
 
+def _checked(name: str) -> str:
+    if not is_dns_name(name):
+        raise ConfigurationError(f"reservation {name!r}: a name is of lower case letters, digits, - and .")
+    return name
+
+
 def drain_text(plan: DrainPlan, *, made: bool) -> str:
     """Return the plan of a drain for people."""
     if plan.refusal:
         return f"refused: {plan.refusal}"
-    parts = [f"{plural(len(plan.nodes), 'node')}: {', '.join(plan.nodes)}"]
+    spec = plan.manifest["spec"]
+    assert isinstance(spec, dict)
+    until = f"empty by {spec['drainBy']}, and no work starts there until {spec['end']}"
+    parts = [f"{plural(len(plan.nodes), 'node')}: {', '.join(plan.nodes)}\n{until}"]
     rows = [(row.group, row.queue or "-", str(row.pods), row.gpus, row.lost, row.goes_on) for row in plan.groups]
     head = ("GROUP", "QUEUE", "PODS", "GPUS", "LOSES", "GOES ON")
     parts.append(table(head, rows) if rows else "no work is on them")
@@ -194,7 +208,8 @@ def plan_text(plan: ReservationPlan, *, made: bool) -> str:
         return f"refused: {plan.refusal}"
     spec = plan.manifest["spec"]
     assert isinstance(spec, dict)
-    again = f", again {spec['recurrence']}" if "recurrence" in spec else ""
+    later = ", ".join(one.start.replace(".000Z", "Z") for one in plan.windows[1:])
+    again = f", again {spec['recurrence']}{later and f': {later}, …'}" if "recurrence" in spec else ""
     about = f"{plural(len(plan.nodes), 'node')} with {plural(plan.gpus, 'GPU')}: {', '.join(plan.nodes)}"
     parts = [f"{about}\n{spec['start']} to {spec['end']}{again}", _in_the_way(plan.displaces)]
     if not made:
@@ -222,7 +237,10 @@ async def reservations(
         source: where to ask: the log, or the API of --api-url.
         output: table, json or yaml.
     """
-    answers = await ask_each(source or AnswerSource(), at, lambda one, cluster: one.reservations(cluster, at=at))
+    source = source or AnswerSource()
+    # A log may be silent while windows begin; a file goes on no more.
+    now = 0 if at or source.file is not None else time.time_ns() // 1000
+    answers = await ask_each(source, at, lambda one, cluster: one.reservations(cluster, at=at, now=now))
     if ical:
         print(calendar_text(answers), end="")
     else:
@@ -241,7 +259,8 @@ def reservations_text(answer: ReservationsAnswer) -> str:
 
 
 def _cells(row: ReservationRow) -> list[str]:
-    nodes = f"{len(row.nodes)}" + (f" ({len(row.missing)} not ready)" if row.missing else "")
+    listed = ", ".join(row.nodes[:2]) + (f" and {len(row.nodes) - 2} more" if len(row.nodes) > 2 else "")
+    nodes = (listed or "none") + (f" ({len(row.missing)} not ready)" if row.missing else "")
     names = [f"{one.namespace}/{one.name}" for one in row.in_the_way]
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
     about = [row.name, row.state, row.whom, row.start, row.end, row.recurrence or "-", nodes, str(row.gpus)]

@@ -282,6 +282,8 @@ def node_text(audit: NodeAudit) -> str:
         "",
         table(head, rows),
     ]
+    if audit.suspicions:
+        parts += ["", *audit.suspicions]
     if audit.rejections:
         rejections = [
             [one.pod, f"{one.position} {one.recorded_at}", one.reason, _decided(one.decided), one.message]

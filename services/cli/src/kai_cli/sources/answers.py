@@ -89,8 +89,8 @@ class ApiAnswers:
 
         return await self._get(PriorityAnswer, "clusters", cluster, "priority", queue=queue, at=at)
 
-    async def reservations(self, cluster: str, *, at: str = "") -> "ReservationsAnswer":
-        """Return the reservations of nodes that stand."""
+    async def reservations(self, cluster: str, *, at: str = "", now: int = 0) -> "ReservationsAnswer":
+        """Return the reservations of nodes that stand; the API has a clock of its own."""
         from kaicore.analysis.ask.counterfactuals.reservations import ReservationsAnswer  # noqa: PLC0415
 
         return await self._get(ReservationsAnswer, "clusters", cluster, "reservations", at=at)

@@ -23,7 +23,7 @@ from kaicore.analysis.life.placements import kubelet_text, placement_answer
 from kaicore.analysis.life.pod_history import OBSERVED, PodEvidence, evictions, rejections, timeline
 from kaicore.rules.deciding.cycle_run import explained, recorded_left_out
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_reasons
-from kaicore.rules.deciding.suspects import suspect_text
+from kaicore.rules.deciding.suspects import suspect_texts
 from kaicore.rules.deciding.why import (
     default_queue_text,
     miss_notes,
@@ -489,7 +489,7 @@ def why_node(state: ClusterView, name: str) -> Why | None:
         remarks.append("is not ready")
     if node.unschedulable:
         remarks.append("is cordoned")
-    remarks += [f"is suspect {suspect_text(one)}" for one in state.node_trials.of_node(name)]
+    remarks += [f"is suspect {one}" for one in suspect_texts(state, name)]
     for one in state.reservations.values():
         if one.has(name, node.labels) and (window := one.window(state.recorded_at)) is not None:
             remarks.append(f"is reserved by {one.name} {reservation_terms(one, window)}")

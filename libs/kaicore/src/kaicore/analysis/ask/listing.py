@@ -14,7 +14,7 @@ from kaicore.analysis.json_spelling import spelled, time_text
 from kaicore.analysis.life.placements import kubelet_text, part_answers, shared_gpus_on
 from kaicore.analysis.replay.log_states import last_events
 from kaicore.ledger.log.port import EventLog, Filter
-from kaicore.rules.deciding.suspects import suspect_text
+from kaicore.rules.deciding.suspects import suspect_texts
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.placement.reservation_pod import PLANNED
 from kaicore.rules.events.codec import decode_payload
@@ -422,7 +422,7 @@ def node_row(state: FleetView, node: Node) -> answers.NodeRow:
     row = columns.rows[node.name]
     topology, zones = columns.topologies[row], columns.zones
     status = ["Ready" if node.ready else "NotReady", *(["SchedulingDisabled"] if node.unschedulable else [])]
-    suspect = [suspect_text(one) for one in state.node_trials.of_node(node.name)]
+    suspect = suspect_texts(state, node.name)
     status += ["Suspect"] if suspect else []
     windows = (one.window(state.recorded_at) for one in state.reservations.values() if one.has(node.name, node.labels))
     status += ["Reserved"] if any(one is not None and one.start <= state.recorded_at for one in windows) else []

@@ -404,9 +404,9 @@ class Inquiry:
         state = await self.state_at(cluster, at)
         return priority_of(state, queue, self.policies, now=state.recorded_at)
 
-    async def reservations(self, cluster: str, *, at: str = "") -> ReservationsAnswer:
-        """Return the reservations of nodes that stand, with what is in their way."""
-        return standing_reservations(await self.state_at(cluster, at))
+    async def reservations(self, cluster: str, *, at: str = "", now: int = 0) -> ReservationsAnswer:
+        """Return the reservations of nodes that stand, with what is in their way; `now` where a log goes on."""
+        return standing_reservations(await self.state_at(cluster, at), now=now)
 
     async def planned_reservation(self, cluster: str, asked: ReservationQuestion) -> ReservationPlan:
         """Return what a reservation would be, before it is made. Raises InvalidObject: the question makes no sense."""

@@ -55,14 +55,14 @@ _COMMON_PREFIX = "system-"
 _NAMES = frozenset(
     {"name", "namespace", "node", "node_name", "nominated_node", "group", "queue", "parent", "container"}
 )
-_NAMES |= {"by", "nodes", "init", "service_account", "volume", "claim", "pool", "replicas", "subject"}
+_NAMES |= {"by", "nodes", "init", "service_account", "volume", "claim", "pool", "replicas", "subject", "work"}
 _TEXTS = frozenset({"message", "image", "error"})
 #: Fields of which the keys or names are no one's: of resources, of zones, of the engine.
 _PLAIN = frozenset({"zones", "allocatable", "capacity", "requests", "limits", "amount", "config", "resources"})
 #: Fields with words of the rules, which may be names as well: a container may be called `init`.
 _WORDS = frozenset({"kind", "phase", "operator", "effect", "qos", "policy", "scope", "provenance", "reason", "code"})
 _WORDS |= {"resource", "zone", "mask", "strategy", "mode", "stage", "outcome", "preemption_policy"}
-_LABELS = frozenset({"labels", "annotations", "node_selector", "match_labels"})
+_LABELS = frozenset({"labels", "annotations", "node_selector", "match_labels", "node_labels"})
 #: Labels of Kubernetes of which the values are places and kinds of an installation; and one of Ray's, made of names.
 _PLACES = (
     *("topology.", "failure-domain.", "node.kubernetes.io/instance-type", "kubernetes.io/hostname"),

@@ -38,6 +38,8 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
         problem = "is for one window" if recurrence else "is not between spec.start and spec.end"
         raise InvalidObject(subject, "spec.drainBy", str(spec.drain_by), problem)
     reserved_for = spec.reserved_for or ReservedFor()
+    if reserved_for.work and not reserved_for.namespace:
+        raise InvalidObject(subject, "spec.for.work", reserved_for.work, "needs spec.for.namespace")
     return NodeReservation(
         uid=wire.metadata.uid,
         name=wire.metadata.name,
@@ -51,6 +53,7 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
         recurrence=recurrence,
         notice_us=notice,
         drain_by=drain_by,
+        work=reserved_for.work or "",
     )
 
 
@@ -59,7 +62,8 @@ def _moment(time: datetime | None, *, subject: str, field: str) -> int:
         raise InvalidObject(subject, field, None, "is missing")
     if time.tzinfo is None:
         raise InvalidObject(subject, field, str(time), "has no zone")
-    us = (time - _EPOCH) // timedelta(microseconds=1)
+    # A rule of recurrence knows whole seconds.
+    us = (time - _EPOCH) // timedelta(seconds=1) * 1_000_000
     if us < 0:
         raise InvalidObject(subject, field, str(time), "is before 1970")
     return us

@@ -486,6 +486,7 @@ class ReservedFor(Wire):
 
     queue: str | None = None
     namespace: str | None = None
+    work: str | None = None
 
 
 class ReservationSpec(Wire):

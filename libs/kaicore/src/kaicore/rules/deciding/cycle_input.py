@@ -15,7 +15,7 @@ from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.deciding.reserved_nodes import drains, reserved, to_drain
 from kaicore.rules.deciding.run_length import expected_us, limits_of
 from kaicore.rules.deciding.share import Share
-from kaicore.rules.deciding.suspects import SuspectRows, suspects
+from kaicore.rules.deciding.suspects import SuspectRows, probes_last_at, suspects
 from kaicore.rules.engine.config import Action, EngineConfig
 from kaicore.rules.engine.constraints.class_filters import CORDONED
 from kaicore.rules.engine.constraints.node_matching import tolerates
@@ -358,6 +358,7 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
             or any(map(share.has, state.workload_index.below))
             or any(map(share.has, state.provisioning.standing))
             or drains(state)
+            or probes_last_at(state)
             or state.node_readiness.may_have_failed(state.charges.on_node)
             or any(not why_not(state.pods[uid]) and share.has(state.pods[uid].group) for uid in state.misaligned)
         )
@@ -367,6 +368,7 @@ def idle(state: CycleView, share: Share | None = None) -> bool:
         and not state.node_readiness.may_have_failed(state.charges.on_node)
         and not state.provisioning.standing
         and not drains(state)
+        and not probes_last_at(state)
         and all(why_not(state.pods[uid]) for uid in state.misaligned)
     )
 
@@ -378,7 +380,7 @@ def next_due(
 
     That is when a pod that failed to be bound may be tried again, or a pod on wrong zones evicted; when a gang has been
     below its minimum for too long; when room was kept for long enough; when a preemption delay or a minimum runtime
-    ends; when a reservation of nodes does, and while nodes are drained.
+    ends; when a reservation of nodes does, and while nodes are drained; when a probe has lasted.
 
     Args:
         now: microseconds since the epoch; what is due by then is not waited for.
@@ -391,6 +393,8 @@ def next_due(
         if entry.bind_failures and entry.pod.scheduler_name == config.scheduler_name
     ]
     times += state.node_readiness.due(config)
+    probes = probes_last_at(state) if config.suspect_after else []
+    times += [at if at > now else now + config.recheck_us for at in probes]
     times += [time for one in state.reservations.values() if one.drain_by for time in (one.start, one.drain_by)]
     times += [now + config.recheck_us] if to_drain(state, config, now=now) else []
     times += [window.end for one in state.reservations.values() if (window := one.window(now)) and state.waiting]

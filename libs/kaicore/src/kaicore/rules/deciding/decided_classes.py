@@ -30,20 +30,21 @@ def decided_classes(state: CycleView, config: EngineConfig, *, now: int) -> Call
     if not standing:
         return for_policies
     limit_of = limits_of(state)
-    made: dict[tuple[str, str, str, str, int], PodClass] = {}
+    named = any(one.work for one, _ in standing)
+    made: dict[tuple[str, str, str, str, int, str], PodClass] = {}
 
     def class_of(entry: PodEntry) -> PodClass:
         base, queue, runs = for_policies(entry), state.queue_of(entry), limit_of(entry)
         if runs < 0:
             runs = expected_us(state, config, entry, age_us=0)
-        key = base.key, *queue, entry.pod.namespace, runs
+        key = base.key, *queue, entry.pod.namespace, runs, entry.group if named else ""
         if key not in made:
             queues = queue_names(state, entry)
             kept_off = tuple(
                 one.name
                 for one, window in standing
                 if now + (one.notice_us if runs < 0 else runs) > window.start
-                and not one.admits(queues=queues, namespace=entry.pod.namespace)
+                and not one.admits(queues=queues, namespace=entry.pod.namespace, group=entry.group)
             )
             made[key] = with_reservations(base, kept_off) if kept_off else base
         return made[key]

@@ -29,7 +29,8 @@ def strangers(state: CycleView, one: NodeReservation, node: Node) -> Iterator[Po
     for uid in sorted(state.charges.on_node.get(node.name, ())):
         entry = state.pods[uid]
         stays = entry.pod.owner is not None and entry.pod.owner.kind in STAYING
-        if not (stays or one.admits(queues=queue_names(state, entry), namespace=entry.pod.namespace)):
+        queues = queue_names(state, entry)
+        if not (stays or one.admits(queues=queues, namespace=entry.pod.namespace, group=entry.group)):
             yield entry
 
 

@@ -5,7 +5,7 @@ A node that kills pods at once is always empty, so each cycle would fill it agai
 
 1. Failures count that are in a row: of the last hour, with no pod of that kind of work since that lasted on the node.
 2. A failure follows the work if the work has failed on two other nodes as well, or on one where other work lasts, and
-   has lasted nowhere since. It counts for no node.
+   has lasted nowhere since it failed on any of them. It counts for no node.
 3. A node is suspect for a kind of work after `suspect_after` failures: each of a work that ran elsewhere, or of another
    work. After so many of fewer works, which were tried nowhere else, it is suspect for these works alone: their next
    pods, elsewhere, tell which it was. One failure is enough on a node that reports a problem of itself.
@@ -31,7 +31,7 @@ from kaicore.rules.model.quantity import PODS
 from kaicore.rules.state.indexes.node_trials import QUICK_US, FailedTrial, SuspectNode, kind_of
 from kaicore.rules.state.indexes.past_runs import work_of
 from kaicore.rules.state.pods.pod_entry import PodEntry
-from kaicore.rules.state.views import ClusterView
+from kaicore.rules.state.views import ClusterView, FleetView
 
 #: Failures that are older say nothing about a node as it is now, microseconds.
 _WINDOW_US = 3_600_000_000
@@ -73,15 +73,42 @@ def suspects(state: ClusterView, config: EngineConfig, *, now: int, cycle: str =
     return _Judge(state, config, now=now, cycle=cycle).suspects()
 
 
-def suspect_text(suspect: SuspectNode) -> str:
-    """Say why a node is suspect, and until when."""
+def probes_last_at(state: ClusterView) -> list[int]:
+    """Return when each probe will have lasted, so that a cycle clears its node; microseconds since the epoch.
+
+    The time is in the past where a probe has lasted or not begun: what happens next tells.
+    """
+    times = []
+    for one in state.node_trials.suspects.values():
+        times += [entry.started_at and entry.started_at + QUICK_US for entry in _probes(state, one)]
+        times += [one.probe_at] if one.proven else []
+    return times
+
+
+def _probes(state: FleetView, suspect: SuspectNode) -> Iterable[PodEntry]:
+    """Return the pods of a suspect node that came after it was found."""
+    held = state.charges.held_on(suspect.suspected.node)
+    return (entry for entry in held if kind_of(entry) == suspect.suspected.kind and suspect.tries(entry))
+
+
+def suspect_texts(state: FleetView, node: str) -> list[str]:
+    """Say for which work a node is suspect, why, and what becomes of its probe."""
+    texts = []
+    for one in state.node_trials.of_node(node):
+        probe = "its probe succeeded" if one.proven else "a probe is on it" if any(_probes(state, one)) else ""
+        texts.append(suspect_text(one, probe=probe))
+    return texts
+
+
+def suspect_text(suspect: SuspectNode, *, probe: str = "") -> str:
+    """Say why a node is suspect, and until when; `probe` where that is known better."""
     found = suspect.suspected
     work = ", ".join(found.works) or ("devices" if found.kind == WorkKind.DEVICES else "work without devices")
     failed = f"{plural(len(suspect.failures), 'pod')} in a row failed within a minute"
     elsewhere = f", {found.ran_elsewhere} of work that ran elsewhere" if found.ran_elsewhere else ""
     events = ", ".join(str(one.position) for one in suspect.failures)
     problems = f"; it reports {', '.join(found.problems)}" if found.problems else ""
-    probe = f"next probe from {time_text(suspect.probe_at)} on"
+    probe = probe or f"next probe from {time_text(suspect.probe_at)} on"
     return f"for {work} since {time_text(suspect.since)}: {failed}{elsewhere} (events {events}){problems}; {probe}"
 
 
@@ -155,7 +182,7 @@ class _Judge:
             if found is not None:
                 self._news.append(found.suspected)
                 standing[key] = found
-        due = [one for one in standing.values() if one.probe_at <= self._now and not any(self._since(one))]
+        due = [one for one in standing.values() if one.probe_at <= self._now and not any(_probes(self._state, one))]
         later = [one for one in due if one.probe_at + one.suspected.probe_after_us <= self._now]
         return Suspects(
             [standing[key] for key in sorted(standing)],
@@ -166,7 +193,7 @@ class _Judge:
 
     def _cleared(self, suspect: SuspectNode) -> str:
         """Say why a node is suspect no more; empty while it is."""
-        if suspect.proven or any(self._lasts(entry) for entry in self._since(suspect)):
+        if suspect.proven or any(map(self._lasts, _probes(self._state, suspect))):
             return "Probed"
         if all(self._follows_work(suspect.suspected.node, one) for one in suspect.failures):
             return "FollowsWork"
@@ -214,10 +241,11 @@ class _Judge:
 
     def _follows_work(self, node: str, failure: FailedTrial) -> bool:
         others = [one for one in self._trials.works.get(failure.work, ()) if one.node != node]
-        failed = {one.node for one in others if one.failed and one.at > failure.at - _WINDOW_US}
-        lasted = any(not one.failed and one.at > failure.at for one in others)
+        lasted = max((one.at for one in others if not one.failed), default=0)
+        # Where it failed before it lasted elsewhere, that was the node.
+        failed = {one.node for one in others if one.failed and one.at > max(failure.at - _WINDOW_US, lasted)}
         enough = len(failed) >= _OTHER_NODES or any(self._lets_others_last(node, failure) for node in failed)
-        return enough and not lasted and not self._runs_elsewhere(node, failure, since=failure.at)
+        return enough and lasted <= failure.at and not self._runs_elsewhere(node, failure, since=failure.at)
 
     def _lets_others_last(self, node: str, failure: FailedTrial) -> bool:
         """Tell whether a pod of another work lasted on a node, not long before a failure or after it."""
@@ -262,10 +290,6 @@ class _Judge:
         )
         few = kind == WorkKind.DEVICES and with_gpus.any()
         return int((with_gpus if few else usable).sum())
-
-    def _since(self, suspect: SuspectNode) -> Iterable[PodEntry]:
-        """Return the pods of a suspect node that came after it was found: its probes."""
-        return filter(suspect.tries, self._held(suspect.suspected.node, suspect.suspected.kind))
 
     def _held(self, node: str, kind: str) -> Iterable[PodEntry]:
         return (entry for entry in self._state.charges.held_on(node) if kind_of(entry) == kind)

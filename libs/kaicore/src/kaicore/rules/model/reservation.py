@@ -59,6 +59,7 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
     Attributes:
         queue: the queue that it is for, with the queues below that one; empty for any.
         namespace: the namespace that it is for; empty for any. With neither it is for nobody: maintenance.
+        work: the work in that namespace that it is for, by the name of its Job, group or lone pod; empty for all of it.
         nodes: names of the nodes.
         node_labels: labels of further nodes; all must be there. None for no further ones.
         start: of the first window, microseconds since the epoch.
@@ -81,15 +82,16 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
     recurrence: str = ""
     notice_us: int = NOTICE_US
     drain_by: int = 0
+    work: str = ""
 
     @property
     def maintenance(self) -> bool:
         """True if it is for nobody."""
         return not (self.queue or self.namespace)
 
-    def admits(self, *, queues: Collection[str], namespace: str) -> bool:
-        """Tell whether it is for some work (`queues`: the queue that pays for it, and those above that one)."""
-        if self.maintenance:
+    def admits(self, *, queues: Collection[str], namespace: str, group: str) -> bool:
+        """Tell whether it is for some work (`queues`: that pays for it, and those above; `group`: its group's key)."""
+        if self.maintenance or self.work not in ("", group.rpartition("/")[2]):
             return False
         return (not self.queue or self.queue in queues) and self.namespace in ("", namespace)
 
@@ -153,6 +155,11 @@ def _may_have_a_day(parts: Mapping[str, str], begin: datetime) -> bool:
     return min(days) <= max(_MOST_DAYS[month - 1] for month in months)
 
 
+def first_from(recurrence: str, start: int) -> int | None:
+    """Return the first moment of a rule that is not before a start; None where the rule has none."""
+    return _next_start(recurrence, start, start - 1)
+
+
 @lru_cache(maxsize=4096)
 def _next_start(recurrence: str, start: int, after: int) -> int | None:
     """Return when the first window begins after a moment."""
@@ -170,15 +177,15 @@ def _moment(us: int) -> datetime:
     return _EPOCH + timedelta(microseconds=max(0, min(us, _LAST_US)))
 
 
-def whom_text(queue: str, namespace: str) -> str:
-    """Write for whom a reservation is: a queue, a namespace, both, or nobody."""
-    of = [f"{kind} {name}" for kind, name in (("queue", queue), ("namespace", namespace)) if name]
+def whom_text(queue: str, namespace: str, work: str) -> str:
+    """Write for whom a reservation is: a queue, a namespace, a work there, or nobody."""
+    of = [f"{kind} {name}" for kind, name in (("work", work), ("queue", queue), ("namespace", namespace)) if name]
     return ", ".join(of) or "maintenance"
 
 
 def reservation_terms(reservation: NodeReservation, window: Window) -> str:
     """Write for whom a reservation is, and one of its windows."""
-    whom = whom_text(reservation.queue, reservation.namespace)
+    whom = whom_text(reservation.queue, reservation.namespace, reservation.work)
     return f"for {whom}, {_text(window.start)} to {_text(window.end)}"
 
 

@@ -237,6 +237,7 @@ class NodeAudit(Answer, frozen=True, kw_only=True):
         holdings: in the order in which pods came.
         gaps: what was not known of them.
         gpu: the GPU that was asked about, as in the question; empty for all of the node.
+        suspicions: when the node was found suspect, by which events, and when it was cleared, and why.
     """
 
     cluster: str
@@ -246,6 +247,7 @@ class NodeAudit(Answer, frozen=True, kw_only=True):
     holdings: list[HoldingAnswer]
     rejections: list[RejectionAnswer]
     gaps: list[KnowledgeGap]
+    suspicions: list[str]
 
 
 class GroupEvent(Answer, frozen=True, kw_only=True):

@@ -27,7 +27,7 @@ from kaicore.errors import UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT
 from kaicore.rules.deciding.why import story_of
-from kaicore.rules.engine.placement.pod_class import node_requests
+from kaicore.rules.engine.placement.pod_class import WorkKind, node_requests
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload, names_in_logs
 from kaicore.rules.events.envelope import Event
@@ -45,6 +45,7 @@ from kaicore.spelling import did_you_mean
 
 #: How far before a decision its cycle's record is looked for at first, in events.
 _BEFORE = 2000
+_CLEARED = {"Probed": "its probe lasted", "FollowsWork": "the failures follow the work, not the node"}
 
 
 async def span_of(log: EventLog, cluster: str, span: Span) -> SpanAnswer:
@@ -284,7 +285,8 @@ async def audit_node(
     """
     gpu = gpu.removeprefix("GPU group ").removeprefix("GPU ")
     gpus = _Gpus()
-    uids = await _charged(log, cluster, node, span, state_at=state_at, gpus=gpus)
+    suspicions: list[str] = []
+    uids = await _charged(log, cluster, node, span, state_at=state_at, gpus=gpus, suspicions=suspicions)
     stories: list[_PodStory] = []
     for start in range(0, len(uids), _STREAMS):
         some = {f"pod/{uid}": _PodStory(node, uid) for uid in uids[start : start + _STREAMS]}
@@ -317,13 +319,21 @@ async def audit_node(
         ],
         rejections=[_rejection(*one, cycles) for one in sorted(rejections, key=lambda one: one[0].position)],
         gaps=[gap for story, holding in holdings for gap in _gaps(story, holding)],
+        suspicions=suspicions,
     )
 
 
 async def _charged(
-    log: EventLog, cluster: str, node: str, span: audit_answers.SpanAnswer, *, state_at: StateAt, gpus: _Gpus
+    log: EventLog,
+    cluster: str,
+    node: str,
+    span: audit_answers.SpanAnswer,
+    *,
+    state_at: StateAt,
+    gpus: _Gpus,
+    suspicions: list[str],
 ) -> list[str]:
-    """Return the uids of the pods that a node was ever charged with in a part of a log, and note the opened GPUs."""
+    """Return the uids of the pods that a node was ever charged with in a part of a log; note GPUs and suspicions."""
     named: dict[str, None] = {}
     if span.first > 1:
         state = await state_at(span.first - 1)
@@ -334,7 +344,7 @@ async def _charged(
                 gpus.opened(group.opened, group.index)
     else:
         heard = False
-    where = Filter(streams=(f"node/{node}",))
+    where = Filter(streams=(f"node/{node}", f"suspect/{node}"))
     async for event in events_of(log, cluster, after=span.first - 1, upto=span.last, where=where):
         heard = True
         payload = decode_payload(event)
@@ -342,10 +352,22 @@ async def _charged(
             named.update(dict.fromkeys(payload.pods))
         elif isinstance(payload, payloads.GpuOpened):
             gpus.opened(payload)
+        elif isinstance(payload, payloads.NodeSuspected | payloads.NodeCleared):
+            suspicions.append(f"{event.position} {time_text(event.recorded_at)}: {_suspicion(payload)}")
     if not heard:
         close = did_you_mean(node, (await state_at(span.last)).columns.rows)
         raise UnknownSubject(f"cluster {cluster}: the log knows of no node {node}{close}")
     return list(named)
+
+
+def _suspicion(news: payloads.NodeSuspected | payloads.NodeCleared) -> str:
+    kind = "devices" if news.kind == WorkKind.DEVICES else "work without devices"
+    if isinstance(news, payloads.NodeCleared):
+        return f"cleared for {kind}: {_CLEARED[news.reason]}"
+    problems = f"; it reports {', '.join(news.problems)}" if news.problems else ""
+    return (
+        f"suspect for {', '.join(news.works) or kind} (failures: events {', '.join(map(str, news.failures))}{problems})"
+    )
 
 
 def _devices(payload: payloads.PodObserved) -> bool:

@@ -1,27 +1,38 @@
 """A drain of nodes before it is made: the groups that it touches, what each loses, where it goes on, and who waits."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 from msgspec.structs import replace
 
 from kaicore.analysis.ask.counterfactuals.checking import fold_rehearsed
-from kaicore.analysis.ask.counterfactuals.reservations import ReservationQuestion, planned_reservation, reservation_of
+from kaicore.analysis.ask.counterfactuals.reservations import (
+    ReservationQuestion,
+    end_by_limit,
+    planned_reservation,
+    reservation_of,
+)
 from kaicore.analysis.ask.counterfactuals.room_amendments import ends
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.rules.deciding.cycle_run import run_on
 from kaicore.rules.deciding.reserved_nodes import to_drain
+from kaicore.rules.deciding.run_length import limits_of
 from kaicore.rules.engine.config import Action
-from kaicore.rules.engine.decisions import EvictionReason
+from kaicore.rules.engine.decisions import CycleResult, EvictionReason
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.victims.eviction_cost import gpu_seconds_lost
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.base import gpu_hours_text
 from kaicore.rules.groups.membership import display_key
 from kaicore.rules.model.gpu_share import gpus_text
+from kaicore.rules.model.pod import Pod
+from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
 from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
+
+#: After so many ends of other work a plan looks at the drain's own end alone.
+_MOST_ENDS = 16
 
 
 class DrainedGroupRow(Answer, frozen=True, kw_only=True):
@@ -30,7 +41,7 @@ class DrainedGroupRow(Answer, frozen=True, kw_only=True):
     Attributes:
         pods: that are evicted; of a gang, all of them.
         lost: of work since each pod's checkpoint, or since its start.
-        goes_on: the nodes on which its successors would start at once, or why not, and when it leaves.
+        goes_on: the nodes on which its successors would start at once, or why not, and when it leaves and goes on.
     """
 
     group: str
@@ -46,7 +57,7 @@ class DrainPlan(Answer, frozen=True, kw_only=True):
 
     Attributes:
         refusal: why it cannot be; empty if it can.
-        waits_longer: groups that would start now, and would not beside those that are moved.
+        waits_longer: groups that would start earlier without it, as far as limits say when running work ends.
         manifest: the Reservation by which it is made; empty where it is refused.
     """
 
@@ -71,12 +82,13 @@ def planned_drain(state: ClusterState, asked: ReservationQuestion, policies: Pol
     waits: list[str] = []
     if not plan.refusal:
         reservation = reservation_of(plan.manifest)
-        now = state.recorded_at
-        rehearsal = _Rehearsal(state, policies)
-        moved = rehearsal.drain(payloads.ReservationObserved(replace(reservation, start=now, drain_by=now)))
+        # A log may have been silent for long.
+        now = max(state.recorded_at, reservation.start)
+        rehearsal = _Rehearsal(state, policies, now=now)
+        moved = rehearsal.drain(replace(reservation, start=now, drain_by=now))
         by = time_text(reservation.drain_by)
         groups = [_row(state, key, *found, rehearsal, by=by) for key, found in sorted(moved.items())]
-        waits = sorted(map(display_key, rehearsal.starts(state) - rehearsal.started))
+        waits = sorted(map(display_key, rehearsal.waits_longer(state, reservation.end)))
     return DrainPlan(
         cluster=state.cluster,
         position=state.position,
@@ -93,25 +105,26 @@ class _Rehearsal:
     """A copy of a state on which a drain is carried out at once.
 
     Attributes:
-        nodes: by group, on which its successors start.
-        started: groups that start once the successors are there.
+        starts: by uid of a waiting pod, when it starts, and on which node; of a successor, with `+` after the uid.
     """
 
-    def __init__(self, state: ClusterState, policies: PolicyBook) -> None:
-        self._policies, self._now = policies, state.recorded_at
+    def __init__(self, state: ClusterState, policies: PolicyBook, *, now: int) -> None:
+        self._policies, self.now = policies, now
         self._config = replace(state.config(), actions=(Action.ALLOCATE,))
         self._copy = fork(state)
-        self.nodes: dict[str, list[str]] = {}
-        self.started: set[str] = set()
+        self.starts: dict[str, tuple[int, str]] = {}
 
-    def drain(self, fact: payloads.ReservationObserved) -> dict[str, tuple[list[PodEntry], bool]]:
+    def drain(self, planned: NodeReservation) -> dict[str, tuple[list[PodEntry], bool]]:
         """Carry a drain out; return by group its pods that leave, and whether a disruption budget keeps them."""
         copy = self._copy
-        fold_rehearsed(copy, [fact])
-        touched = {entry.pod.uid: entry for entry, _ in to_drain(copy, self._config, now=self._now)}
-        result = run_on(copy, self._config, now=self._now, policies=self._policies).result
-        leaving = [one for one in result.evictions if one.reason == EvictionReason.DRAINED]
-        entries = {one.uid: copy.pods[one.uid] for one in leaving}
+        fold_rehearsed(copy, [payloads.ReservationObserved(planned)])
+        drained = to_drain(copy, self._config, now=self.now)
+        touched = {entry.pod.uid: entry for entry, _ in drained if entry.node in planned.nodes}
+        groups = {entry.group for entry in touched.values()}
+        result = self._cycle(copy, now=self.now)
+        leaving = [copy.pods[one.uid] for one in result.evictions if one.reason == EvictionReason.DRAINED]
+        # Other drains go on beside it.
+        entries = {entry.pod.uid: entry for entry in leaving if entry.group in groups}
         moved: dict[str, tuple[list[PodEntry], bool]] = {}
         for uid, entry in {**touched, **entries}.items():
             moved.setdefault(entry.group, ([], uid not in entries))[0].append(msgspec.structs.replace(entry))
@@ -120,25 +133,43 @@ class _Rehearsal:
         fold_rehearsed(copy, ends(copy, pods))
         successors = [replace(pod, uid=f"{pod.uid}+", node_name="", phase="Pending") for pod in pods if pod.owner]
         fold_rehearsed(copy, [payloads.PodObserved(pod) for pod in successors])
-        placed = run_on(copy, self._config, now=self._now, policies=self._policies).result.placements
-        for one in (*result.placements, *placed):
-            if one.uid.endswith("+"):
-                self.nodes.setdefault(copy.pods[one.uid].group, []).append(one.node)
-            else:
-                self.started.add(copy.pods[one.uid].group)
+        self.starts = {one.uid: (self.now, one.node) for one in result.placements} | self._go_on(copy, planned.end)
         return moved
 
-    def starts(self, state: ClusterState) -> set[str]:
-        """Return the groups that would start now without the drain."""
-        placed = run_on(fork(state), self._config, now=self._now, policies=self._policies).result.placements
-        return {state.pods[one.uid].group for one in placed}
+    def waits_longer(self, state: ClusterState, end: int) -> set[str]:
+        """Return the groups with pods that would start earlier without the drain."""
+        without = self._go_on(fork(state), end)
+        later = (uid for uid, (at, _) in without.items() if uid not in self.starts or self.starts[uid][0] > at)
+        return {state.pods[uid].group for uid in later}
+
+    def _go_on(self, copy: ClusterState, end: int) -> dict[str, tuple[int, str]]:
+        """Let pods and windows end, and return when waiting pods start, and where; at last, the drain ends."""
+        limit_of, starts = limits_of(copy), dict[str, tuple[int, str]]()
+        times: dict[int, list[Pod]] = {self.now: [], end: []}
+        windows = (one.window(self.now) for one in copy.reservations.values())
+        times |= {window.end: [] for window in windows if window is not None}
+        for entry in copy.pods.values():
+            if entry.charged and (at := end_by_limit(entry, limit_of(entry))) >= 0:
+                times.setdefault(max(at, self.now), []).append(entry.pod)
+        for at in [*sorted(time for time in times if time < end)[:_MOST_ENDS], end]:
+            fold_rehearsed(copy, ends(copy, times[at]))
+            result = self._cycle(copy, now=at)
+            fold_rehearsed(copy, list(result.decisions))
+            starts |= {one.uid: (at, one.node) for one in result.placements}
+            if not copy.waiting:
+                break
+        return starts
+
+    def _cycle(self, state: ClusterState, *, now: int) -> CycleResult:
+        return run_on(state, self._config, now=now, policies=self._policies).result
 
 
 def _row(
     state: ClusterState, key: str, entries: Collection[PodEntry], kept: bool, rehearsal: _Rehearsal, *, by: str
 ) -> DrainedGroupRow:
-    lost = sum(gpu_seconds_lost(entry, entry.requests, now=state.recorded_at) for entry in entries)
-    nodes = sorted(rehearsal.nodes.get(key, ()))
+    lost = sum(gpu_seconds_lost(entry, entry.requests, now=rehearsal.now) for entry in entries)
+    starts = [rehearsal.starts[uid] for one in entries if (uid := f"{one.pod.uid}+") in rehearsal.starts]
+    nodes = [node for at, node in starts if at <= rehearsal.now]
     first = next(iter(entries))
     if kept:
         goes_on = "stays: a disruption budget keeps it"
@@ -146,9 +177,12 @@ def _row(
         goes_on = f"ends at {by}: no controller makes it anew"
     elif len(nodes) < len(entries):
         room = f"room for {len(nodes)} of {len(entries)} pods" if nodes else "no room now"
-        goes_on = f"{room}: leaves once there is, or at {by}"
+        then = "no limit says when it goes on"
+        if len(starts) >= len(entries):
+            then = f"goes on by {time_text(max(starts)[0])} on {_listed(node for _, node in starts)}"
+        goes_on = f"{room}: leaves once there is, or at {by}; {then}"
     else:
-        goes_on = f"at once: {', '.join(sorted(set(nodes)))}"
+        goes_on = f"at once: {_listed(nodes)}"
     return DrainedGroupRow(
         group=display_key(key),
         queue=state.queue_of(first)[0],
@@ -157,3 +191,7 @@ def _row(
         lost=gpu_hours_text(lost),
         goes_on=goes_on,
     )
+
+
+def _listed(nodes: Iterable[str]) -> str:
+    return ", ".join(sorted(set(nodes)))

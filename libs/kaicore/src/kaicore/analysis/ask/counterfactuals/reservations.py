@@ -9,12 +9,14 @@ import msgspec
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.table import RESERVATION
+from kaicore.rules.deciding.decided_classes import queue_names
 from kaicore.rules.deciding.reserved_nodes import nodes_of, strangers
 from kaicore.rules.deciding.run_length import limits_of
 from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.gpu_share import GPU, gpus_text
 from kaicore.rules.model.node import Node
-from kaicore.rules.model.reservation import NodeReservation, Window, whom_text
+from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX
+from kaicore.rules.model.reservation import NodeReservation, Window, first_from, whom_text
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
 
@@ -22,13 +24,17 @@ from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
 SHOWN_US = 28 * 24 * 3_600_000_000
 #: Windows of both are compared for so long.
 _AHEAD_US = 366 * 24 * 3_600_000_000
+#: So many windows of a plan are named.
+_FIRST = 4
+#: A node on which work cannot start comes after all others, whatever they would displace.
+_NO_USE = 1_000_000
 
 
 class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A reservation that is asked for.
 
     Attributes:
-        queue, namespace: for whom it is; with neither, it is for maintenance.
+        queue, namespace, work: for whom it is; with neither, it is for maintenance.
         nodes: names, divided by commas; empty where they are to be chosen.
         labels: of the nodes that may be chosen, `key=value`, divided by commas.
         gpus: how many GPUs the chosen nodes have at least; 0 where nodes are counted.
@@ -45,6 +51,7 @@ class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
     end: str
     queue: str = ""
     namespace: str = ""
+    work: str = ""
     nodes: str = ""
     labels: str = ""
     gpus: int = 0
@@ -83,6 +90,7 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     Attributes:
         state: Active in a window, Planned before one, Over after the last.
         start, end: of that window; of the first, where it is over.
+        drain_by: when all other work has left; empty where nothing is evicted.
         missing: nodes that it names and that are not there, or not ready.
         in_the_way: pods on its nodes that it is not for, and that are there when the window begins.
         first: its first window, from which a recurrence counts.
@@ -93,9 +101,11 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     state: str
     queue: str
     namespace: str
+    work: str
     start: str
     end: str
     recurrence: str
+    drain_by: str
     nodes: list[str]
     missing: list[str]
     gpus: int
@@ -106,7 +116,8 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     @property
     def whom(self) -> str:
         """For whom it is, for people."""
-        return whom_text(self.queue, self.namespace)
+        drained = f", drained by {self.drain_by[:16].replace('T', ' ')} UTC" if self.drain_by else ""
+        return whom_text(self.queue, self.namespace, self.work) + drained
 
 
 class ReservationsAnswer(Answer, frozen=True, kw_only=True):
@@ -124,6 +135,7 @@ class ReservationPlan(Answer, frozen=True, kw_only=True):
     Attributes:
         refusal: why it cannot be; empty if it can.
         displaces: pods that are on its nodes when its first window begins.
+        windows: the first ones.
         manifest: the object, for the API server; empty where it is refused.
     """
 
@@ -134,12 +146,13 @@ class ReservationPlan(Answer, frozen=True, kw_only=True):
     nodes: list[str]
     gpus: int
     displaces: list[InTheWayRow]
+    windows: list[WindowRow]
     manifest: dict[str, object]
 
 
-def standing_reservations(state: ClusterState) -> ReservationsAnswer:
-    """Return the reservations of a cluster as its log knows them."""
-    now = state.recorded_at
+def standing_reservations(state: ClusterState, *, now: int = 0) -> ReservationsAnswer:
+    """Return the reservations of a cluster as its log knows them, at a time since its last event (0: at that event)."""
+    now = max(now, state.recorded_at)
     rows = []
     for _, one in sorted(state.reservations.items()):
         window = one.window(now)
@@ -152,9 +165,11 @@ def standing_reservations(state: ClusterState) -> ReservationsAnswer:
                 state="Over" if window is None else "Active" if window.start <= now else "Planned",
                 queue=one.queue,
                 namespace=one.namespace,
+                work=one.work,
                 start=time_text(shown.start),
                 end=time_text(shown.end),
                 recurrence=one.recurrence,
+                drain_by=time_text(one.drain_by) if one.drain_by else "",
                 nodes=[node.name for node in nodes],
                 missing=sorted({*one.nodes, *(node.name for node in nodes)} - ready),
                 gpus=sum(map(_gpus, nodes)),
@@ -165,7 +180,10 @@ def standing_reservations(state: ClusterState) -> ReservationsAnswer:
         )
     rows.sort(key=lambda row: (row.state == "Over", row.start, row.name))
     return ReservationsAnswer(
-        cluster=state.cluster, position=state.position, recorded_at=time_text(now), reservations=rows
+        cluster=state.cluster,
+        position=state.position,
+        recorded_at=time_text(state.recorded_at),
+        reservations=rows,
     )
 
 
@@ -180,7 +198,7 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
     Raises InvalidObject: the question makes no sense.
     """
     labels = _labels(asked)
-    named = [name for name in asked.nodes.split(",") if name]
+    named = sorted({name.strip() for name in asked.nodes.split(",")} - {""})
     draft = reservation_of(_manifest(asked, named or ["chosen"]))
     if named:
         known = {node.name for node in _present(state)}
@@ -190,7 +208,7 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
         chosen, problem = _chosen(state, asked, draft, labels)
     manifest = _manifest(asked, chosen or ["none"])
     one = reservation_of(manifest)
-    problem = problem or next(_conflicts(state, one), "")
+    problem = problem or next(_problems(state, one), "") or next(_conflicts(state, one), "")
     nodes = [node for node in _present(state) if node.name in chosen]
     window = one.window(state.recorded_at)
     if window is None:
@@ -203,12 +221,14 @@ def planned_reservation(state: ClusterState, asked: ReservationQuestion) -> Rese
         nodes=chosen,
         gpus=sum(map(_gpus, nodes)),
         displaces=[] if window is None else list(_in_the_way(state, one, nodes, window)),
+        windows=list(map(_row, one.windows(one.start, one.start + _AHEAD_US)[:_FIRST])),
         manifest={} if problem else manifest,
     )
 
 
 def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]:
-    whom = {name: value for name, value in (("queue", asked.queue), ("namespace", asked.namespace)) if value}
+    of = (("queue", asked.queue), ("namespace", asked.namespace), ("work", asked.work))
+    whom = {name: value for name, value in of if value}
     spec: dict[str, object] = {"nodes": sorted(nodes), "start": asked.start, "end": asked.end}
     spec |= {"for": whom} if whom else {}
     optional = {"recurrence": asked.recurrence, "notice": asked.notice, "drainBy": asked.drain_by}
@@ -233,7 +253,9 @@ def reservation_of(manifest: dict[str, object]) -> NodeReservation:
 
 
 def _labels(asked: ReservationQuestion) -> dict[str, str]:
-    pairs = [one.partition("=") for one in asked.labels.split(",") if one]
+    if asked.gpus < 0 or asked.count < 0:
+        raise InvalidObject("reservation", "gpus, count", f"{asked.gpus}, {asked.count}", "must not be negative")
+    pairs = [one.strip().partition("=") for one in asked.labels.split(",") if one.strip()]
     if any(not (key and equals) for key, equals, _ in pairs):
         raise InvalidObject("reservation", "labels", asked.labels, "must be key=value, divided by commas")
     if asked.nodes and (pairs or asked.gpus or asked.count or asked.within):
@@ -261,8 +283,10 @@ def _chosen(
         limit_of = limits_of(state)
         for node in free:
             for entry in strangers(state, draft, node):
-                if not 0 <= _end(entry, limit_of(entry)) <= window.start:
+                if not 0 <= end_by_limit(entry, limit_of(entry)) <= window.start:
                     lost[node.name] += 1 + gpus_asked(entry)
+            if not draft.maintenance and (node.unschedulable or any(state.node_trials.of_node(node.name))):
+                lost[node.name] += _NO_USE
     domains: dict[str, list[Node]] = {}
     for node in sorted(free, key=lambda node: (lost[node.name], node.name)):
         domain = node.labels.get(asked.within, "") if asked.within else "all"
@@ -291,8 +315,24 @@ def _enough(nodes: list[Node], asked: ReservationQuestion) -> list[Node]:
     return nodes[: asked.count or len(nodes)] if len(nodes) >= asked.count else []
 
 
+def _problems(state: ClusterState, one: NodeReservation) -> Iterator[str]:
+    """Yield what is wrong with a reservation of its own."""
+    queues = {queue.name for queue in state.queue_registry.tree.queues}
+    named = (queue for entry in state.pods.values() for queue in queue_names(state, entry))
+    if one.queue and one.queue not in {name.removeprefix(CLUSTER_QUEUE_PREFIX) for name in queues}.union(queues, named):
+        yield f"there is no queue {one.queue}, and no work that names it"
+    if one.recurrence and (first := first_from(one.recurrence, one.start)) != one.start:
+        then = "never" if first is None else f"at {time_text(first)} first"
+        yield f"its start, {time_text(one.start)}, is not among its windows: {one.recurrence} begins {then} (in UTC)"
+    if any(earlier.end > later.start for earlier, later in pairwise(one.windows(one.start, one.start + _AHEAD_US))):
+        yield "one of its windows begins before the one before it has ended"
+
+
 def _conflicts(state: ClusterState, one: NodeReservation) -> Iterator[str]:
     for other in _overlapping(state, one):
+        if one.drain_by and other.maintenance and not other.drain_by:
+            # What is drained may be for a window that is planned already.
+            continue
         both = [node.name for node in nodes_of(state, other) if node.name in one.nodes]
         if both and other.name != one.name:
             yield f"node {both[0]} is reserved by {other.name} then"
@@ -302,7 +342,7 @@ def _conflicts(state: ClusterState, one: NodeReservation) -> Iterator[str]:
 
 def _overlapping(state: ClusterState, one: NodeReservation) -> Iterator[NodeReservation]:
     """Yield reservations of which a window touches one of another reservation's within a year."""
-    begin = state.recorded_at
+    begin = max(state.recorded_at, one.start)
     own = one.windows(begin, begin + _AHEAD_US)
     for _, other in sorted(state.reservations.items()):
         both = sorted([*own, *other.windows(begin, begin + _AHEAD_US)])
@@ -325,7 +365,7 @@ def _in_the_way(
     limit_of = limits_of(state)
     for node in nodes:
         for entry in strangers(state, one, node):
-            end = _end(entry, limit_of(entry))
+            end = end_by_limit(entry, limit_of(entry))
             if 0 <= end <= window.start:
                 continue
             yield InTheWayRow(
@@ -338,6 +378,6 @@ def _in_the_way(
             )
 
 
-def _end(entry: PodEntry, limit_us: int) -> int:
+def end_by_limit(entry: PodEntry, limit_us: int) -> int:
     """Return when a pod ends by its limit; -1 without one."""
     return (entry.started_at or entry.placed_at) + limit_us if limit_us >= 0 else -1
