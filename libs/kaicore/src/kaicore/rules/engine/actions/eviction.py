@@ -9,7 +9,7 @@ leave are gone.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -31,7 +31,6 @@ from kaicore.rules.engine.victims.room import (
     obstacle,
     won_by,
 )
-from kaicore.rules.engine.victims.search import most_by_amounts
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup
@@ -133,14 +132,17 @@ class EvictionAction(CycleAction, VictimRules):
             kinds[kind] = pending_group
         if any(self.might_help(pending_group) for pending_group in kinds.values()):
             return False
-        columns = session.nodes.future.statement.columns
-        room = columns.allocatable - columns.used
-        for pending_group in kinds.values():
-            pod_class = session.pods.class_of(pending_group.unplaced[0])
-            # Policies are asked all the same.
-            if pod_class.work is not None or most_by_amounts(room, columns.vector(pod_class.requests)).any():
-                return False
-        return True
+        firsts = (pending_group.unplaced[0] for pending_group in kinds.values())
+        return all(self._fits_nowhere({session.pods.key_of(member): 1}) for member in firsts)
+
+    def _fits_nowhere(self, class_counts: Mapping[str, int]) -> bool:
+        """Tell whether the nodes will not take so many pods by class, if no more is evicted; by amounts alone."""
+        session = self.session
+        classes = [(session.pods.classes[key], count) for key, count in class_counts.items()]
+        # Policies are asked all the same.
+        if session.reservations or any(pod_class.work is not None for pod_class, _ in classes):
+            return False
+        return any(session.nodes.takes_in_future(pod_class) < count for pod_class, count in classes)
 
     @property
     def is_on(self) -> bool:
@@ -176,6 +178,10 @@ class EvictionAction(CycleAction, VictimRules):
         if refusal := self._own_refusal(steps):
             self._leave_reasons(pending_group, refusal)
             return False
+        in_vain = not self.might_help(pending_group) and self._fits_nowhere(class_counts)
+        # Without anything to evict, no reason is left but by what keeps pods from being moved.
+        if in_vain and not self.moves:
+            return False
         if self.moves and not is_scattered(session, steps):
             return False
         attempt = self._attempt(steps, class_counts)
@@ -185,7 +191,7 @@ class EvictionAction(CycleAction, VictimRules):
                 self._leave_reasons(pending_group, refusal)
                 return False
             candidates = self._candidates_for(pending_group)
-            shortfall = self._search(steps, candidates)
+            shortfall = Shortfall() if in_vain else self._search(steps, candidates)
             if shortfall is None:
                 return True
             self._failures[attempt] = _Failure(candidates, shortfall)

@@ -389,6 +389,18 @@ class Placer:
         )
 
 
+def most_by_amounts(room: Ints, need: Ints) -> Ints:
+    """Return how many pods each row takes by whole nodes' amounts; shape (rows,).
+
+    Args:
+        room: by row and resource.
+        need: of one pod, by resource.
+    """
+    requested = np.flatnonzero(need)
+    most: Ints = np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
+    return most
+
+
 class NodeTimeline:
     """The nodes at two times: now, and after all terminating pods are gone.
 
@@ -419,6 +431,9 @@ class NodeTimeline:
         #: See `idle_in_future`, and how many changes there were when it was summed up.
         self._idle: Ints | None = None
         self._idle_at = -1
+        #: See `takes_in_future`, by the class's key, and how many changes there were then.
+        self._takes: dict[str, int] = {}
+        self._takes_at = -1
 
     @property
     def statement(self) -> Statement:
@@ -456,6 +471,17 @@ class NodeTimeline:
             self._idle = np.maximum(columns.allocatable - columns.used, 0)[ready].sum(axis=0)
             self._idle_at = moment
         return self._idle
+
+    def takes_in_future(self, pod_class: PodClass) -> int:
+        """Return how many pods of a class all nodes will take, by whole nodes' amounts alone."""
+        statement = self.future.statement
+        columns, moment = statement.columns, len(statement.touched)
+        if self._takes_at != moment:
+            self._takes, self._takes_at = {}, moment
+        if pod_class.key not in self._takes:
+            need = columns.vector(pod_class.requests)
+            self._takes[pod_class.key] = int(most_by_amounts(columns.allocatable - columns.used, need).sum())
+        return self._takes[pod_class.key]
 
     def row(self, node: str) -> int:
         """Return a node's row; -1 if there is no such node."""
