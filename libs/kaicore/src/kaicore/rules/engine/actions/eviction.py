@@ -88,9 +88,9 @@ class EvictionAction(CycleAction, VictimRules):
         apart, in_lines = session.pending_groups.apart(
             lambda one: not (one.nominated or one.deferred) and any(one.waiting.values())
         )
-        if self._is_in_vain(apart, in_lines, alike):
-            return
-        self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
+        apart, in_lines = self._without_vain(apart, in_lines, alike)
+        if apart or in_lines:
+            self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
 
     def serve(self, order: GroupOrder, alike: AlikeGroups | None) -> None:
         """Make room for groups in their order.
@@ -114,26 +114,28 @@ class EvictionAction(CycleAction, VictimRules):
                 # Evictions move the victims' queues forward.
                 order.renew()
 
-    def _is_in_vain(
-        self, pending_groups: Sequence[PendingGroup], in_lines: Sequence[AlikeLine], alike: AlikeGroups
-    ) -> bool:
-        """Tell whether no group would get room or a reason, found out once for all that are alike.
+    def _without_vain(
+        self, apart: list[PendingGroup], in_lines: list[AlikeLine], alike: AlikeGroups
+    ) -> tuple[list[PendingGroup], list[AlikeLine]]:
+        """Return groups without those that would get neither room nor a reason, found out once for all that are alike.
 
-        So it is where none has any victims, and no node will have as much free as a pod of any asks for.
+        Where none has any victims, nodes only get fuller. So a group of one pod gets none if no node will have as much
+        free as its pod asks for. Of several queues all groups are returned: the first of each settles its turn.
         """
         session = self.session
         if self.moves or session.reservations or session.observer is not None:
-            return False
+            return apart, in_lines
         kinds = {line.kind: session.pending_groups[line.entries[0][1]] for line in in_lines}
-        for pending_group in pending_groups:
-            kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
-            if not kind:
-                return False
-            kinds[kind] = pending_group
-        if any(self.might_help(pending_group) for pending_group in kinds.values()):
-            return False
-        firsts = (pending_group.unplaced[0] for pending_group in kinds.values())
-        return all(self._fits_nowhere({session.pods.key_of(member): 1}) for member in firsts)
+        kinds |= {kind: one for one in apart if (kind := alike.kind_of(one))}
+        others = [one for one in apart if not alike.kind_of(one)]
+        if any(self.might_help(pending_group) for pending_group in (*kinds.values(), *others)):
+            return apart, in_lines
+        classes = {kind: session.pods.key_of(one.unplaced[0]) for kind, one in kinds.items()}
+        vain = {kind for kind, key in classes.items() if self._fits_nowhere({key: 1})}
+        lines_left = [line for line in in_lines if line.kind not in vain]
+        left = [one for one in apart if one.kind not in vain]
+        queues = {line.queue for line in lines_left} | {session.accounts.queue_of(one.group) for one in left}
+        return (apart, in_lines) if len(queues) > 1 else (left, lines_left)
 
     def _fits_nowhere(self, class_counts: Mapping[str, int]) -> bool:
         """Tell whether the nodes will not take so many pods by class, if no more is evicted; by amounts alone."""

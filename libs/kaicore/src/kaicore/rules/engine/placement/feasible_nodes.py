@@ -9,7 +9,7 @@ for. They are computed at once for rows that are alike, and added to the scores 
 from array import array
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import copy
-from typing import TypeVar, cast
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,8 +17,8 @@ from kaicore.policy import MOST, Facts, Policy, PolicyBand, Work
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ClassFilters, ReservedNodes
-from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
+from kaicore.rules.engine.placement.lasting_reasons import failing, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     BANDS,
@@ -46,7 +46,6 @@ from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation
 from kaicore.rules.engine.policies.builtin import MOST_IDLE, IdleDevices, PackedNodes, SpreadPods
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.engine.policies.node_facts import NodesOfRows
-from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import DeviceRequest
@@ -781,7 +780,7 @@ class FeasibleNodes:
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""
         rows = np.flatnonzero(self._columns.present)
-        return first_failing(self.filters.in_order(), rows) if len(rows) else (NoNodes(),)
+        return most_frequent_first(failing(self.filters.in_order(), rows)[0]) if len(rows) else (NoNodes(),)
 
     def _evaluated(self, rows: Ints) -> Ints:
         """Return the scores of rows as `_score` does, many at once."""
@@ -824,21 +823,3 @@ class FeasibleNodes:
         elif self._config.numa and not self._numa.admits(row):
             return _NO
         return by_zones + int(self._by_amounts(np.array([row], np.int64))[0])
-
-
-def first_failing(filters: Iterable[NodeFilter], rows: Ints) -> tuple[Reason, ...]:
-    """Return why rows fail, those of most nodes first; a row that fails no filter is in none of the reasons.
-
-    Args:
-        filters: in order; a later one is not asked about rows that fail an earlier one.
-    """
-    reasons: list[NodeReason] = []
-    for one in filters:
-        if not len(rows):
-            break
-        failing = one.failing(rows)
-        if np.any(failing):
-            reasons += one.reasons(rows[failing])
-            rows = rows[~failing]
-    # Every class of NodeReason is a member of the union.
-    return tuple(cast("Reason", reason) for reason in sorted(reasons, key=lambda reason: reason.sort_key))

@@ -16,9 +16,11 @@ import numpy as np
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ReservedNodes
+from kaicore.rules.engine.constraints.node_filter import RoomFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
+from kaicore.rules.engine.placement.lasting_reasons import SettledClasses, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, key_without_work
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
@@ -27,6 +29,7 @@ from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.policies.class_policies import NodePolicies
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.envelope import derived_name
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
@@ -231,6 +234,8 @@ class Placer:
         #: about which policies say the same.
         self._alike: dict[str, FeasibleNodes] = {}
         self._same: dict[tuple[str, object], FeasibleNodes] = {}
+        #: See `_short`, by the class's key, and how many charges there were then.
+        self._shorts: dict[str, tuple[int, RoomFilter | None]] = {}
 
     def feasible_nodes(self, pod_class: PodClass) -> FeasibleNodes:
         """Return which rows can take pods of a class as they are now."""
@@ -284,6 +289,46 @@ class Placer:
         return feasible
 
     @cached_property
+    def _settled(self) -> SettledClasses | None:
+        """What is settled of classes; None where more than the nodes counts, or there are many."""
+        if self._policies is not None or self._rows is not None:
+            return None
+        return SettledClasses.of(self.statement.columns, self._config)
+
+    def _short(self, pod_class: PodClass) -> RoomFilter | None:
+        """Return what rows are short of, if that is settled and true of all that may take a pod of a class."""
+        charges, known = len(self.statement.touched), self._shorts.get(pod_class.key)
+        if known is None or known[0] != charges:
+            lasting = None if self._settled is None else self._settled.by_key.get(pod_class.key)
+            room = None
+            if lasting is not None and not self._is_kept_off(pod_class):
+                room = RoomFilter(self.statement.columns, pod_class.requests)
+                room = room if room.failing(lasting.eligible).all() else None
+            known = self._shorts[pod_class.key] = charges, room
+        return known[1]
+
+    def _is_kept_off(self, pod_class: PodClass) -> bool:
+        """Tell whether a class is kept off rows for what happened there."""
+        excluded = self._excluded_nodes
+        return bool(excluded.rejecting.get(pod_class.key) or excluded.suspects_for(pod_class))
+
+    def reasons(self, pod_class: PodClass) -> tuple[Reason, ...]:
+        """Return why rows cannot take a pod of a class as they are now, counted over nodes, most frequent first."""
+        short = self._short(pod_class)
+        if short is not None and self._settled is not None:
+            lasting = self._settled.by_key[pod_class.key]
+            return most_frequent_first([*lasting.reasons, *short.reasons(lasting.left)])
+        feasible = self.feasible_nodes(pod_class)
+        rows = np.flatnonzero(self.statement.columns.present)
+        if self._settled is not None and len(rows) and not self._is_kept_off(pod_class):
+            self._settled.settle(pod_class, feasible.filters, rows)
+        return feasible.reasons()
+
+    def may_fit_later(self, pod_class: PodClass) -> bool:
+        """Tell whether a charge may make another row fit a class."""
+        return self._short(pod_class) is None and self.feasible_nodes(pod_class).non_monotonic
+
+    @cached_property
     def _counts(self) -> DeviceCounts | None:
         """Devices of claims; None where no node has any."""
         return DeviceCounts(self.statement.columns) or None
@@ -312,6 +357,8 @@ class Placer:
         return self._place(member, self.class_of(member), besides)
 
     def _place(self, member: Member, pod_class: PodClass, besides: int | None = None) -> Assignment | None:
+        if self._short(pod_class) is not None:
+            return None
         feasible = self.feasible_nodes(pod_class)
         row = feasible.best(created_at=member.pod.created_at, besides=besides)
         return None if row is None else self._put(member, row, feasible, pod_class)

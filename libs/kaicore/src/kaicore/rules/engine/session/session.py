@@ -398,7 +398,7 @@ class Session:
 
     def reasons_of_nodes(self, pod_class: PodClass) -> tuple[Reason, ...]:
         """Return why nodes are not for pods of a class, as they are now."""
-        reasons = self.nodes.now.feasible_nodes(pod_class).reasons()
+        reasons = self.nodes.now.reasons(pod_class)
         if self.config.node_pool is None:
             return reasons
         return tuple(NoNodes(node_pool=self.config.node_pool) if one == NoNodes() else one for one in reasons)
