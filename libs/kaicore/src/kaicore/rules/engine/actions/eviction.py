@@ -180,7 +180,10 @@ class EvictionAction(CycleAction, VictimRules):
         if refusal := self._own_refusal(steps):
             self._leave_reasons(pending_group, refusal)
             return False
-        in_vain = not self.might_help(pending_group) and self._fits_nowhere(class_counts)
+        helpless = session.observer is None and not self.might_help(pending_group)
+        in_vain = helpless and (
+            self._fits_nowhere(class_counts) or session.nodes.failed_in_future(self._attempt(steps, class_counts))
+        )
         # Without anything to evict, no reason is left but by what keeps pods from being moved.
         if in_vain and not self.moves:
             return False
@@ -196,6 +199,8 @@ class EvictionAction(CycleAction, VictimRules):
             shortfall = Shortfall() if in_vain else self._search(steps, candidates)
             if shortfall is None:
                 return True
+            if helpless and not session.reservations:
+                session.nodes.note_failed_in_future(attempt)
             self._failures[attempt] = _Failure(candidates, shortfall)
         failure, priority = self._failures[attempt], pending_group.group.priority
         if priority not in failure.reasons:

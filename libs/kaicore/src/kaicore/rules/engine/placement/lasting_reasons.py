@@ -20,7 +20,6 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import NO_VOLUMES, PodClass
 from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.reason import Reason
-
 from kaicore.rules.numa.columns import Ints
 
 #: On more nodes nothing is kept.
@@ -60,13 +59,17 @@ class SettledClasses:
             return None
         facts, memory = _facts(columns, config), columns.zones.remembered
         kept: SettledClasses | None = memory.settled
-        if kept is None or kept._facts != facts or len(kept.by_key) > _MOST_CLASSES:
+        if kept is None or not kept.is_of(facts) or len(kept.by_key) > _MOST_CLASSES:
             kept = memory.settled = cls(facts)
         return kept
 
+    def is_of(self, facts: tuple[object, ...]) -> bool:
+        """Tell whether they were settled on nodes of which this is true."""
+        return self._facts == facts
+
     def settle(self, pod_class: PodClass, filters: ClassFilters, rows: Ints) -> None:
         """Keep the reasons of a class, as its filters have them, about all rows that are nodes."""
-        if pod_class.key not in self.by_key and _is_told_by_key(pod_class):
+        if len(rows) and pod_class.key not in self.by_key and _is_told_by_key(pod_class):
             eligible = np.flatnonzero(filters.eligible)
             self.by_key[pod_class.key] = LastingReasons(eligible, *failing(filters.lasting(), rows))
 

@@ -206,7 +206,7 @@ class Placer:
         *,
         rows: Flags | None = None,
         observer: PlacingObserver | None = None,
-        room: RoomForWork | None = None,
+        room: Callable[[], RoomForWork | None] = lambda: None,
         policies: NodePolicies | None = None,
         cycle: str = "",
     ) -> None:
@@ -216,7 +216,7 @@ class Placer:
         doubts: about the rows; None where pods do not come to them now.
         rows: that pods are put on; None for all.
         observer: looks on; None for nobody.
-        room: for recent work; None where it does not matter.
+        room: returns that for recent work; None where it does not matter.
         policies: the operator's that place pods; None without any.
         """
         self.statement = statement
@@ -290,8 +290,8 @@ class Placer:
 
     @cached_property
     def _settled(self) -> SettledClasses | None:
-        """What is settled of classes; None where more than the nodes counts, or there are many."""
-        if self._policies is not None or self._rows is not None:
+        """What is settled of classes; None where more than the nodes counts, there are many, or someone looks on."""
+        if self._policies is not None or self._rows is not None or self._observer is not None:
             return None
         return SettledClasses.of(self.statement.columns, self._config)
 
@@ -319,9 +319,8 @@ class Placer:
             lasting = self._settled.by_key[pod_class.key]
             return most_frequent_first([*lasting.reasons, *short.reasons(lasting.left)])
         feasible = self.feasible_nodes(pod_class)
-        rows = np.flatnonzero(self.statement.columns.present)
-        if self._settled is not None and len(rows) and not self._is_kept_off(pod_class):
-            self._settled.settle(pod_class, feasible.filters, rows)
+        if self._settled is not None and not self._is_kept_off(pod_class):
+            self._settled.settle(pod_class, feasible.filters, np.flatnonzero(self.statement.columns.present))
         return feasible.reasons()
 
     def may_fit_later(self, pod_class: PodClass) -> bool:
@@ -481,6 +480,8 @@ class NodeTimeline:
         #: See `takes_in_future`, by the class's key, and how many changes there were then.
         self._takes: dict[str, int] = {}
         self._takes_at = -1
+        #: See `failed_in_future`, with how many changes there were then.
+        self._failed: dict[object, int] = {}
 
     @property
     def statement(self) -> Statement:
@@ -529,6 +530,14 @@ class NodeTimeline:
             need = columns.vector(pod_class.requests)
             self._takes[pod_class.key] = int(most_by_amounts(columns.allocatable - columns.used, need).sum())
         return self._takes[pod_class.key]
+
+    def note_failed_in_future(self, attempt: object) -> None:
+        """Take notice that what is to start at once finds no place on the nodes as they will be, nothing evicted."""
+        self._failed[attempt] = len(self.future.statement.touched)
+
+    def failed_in_future(self, attempt: object) -> bool:
+        """Tell whether that was noted, of nodes as they will be still; all actions look for it alike."""
+        return self._failed.get(attempt) == len(self.future.statement.touched)
 
     def row(self, node: str) -> int:
         """Return a node's row; -1 if there is no such node."""
