@@ -180,14 +180,14 @@ class EvictionAction(CycleAction, VictimRules):
         if refusal := self._own_refusal(steps):
             self._leave_reasons(pending_group, refusal)
             return False
+        if self.moves and not is_scattered(session, steps):
+            return False
         helpless = session.observer is None and not self.might_help(pending_group)
         in_vain = helpless and (
             self._fits_nowhere(class_counts) or session.nodes.failed_in_future(self._attempt(steps, class_counts))
         )
         # Without anything to evict, no reason is left but by what keeps pods from being moved.
         if in_vain and not self.moves:
-            return False
-        if self.moves and not is_scattered(session, steps):
             return False
         attempt = self._attempt(steps, class_counts)
         if attempt not in self._failures:

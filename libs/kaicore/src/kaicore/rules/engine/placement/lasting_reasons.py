@@ -69,7 +69,7 @@ class SettledClasses:
 
     def settle(self, pod_class: PodClass, filters: ClassFilters, rows: Ints) -> None:
         """Keep the reasons of a class, as its filters have them, about all rows that are nodes."""
-        if len(rows) and pod_class.key not in self.by_key and _is_told_by_key(pod_class):
+        if len(rows) and pod_class.key not in self.by_key and _follows_from_key(pod_class):
             eligible = np.flatnonzero(filters.eligible)
             self.by_key[pod_class.key] = LastingReasons(eligible, *failing(filters.lasting(), rows))
 
@@ -83,7 +83,7 @@ def _facts(columns: NodeColumns, config: EngineConfig) -> tuple[object, ...]:
     return config, list(columns.facts), names, known, [figure.tobytes() for figure in (*figures, *of_zones)]
 
 
-def _is_told_by_key(pod_class: PodClass) -> bool:
+def _follows_from_key(pod_class: PodClass) -> bool:
     """Tell whether nothing counts for a class but its nodes, and what follows from its key."""
     near = pod_class.rules is not None or pod_class.selected or pod_class.work is not None or pod_class.kept_off
     given = pod_class.gpu_share is not None or pod_class.devices != NO_DEVICES or pod_class.volumes != NO_VOLUMES
