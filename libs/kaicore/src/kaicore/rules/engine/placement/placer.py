@@ -290,7 +290,7 @@ class Placer:
 
     @cached_property
     def _settled(self) -> SettledClasses | None:
-        """What is settled of classes; None where more than the nodes counts, there are many, or someone looks on."""
+        """The settled classes; None where more than the nodes counts, there are many of them, or someone looks on."""
         if self._policies is not None or self._rows is not None or self._observer is not None:
             return None
         return SettledClasses.of(self.statement.columns, self._config)
