@@ -72,16 +72,18 @@ class CrowdedCluster(Workloads):
             self.add_pod(pod(f"p{self.count}", **spec, **never))
 
     def happens(self) -> None:
-        """A pod starts, ends, or cannot be bound; or time passes."""
+        """A pod starts, leaves its node, ends, or cannot be bound; or time passes."""
         random, state = self.random, self.state
         one = state.pods[random.choice(sorted(state.pods))].pod
         entry = state.pods[one.uid]
-        match random.choice(("start", "start", "delete", "delete", "fail", "time")):
+        match random.choice(("start", "start", "delete", "leave", "leave", "fail", "time")):
             case "start" if entry.node and not entry.pod.node_name:
                 self.run(one)
             case "fail" if entry.node and not entry.pod.node_name:
                 failed = payloads.BindFailed(one.uid, one.namespace, one.name, entry.node, 500, "no")
                 self.record(f"pod/{one.uid}", failed)
+            case "leave" if entry.node:
+                self.see(one, node_name=entry.node, deletion_at=self.now // SECOND_US)
             case "delete":
                 self.delete_pod(one)
             case _:

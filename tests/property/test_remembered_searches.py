@@ -1,7 +1,7 @@
-"""Cycles that remember what earlier searches for victims found decide as cycles that remember nothing.
+"""Cycles that remember what earlier ones found of victims and of nodes decide as cycles that remember nothing.
 
-The clusters are full. Between cycles pods come and end, are observed on other zones, nodes and queues change, time
-passes; evicted pods go, or stay. A state that was restored from bytes remembers nothing.
+The clusters are full. Between cycles pods come and end, are observed on other zones, nodes, queues and settings change,
+time passes; evicted pods go, or stay. A state that was restored from bytes remembers nothing.
 """
 
 from random import Random
@@ -13,6 +13,7 @@ from kaicore.rules.deciding.decide import decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
+from kaicore.rules.model.quantity import CPU
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.state.pods.pod_entry import PodEntry
@@ -45,7 +46,9 @@ class _Full(Workloads):
     def set_node(self, name: str) -> None:
         zone = amounts(cpu=self.random.choice((16, 32)), memory=64, gpu=self.random.choice((2, 4)))
         policy = self.random.choice(("single-numa-node", "restricted", "best-effort"))
-        self.add_node(name, zone, zone, policy=policy)
+        often = self.random.random() < 0.75
+        facts = {"labels": {"zone": self.random.choice("ab")}, "ready": often or self.random.random() < 0.7}
+        self.add_node(name, zone, zone, policy=policy, unschedulable=not often and self.random.random() < 0.3, **facts)
 
     def arrive(self) -> None:
         self.count += 1
@@ -57,6 +60,7 @@ class _Full(Workloads):
             "labels": {KAI_QUEUE_LABEL: random.choice("ab")},
             "priority": random.choice((0, 0, 10)),
             "created_at": self.now // 1_000_000,
+            "node_selector": random.choice(({}, {}, {"zone": "a"})),
         }
         if random.random() < 0.25:
             least = random.choice((1, 3))
@@ -108,9 +112,9 @@ def test_cycles_after_any_changes_decide_as_a_state_that_remembers_nothing(seed:
         cluster.arrive()
     for _ in range(12):
         fresh = decode_state(encode_state(cluster.state))
+        used = msgspec.structs.replace(config, ignore_list=random.choice(((), (), (CPU,))))
         made = [
-            decide(state, config, shard="default", now=cluster.now, actor="scheduler")
-            for state in (cluster.state, fresh)
+            decide(state, used, shard="default", now=cluster.now, actor="scheduler") for state in (cluster.state, fresh)
         ]
         assert made[0].units == made[1].units
         cluster.append(made[0].units)

@@ -99,11 +99,13 @@ class RowMemory:
     Attributes:
         relieved: see `RelievedAnswers`.
         states: see `StateNumbers`; None before the first cycle.
+        settled: see `kaicore.rules.engine.placement.lasting_reasons`; likewise.
     """
 
     def __init__(self) -> None:
         self.relieved = RelievedAnswers()
         self.states: StateNumbers | None = None
+        self.settled: Any = None
 
 
 Ints = npt.NDArray[np.int64]

@@ -357,7 +357,7 @@ class Allocate(CycleAction):
     def _may_fit_later(self, class_counts: Counter[str]) -> bool:
         """Tell whether further placements of this cycle may let pods of these classes fit."""
         session = self.session
-        return any(session.nodes.now.feasible_nodes(session.pods.classes[key]).non_monotonic for key in class_counts)
+        return any(session.nodes.now.may_fit_later(session.pods.classes[key]) for key in class_counts)
 
     def _refusal(self, steps: Steps) -> tuple[Reason, ...]:
         """Return why queues do not let steps start together; empty if they do."""

@@ -9,7 +9,7 @@ leave are gone.
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar
@@ -31,7 +31,6 @@ from kaicore.rules.engine.victims.room import (
     obstacle,
     won_by,
 )
-from kaicore.rules.engine.victims.search import most_by_amounts
 from kaicore.rules.engine.victims.victim_set import Choice
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.pending_group import AlikeLine, PendingGroup
@@ -89,9 +88,9 @@ class EvictionAction(CycleAction, VictimRules):
         apart, in_lines = session.pending_groups.apart(
             lambda one: not (one.nominated or one.deferred) and any(one.waiting.values())
         )
-        if self._is_in_vain(apart, in_lines, alike):
-            return
-        self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
+        apart, in_lines = self._without_vain(apart, in_lines, alike)
+        if apart or in_lines:
+            self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
 
     def serve(self, order: GroupOrder, alike: AlikeGroups | None) -> None:
         """Make room for groups in their order.
@@ -115,32 +114,37 @@ class EvictionAction(CycleAction, VictimRules):
                 # Evictions move the victims' queues forward.
                 order.renew()
 
-    def _is_in_vain(
-        self, pending_groups: Sequence[PendingGroup], in_lines: Sequence[AlikeLine], alike: AlikeGroups
-    ) -> bool:
-        """Tell whether no group would get room or a reason, found out once for all that are alike.
+    def _without_vain(
+        self, apart: list[PendingGroup], in_lines: list[AlikeLine], alike: AlikeGroups
+    ) -> tuple[list[PendingGroup], list[AlikeLine]]:
+        """Return groups without those that would get neither room nor a reason, found out once for all that are alike.
 
-        So it is where none has any victims, and no node will have as much free as a pod of any asks for.
+        Where none has any victims, nodes only get fuller. So a group of one pod gets none if no node will have as much
+        free as its pod asks for. Of several queues all groups are returned: the first of each settles its turn.
         """
         session = self.session
         if self.moves or session.reservations or session.observer is not None:
-            return False
+            return apart, in_lines
         kinds = {line.kind: session.pending_groups[line.entries[0][1]] for line in in_lines}
-        for pending_group in pending_groups:
-            kind = pending_group.kind if pending_group.kind is not None else alike.kind_of(pending_group)
-            if not kind:
-                return False
-            kinds[kind] = pending_group
-        if any(self.might_help(pending_group) for pending_group in kinds.values()):
+        kinds |= {kind: one for one in apart if (kind := alike.kind_of(one))}
+        others = [one for one in apart if not alike.kind_of(one)]
+        if any(self.might_help(pending_group) for pending_group in (*kinds.values(), *others)):
+            return apart, in_lines
+        classes = {kind: session.pods.key_of(one.unplaced[0]) for kind, one in kinds.items()}
+        vain = {kind for kind, key in classes.items() if self._fits_nowhere({key: 1})}
+        lines_left = [line for line in in_lines if line.kind not in vain]
+        left = [one for one in apart if one.kind not in vain]
+        queues = {line.queue for line in lines_left} | {session.accounts.queue_of(one.group) for one in left}
+        return (apart, in_lines) if len(queues) > 1 else (left, lines_left)
+
+    def _fits_nowhere(self, class_counts: Mapping[str, int]) -> bool:
+        """Tell whether the nodes will not take so many pods by class, if no more is evicted; by amounts alone."""
+        session = self.session
+        classes = [(session.pods.classes[key], count) for key, count in class_counts.items()]
+        # Policies are asked all the same.
+        if session.reservations or any(pod_class.work is not None for pod_class, _ in classes):
             return False
-        columns = session.nodes.future.statement.columns
-        room = columns.allocatable - columns.used
-        for pending_group in kinds.values():
-            pod_class = session.pods.class_of(pending_group.unplaced[0])
-            # Policies are asked all the same.
-            if pod_class.work is not None or most_by_amounts(room, columns.vector(pod_class.requests)).any():
-                return False
-        return True
+        return any(session.nodes.takes_in_future(pod_class) < count for pod_class, count in classes)
 
     @property
     def is_on(self) -> bool:
@@ -178,6 +182,13 @@ class EvictionAction(CycleAction, VictimRules):
             return False
         if self.moves and not is_scattered(session, steps):
             return False
+        helpless = session.observer is None and not self.might_help(pending_group)
+        in_vain = helpless and (
+            self._fits_nowhere(class_counts) or session.nodes.failed_in_future(self._attempt(steps, class_counts))
+        )
+        # Without anything to evict, no reason is left but by what keeps pods from being moved.
+        if in_vain and not self.moves:
+            return False
         attempt = self._attempt(steps, class_counts)
         if attempt not in self._failures:
             refusal = (_SEARCH_ENDED,) if session.steps_left <= 0 else self._refusal_without_takeable(steps)
@@ -185,9 +196,11 @@ class EvictionAction(CycleAction, VictimRules):
                 self._leave_reasons(pending_group, refusal)
                 return False
             candidates = self._candidates_for(pending_group)
-            shortfall = self._search(steps, candidates)
+            shortfall = Shortfall() if in_vain else self._search(steps, candidates)
             if shortfall is None:
                 return True
+            if helpless and not session.reservations:
+                session.nodes.note_failed_in_future(attempt)
             self._failures[attempt] = _Failure(candidates, shortfall)
         failure, priority = self._failures[attempt], pending_group.group.priority
         if priority not in failure.reasons:

@@ -69,7 +69,8 @@ class PreemptTogether(EvictionAction):
             self.serve(GroupOrder(session, groups), None)
         apart = [one for one in apart if queue_of(one.group) in both]
         in_lines = [line for line in in_lines if line.queue in both]
-        if (apart or in_lines) and not self._is_in_vain(apart, in_lines, alike):
+        apart, in_lines = self._without_vain(apart, in_lines, alike)
+        if apart or in_lines:
             self.serve(GroupOrder(session, apart, alike, in_lines=in_lines), alike)
 
     def make_room(self, pending_group: PendingGroup) -> bool:

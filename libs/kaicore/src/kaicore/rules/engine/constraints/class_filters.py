@@ -52,6 +52,7 @@ from kaicore.rules.events.reasons.node import (
 from kaicore.rules.model.gpu_share import GPU, WHOLE
 from kaicore.rules.model.node import Taint
 from kaicore.rules.numa.columns import Flags, Ints
+from kaicore.rules.numa.own_policy import PodNumaPolicy
 
 _REPEATED = "a device plugin (HAMi) offers each GPU several times"
 
@@ -200,17 +201,8 @@ class ClassFilters:
         now as well: the former comes earlier, for it says that waiting is in vain.
         """
         columns, config, numa, states = self._columns, self._config, self.numa, self._states
-        own = self._class.numa_policy if self._class.numa_policy and self._class.numa_policy.binding else None
-        yield from self._of_nodes
-        yield from self._of_policies()
-        yield RoomFilter(columns, self._class.requests, in_all=True)
-        if self.share is not None:
-            yield ShareFilter(columns, self.share, in_all=True)
-        yield from self._unobserved
-        if config.numa:
-            yield AdmissionFilter(columns, numa, states, on_empty=True)
-            if own is not None:
-                yield OwnPolicyFilter(columns, numa, states, policy=own, on_empty=True)
+        own = self._own_policy
+        yield from self.lasting()
         yield self.room
         if self.share is not None:
             yield ShareFilter(columns, self.share)
@@ -224,6 +216,25 @@ class ClassFilters:
         yield from self.constraints.filters()
         if self.closeness.required:
             yield self.closeness
+
+    @property
+    def _own_policy(self) -> PodNumaPolicy | None:
+        own = self._class.numa_policy
+        return own if own is not None and own.binding else None
+
+    def lasting(self) -> Iterator[NodeFilter]:
+        """Yield the filters that no charge changes, in order; all of them come before the others."""
+        columns, config, numa, states = self._columns, self._config, self.numa, self._states
+        yield from self._of_nodes
+        yield from self._of_policies()
+        yield RoomFilter(columns, self._class.requests, in_all=True)
+        if self.share is not None:
+            yield ShareFilter(columns, self.share, in_all=True)
+        yield from self._unobserved
+        if config.numa:
+            yield AdmissionFilter(columns, numa, states, on_empty=True)
+            if self._own_policy is not None:
+                yield OwnPolicyFilter(columns, numa, states, policy=self._own_policy, on_empty=True)
 
     def is_certain(self, row: int, created_at: int) -> bool:
         """Tell whether a row that admits a pod does so whatever is not known yet; a row that does not is remembered.

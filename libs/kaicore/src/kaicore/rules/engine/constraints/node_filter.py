@@ -125,12 +125,12 @@ class RoomFilter:
 
     def reasons(self, rows: Ints) -> Iterator[NodeReason]:
         """Yield one reason for each resource, in order of their names, of the nodes that are short of it first."""
+        available = self._available(rows)
         for place, (resource, amount) in enumerate(self._requests.items()):
-            available = self._available(rows)[:, place]
-            short = available < amount
-            if short.any():
-                yield self._reason(rows[short], available[short], resource)
-                rows = rows[~short]
+            short = available[:, place] < amount
+            if np.count_nonzero(short):
+                yield self._reason(rows[short], available[short, place], resource)
+                rows, available = rows[~short], available[~short]
 
     def _available(self, rows: Ints) -> Ints:
         """Return how much there is of the requested resources; shape (rows, requested)."""

@@ -7,9 +7,10 @@ for. They are computed at once for rows that are alike, and added to the scores 
 """
 
 from array import array
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from copy import copy
-from typing import TypeVar, cast
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,8 +18,8 @@ from kaicore.policy import MOST, Facts, Policy, PolicyBand, Work
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ClassFilters, ReservedNodes
-from kaicore.rules.engine.constraints.node_filter import NodeFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
+from kaicore.rules.engine.placement.lasting_reasons import failing, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
     BANDS,
@@ -46,7 +47,6 @@ from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation
 from kaicore.rules.engine.policies.builtin import MOST_IDLE, IdleDevices, PackedNodes, SpreadPods
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
 from kaicore.rules.engine.policies.node_facts import NodesOfRows
-from kaicore.rules.events.reasons.base import NodeReason
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.device import DeviceRequest
@@ -67,8 +67,6 @@ class RowParts:
     """The parts of one class in one cycle.
 
     Attributes:
-        by_claims: whether the devices of claims in use order rows, for a class that asks for no
-            others.
         taken: the room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
             `ShareFit.fixed` for a share.
         ahead: the same by a row's pattern, kind of open GPUs and free amounts, for rows as further pods will make them.
@@ -92,11 +90,10 @@ class RowParts:
         replaced: whether policies fill the band of fullness.
         """
         self._columns, self._counts, self._share = columns, counts, share
-        wanted = [want for want in pod_class.devices.wanted if not want.extended]
-        self._claimed = sum(_devices_of(request) for want in wanted for request in want.requests)
+        self._claimed = _claimed(pod_class)
         requested = any(not is_native(name) for name in pod_class.requests)
         self._asks_none = not (requested or pod_class.devices.wanted or pod_class.gpu_share)
-        self.by_claims = counts is not None and bool(self._claimed) and not requested
+        self._by_claims = _by_claims(pod_class, counts)
         #: Where pods are spread they are not kept together for the sake of others.
         spread = config.strategy(devices=not self._asks_none) is PlacementStrategy.SPREAD
         self._room = None if self._asks_none or spread else room
@@ -116,7 +113,7 @@ class RowParts:
         self._spares_parts = self._asks_none and any(True for _ in columns.gpus.rows)
 
     def __bool__(self) -> bool:
-        by_counts = self._counts is not None and (self._asks_none or self.by_claims)
+        by_counts = self._counts is not None and (self._asks_none or self._by_claims)
         return self._room is not None or self._share is not None or by_counts or self._spares_parts
 
     def of_row(self, row: int, state: int) -> int:
@@ -156,7 +153,7 @@ class RowParts:
                 others = self._columns.allocatable[rows][:, self._of_kubelets].any(axis=1)
                 added -= LEAVES * ((total > 0) & ~others)
                 idle += free
-            elif self.by_claims:
+            elif self._by_claims:
                 used = np.minimum(total - free + self._claimed, total)
                 added += self._full * (used * 1000 // np.maximum(total, 1))
         if self._spares_parts:
@@ -260,6 +257,17 @@ def _alike(kinds: Ints) -> tuple[Ints, Ints]:
     return places[there], numbers[kinds]
 
 
+def _claimed(pod_class: PodClass) -> int:
+    """Return how many devices the claims of a pod take, without those that are offered as an extended resource."""
+    wanted = [want for want in pod_class.devices.wanted if not want.extended]
+    return sum(_devices_of(request) for want in wanted for request in want.requests)
+
+
+def _by_claims(pod_class: PodClass, counts: DeviceCounts | None) -> bool:
+    """Tell whether the devices of claims in use order rows, for a class that asks for no others."""
+    return counts is not None and bool(_claimed(pod_class)) and all(map(is_native, pod_class.requests))
+
+
 def _devices_of(request: DeviceRequest) -> int:
     """Return how many devices a request takes; of alternatives, the first."""
     if request.alternatives:
@@ -286,7 +294,6 @@ class FeasibleNodes:
     Attributes:
         filters: which decide which rows may take a pod, and tell why others may not.
         share: the fit of the class's share on the nodes' GPUs; None for a class without one.
-        parts: of scores that depend on more of a row than its state.
     """
 
     def __init__(  # long: one line for each part of the nodes
@@ -303,7 +310,7 @@ class FeasibleNodes:
         turns: Ints | None = None,
         among: Flags | None = None,
         doubts: Doubts | None = None,
-        room: RoomForWork | None = None,
+        room: Callable[[], RoomForWork | None] = lambda: None,
         counts: DeviceCounts | None = None,
         policies: ClassPolicies | None = None,
         charges: int = 0,
@@ -318,7 +325,7 @@ class FeasibleNodes:
             turns: by row, how many other replicas take it before this one; None where this one has all rows.
             among: rows that are looked at; None for all.
             doubts: about the rows; None where pods do not come to them now.
-            room: for recent work; None where it does not matter.
+            room: returns that for recent work; None where it does not matter.
             counts: of the columns' devices of claims; None where no node has any.
             policies: the operator's, on these columns; None where none decides about the class.
             charges: how many charges the rows have had (`catch_up`).
@@ -366,7 +373,8 @@ class FeasibleNodes:
         self._ranking = self._ranking_of(rows, None)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
-        self._weigh(room, counts, None if like is None else like.parts)
+        self._room, self._counts, self._alike_parts = room, counts, like
+        self._weigh()
         #: As what scores are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_scores_depend_on()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
@@ -421,17 +429,14 @@ class FeasibleNodes:
             ranking.set_first(scores)
         return ranking
 
-    def _weigh(self, room: RoomForWork | None, counts: DeviceCounts | None, like: RowParts | None) -> None:
+    def _weigh(self) -> None:
         """Settle the differences by which nodes are ordered, besides their zones."""
         pod_class, columns, config = self._class, self._columns, self._config
         devices = [name for name in pod_class.requests if not is_native(name)]
         if pod_class.gpu_share is not None:
             devices = [GPU]
         self._asks_devices = bool(devices or pod_class.devices.wanted)
-        replaced = self._fullness_replaced
-        self.parts = RowParts(
-            pod_class, columns, config, room=room, counts=counts, share=self.share, like=like, replaced=replaced
-        )
+        self._by_claims = _by_claims(pod_class, self._counts)
         #: Columns of the devices that had better be left alone.
         self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
         self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
@@ -440,11 +445,25 @@ class FeasibleNodes:
         #: one (`RowParts`).
         self._work = Work(requests=pod_class.requests, shares_gpu=share is not None)
         rules: list[Policy] = []
-        if not (self.parts.by_claims or replaced):
+        if not (self._by_claims or self._fullness_replaced):
             rules.append(SpreadPods() if self._spread else PackedNodes())
         if len(self._spared) and not self._asks_devices:
             rules.append(IdleDevices())
         self._rules = [(one, PolicyBand(one.band)) for one in rules]
+
+    @cached_property
+    def parts(self) -> RowParts:
+        """The parts of scores that depend on more of a row than its state; made for the first row that takes a pod."""
+        return RowParts(
+            self._class,
+            self._columns,
+            self._config,
+            room=self._room(),
+            counts=self._counts,
+            share=self.share,
+            like=None if self._alike_parts is None else self._alike_parts.parts,
+            replaced=self._fullness_replaced,
+        )
 
     def _all_that_scores_depend_on(self) -> object:
         """Return what tells the score of a state, besides the state."""
@@ -456,7 +475,7 @@ class FeasibleNodes:
             requests,
             pod_class.gpu_share is not None,
             self._asks_devices,
-            self.parts.by_claims,
+            self._by_claims,
             self._spread,
             self._fullness_replaced,
             config.numa,
@@ -569,7 +588,7 @@ class FeasibleNodes:
             room_taken=-parts["room_taken"] if self._asks_devices else 0,
             opened=-parts["opened"],
             idle_devices=0 if self._asks_devices else -parts["room_taken"],
-            full=(0 if self.parts.by_claims else MOST) - parts["full"] if self._spread else parts["full"],
+            full=(0 if self._by_claims else MOST) - parts["full"] if self._spread else parts["full"],
             policies={} if self._policies is None else self._policies.scores_of(int(row)),
         )
 
@@ -788,8 +807,8 @@ class FeasibleNodes:
             scores = self._scores_by_state.take(states)
         if self.share is not None:
             scores[self.share.costs(rows) == NONE] = _NO
-        if self.parts:
-            able = np.flatnonzero(scores != _NO)
+        able = np.flatnonzero(scores != _NO)
+        if len(able) and self.parts:
             scores[able] += self.parts.of_rows(rows[able], states[able])
         return scores
 
@@ -811,7 +830,7 @@ class FeasibleNodes:
     def reasons(self) -> tuple[Reason, ...]:
         """Say why nodes cannot take a pod of the class, counted over nodes, most frequent first."""
         rows = np.flatnonzero(self._columns.present)
-        return first_failing(self.filters.in_order(), rows) if len(rows) else (NoNodes(),)
+        return most_frequent_first(failing(self.filters.in_order(), rows)[0]) if len(rows) else (NoNodes(),)
 
     def _evaluated(self, rows: Ints) -> Ints:
         """Return the scores of rows as `_score` does, many at once."""
@@ -854,21 +873,3 @@ class FeasibleNodes:
         elif self._config.numa and not self._numa.admits(row):
             return _NO
         return by_zones + int(self._by_amounts(np.array([row], np.int64))[0])
-
-
-def first_failing(filters: Iterable[NodeFilter], rows: Ints) -> tuple[Reason, ...]:
-    """Return why rows fail, those of most nodes first; a row that fails no filter is in none of the reasons.
-
-    Args:
-        filters: in order; a later one is not asked about rows that fail an earlier one.
-    """
-    reasons: list[NodeReason] = []
-    for one in filters:
-        if not len(rows):
-            break
-        failing = one.failing(rows)
-        if np.any(failing):
-            reasons += one.reasons(rows[failing])
-            rows = rows[~failing]
-    # Every class of NodeReason is a member of the union.
-    return tuple(cast("Reason", reason) for reason in sorted(reasons, key=lambda reason: reason.sort_key))

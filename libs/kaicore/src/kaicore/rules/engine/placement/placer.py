@@ -16,9 +16,11 @@ import numpy as np
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ReservedNodes
+from kaicore.rules.engine.constraints.node_filter import RoomFilter
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.gpu_supply import GivenPart
+from kaicore.rules.engine.placement.lasting_reasons import SettledClasses, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.pod_class import PodClass, key_without_work
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
@@ -27,6 +29,7 @@ from kaicore.rules.engine.placement.statement import PodCharge, Statement
 from kaicore.rules.engine.policies.class_policies import NodePolicies
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.envelope import derived_name
+from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.numa.arrivals import Arrival
 from kaicore.rules.numa.columns import Flags, Ints
@@ -203,7 +206,7 @@ class Placer:
         *,
         rows: Flags | None = None,
         observer: PlacingObserver | None = None,
-        room: RoomForWork | None = None,
+        room: Callable[[], RoomForWork | None] = lambda: None,
         policies: NodePolicies | None = None,
         cycle: str = "",
     ) -> None:
@@ -213,7 +216,7 @@ class Placer:
         doubts: about the rows; None where pods do not come to them now.
         rows: that pods are put on; None for all.
         observer: looks on; None for nobody.
-        room: for recent work; None where it does not matter.
+        room: returns that for recent work; None where it does not matter.
         policies: the operator's that place pods; None without any.
         """
         self.statement = statement
@@ -231,6 +234,8 @@ class Placer:
         #: about which policies say the same.
         self._alike: dict[str, FeasibleNodes] = {}
         self._same: dict[tuple[str, object], FeasibleNodes] = {}
+        #: See `_short`, by the class's key, and how many charges there were then.
+        self._shorts: dict[str, tuple[int, RoomFilter | None]] = {}
 
     def feasible_nodes(self, pod_class: PodClass) -> FeasibleNodes:
         """Return which rows can take pods of a class as they are now."""
@@ -284,6 +289,45 @@ class Placer:
         return feasible
 
     @cached_property
+    def _settled(self) -> SettledClasses | None:
+        """The settled classes; None where more than the nodes counts, there are many of them, or someone looks on."""
+        if self._policies is not None or self._rows is not None or self._observer is not None:
+            return None
+        return SettledClasses.of(self.statement.columns, self._config)
+
+    def _short(self, pod_class: PodClass) -> RoomFilter | None:
+        """Return what rows are short of, if that is settled and true of all that may take a pod of a class."""
+        charges, known = len(self.statement.touched), self._shorts.get(pod_class.key)
+        if known is None or known[0] != charges:
+            lasting = None if self._settled is None else self._settled.by_key.get(pod_class.key)
+            room = None
+            if lasting is not None and not self._is_kept_off(pod_class):
+                room = RoomFilter(self.statement.columns, pod_class.requests)
+                room = room if room.failing(lasting.eligible).all() else None
+            known = self._shorts[pod_class.key] = charges, room
+        return known[1]
+
+    def _is_kept_off(self, pod_class: PodClass) -> bool:
+        """Tell whether a class is kept off rows for what happened there."""
+        excluded = self._excluded_nodes
+        return bool(excluded.rejecting.get(pod_class.key) or excluded.suspects_for(pod_class))
+
+    def reasons(self, pod_class: PodClass) -> tuple[Reason, ...]:
+        """Return why rows cannot take a pod of a class as they are now, counted over nodes, most frequent first."""
+        short = self._short(pod_class)
+        if short is not None and self._settled is not None:
+            lasting = self._settled.by_key[pod_class.key]
+            return most_frequent_first([*lasting.reasons, *short.reasons(lasting.left)])
+        feasible = self.feasible_nodes(pod_class)
+        if self._settled is not None and not self._is_kept_off(pod_class):
+            self._settled.settle(pod_class, feasible.filters, np.flatnonzero(self.statement.columns.present))
+        return feasible.reasons()
+
+    def may_fit_later(self, pod_class: PodClass) -> bool:
+        """Tell whether a charge may make another row fit a class."""
+        return self._short(pod_class) is None and self.feasible_nodes(pod_class).non_monotonic
+
+    @cached_property
     def _counts(self) -> DeviceCounts | None:
         """Devices of claims; None where no node has any."""
         return DeviceCounts(self.statement.columns) or None
@@ -312,6 +356,8 @@ class Placer:
         return self._place(member, self.class_of(member), besides)
 
     def _place(self, member: Member, pod_class: PodClass, besides: int | None = None) -> Assignment | None:
+        if self._short(pod_class) is not None:
+            return None
         feasible = self.feasible_nodes(pod_class)
         row = feasible.best(created_at=member.pod.created_at, besides=besides)
         return None if row is None else self._put(member, row, feasible, pod_class)
@@ -389,6 +435,18 @@ class Placer:
         )
 
 
+def most_by_amounts(room: Ints, need: Ints) -> Ints:
+    """Return how many pods each row takes by whole nodes' amounts; shape (rows,).
+
+    Args:
+        room: by row and resource.
+        need: of one pod, by resource.
+    """
+    requested = np.flatnonzero(need)
+    most: Ints = np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
+    return most
+
+
 class NodeTimeline:
     """The nodes at two times: now, and after all terminating pods are gone.
 
@@ -419,6 +477,11 @@ class NodeTimeline:
         #: See `idle_in_future`, and how many changes there were when it was summed up.
         self._idle: Ints | None = None
         self._idle_at = -1
+        #: See `takes_in_future`, by the class's key, and how many changes there were then.
+        self._takes: dict[str, int] = {}
+        self._takes_at = -1
+        #: See `failed_in_future`, with how many changes there were then.
+        self._failed: dict[object, int] = {}
 
     @property
     def statement(self) -> Statement:
@@ -456,6 +519,25 @@ class NodeTimeline:
             self._idle = np.maximum(columns.allocatable - columns.used, 0)[ready].sum(axis=0)
             self._idle_at = moment
         return self._idle
+
+    def takes_in_future(self, pod_class: PodClass) -> int:
+        """Return how many pods of a class all nodes will take, by whole nodes' amounts alone."""
+        statement = self.future.statement
+        columns, moment = statement.columns, len(statement.touched)
+        if self._takes_at != moment:
+            self._takes, self._takes_at = {}, moment
+        if pod_class.key not in self._takes:
+            need = columns.vector(pod_class.requests)
+            self._takes[pod_class.key] = int(most_by_amounts(columns.allocatable - columns.used, need).sum())
+        return self._takes[pod_class.key]
+
+    def note_failed_in_future(self, attempt: object) -> None:
+        """Take notice that what is to start at once finds no place on the nodes as they will be, nothing evicted."""
+        self._failed[attempt] = len(self.future.statement.touched)
+
+    def failed_in_future(self, attempt: object) -> bool:
+        """Tell whether that was noted, of nodes as they will be still; all actions look for it alike."""
+        return self._failed.get(attempt) == len(self.future.statement.touched)
 
     def row(self, node: str) -> int:
         """Return a node's row; -1 if there is no such node."""

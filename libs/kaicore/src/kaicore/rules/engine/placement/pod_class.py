@@ -87,7 +87,7 @@ class PodClass(msgspec.Struct, frozen=True):
         return work_kind(self.requests, devices=self.gpu_share is not None or bool(self.devices.wanted))
 
 
-_NO_DEMAND = VolumeDemand()
+NO_VOLUMES = VolumeDemand()
 #: Between a class's key and what tells its variants apart.
 _VARIANT = "~"
 #: Between that and what policies know of the pods, and which reservations keep them off nodes.
@@ -173,7 +173,7 @@ def variant(
     Labels are in no class: they matter only to selections, and so does the namespace. Pods of one class that no
     selection tells apart stay one class, whatever their labels. So it is with queues, and their flavors.
     """
-    if not selected and volumes == _NO_DEMAND and flavors == ANY_FLAVOR and devices == NO_DEVICES:
+    if not selected and volumes == NO_VOLUMES and flavors == ANY_FLAVOR and devices == NO_DEVICES:
         return base
     # Pods without flavors and claims keep the keys that are in the log already.
     parts: tuple[object, ...] = (selected, volumes) if flavors == ANY_FLAVOR else (selected, volumes, flavors)

@@ -8,8 +8,8 @@ nodes. One that takes nodes before it knows what their owners make of them decid
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator, Sequence
-from functools import cached_property, partial
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from functools import cache, cached_property, partial
 from typing import Protocol
 
 import msgspec
@@ -42,6 +42,7 @@ from kaicore.rules.events.reasons.making_room import WaitsForVictims, WouldDelay
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
+from kaicore.rules.model.gpu_share import GPU
 from kaicore.rules.numa.columns import Flags
 
 #: For so long after its creation a pod is left to wait for a replica that may be filling the nodes that it would get.
@@ -198,12 +199,27 @@ class CyclePlacers:
         )
 
 
-def _room_for_work(cycle_input: CycleInput, columns: NodeColumns, pods: CyclePods) -> RoomForWork | None:
-    """Return the room for recent work as the cycle begins; None in a cycle without a waiting pod with devices."""
-    waiting = pods.classes.values()
-    if not cycle_input.recent_work or not any(one.size[0] or one.devices.wanted or one.gpu_share for one in waiting):
-        return None
-    return RoomForWork(cycle_input.recent_work, columns)
+def _room_for_work(cycle_input: CycleInput, columns: NodeColumns, pods: CyclePods) -> Callable[[], RoomForWork | None]:
+    """Return what returns the room for recent work as the cycle begins: a full cluster may never ask for it.
+
+    None in a cycle without a waiting pod with devices.
+    """
+    mix, waiting = cycle_input.recent_work, pods.classes.values()
+    if not mix or not any(one.size[0] or one.devices.wanted or one.gpu_share for one in waiting):
+        return lambda: None
+    for one in mix:
+        columns.vector(one.pod_class.requests)
+    columns.vector({GPU: 1} if any(one.pod_class.gpu_share for one in mix) else {})
+
+    @cache
+    def room() -> RoomForWork:
+        unchanged = cycle_input.columns.copy()
+        unchanged.present = columns.present
+        # In the same order: the room is asked about the cycle's own columns.
+        unchanged.vector(dict.fromkeys(columns.resources, 0))
+        return RoomForWork(mix, unchanged)
+
+    return room
 
 
 #: Of pods without topology constraints; one for all of them, never changed.
@@ -398,7 +414,7 @@ class Session:
 
     def reasons_of_nodes(self, pod_class: PodClass) -> tuple[Reason, ...]:
         """Return why nodes are not for pods of a class, as they are now."""
-        reasons = self.nodes.now.feasible_nodes(pod_class).reasons()
+        reasons = self.nodes.now.reasons(pod_class)
         if self.config.node_pool is None:
             return reasons
         return tuple(NoNodes(node_pool=self.config.node_pool) if one == NoNodes() else one for one in reasons)

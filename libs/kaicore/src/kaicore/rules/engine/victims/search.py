@@ -26,7 +26,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kaicore.rules.engine.placement.placer import Assignment, in_placement_order
+from kaicore.rules.engine.placement.placer import Assignment, in_placement_order, most_by_amounts
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.topology.step_placer import waiting_of
 from kaicore.rules.engine.topology.unit_trial import PlacerRoom, UnitTrial
@@ -49,18 +49,6 @@ def charge_all(accounts: CycleQueues, requests: GroupRequests) -> bool:
             return False
         accounts.charge(group, request)
     return True
-
-
-def most_by_amounts(room: Ints, need: Ints) -> Ints:
-    """Return how many pods each row takes by whole nodes' amounts; shape (rows,).
-
-    Args:
-        room: by row and resource.
-        need: of one pod, by resource.
-    """
-    requested = np.flatnonzero(need)
-    most: Ints = np.maximum((room[:, requested] // need[requested]).min(axis=1), 0)
-    return most
 
 
 class Reprieve:
