@@ -334,12 +334,3 @@ async def test_impersonation_is_honoured(kubectl: Kubectl) -> None:
     assert (await kubectl("auth", "can-i", "delete", "pods", "--as", "jane", "--as-group", "dev")).strip() == "yes"
     who = await kubectl.json("auth", "whoami", "--as", "jane", "--as-group", "dev")
     assert who["status"]["userInfo"] == {"username": "jane", "groups": ["dev", "system:authenticated"]}
-
-
-async def test_metrics_are_shown_to_users_with_the_right(kubectl: Kubectl) -> None:
-    assert "apiserver_request_total" in await kubectl("get", "--raw", "/metrics")
-    with pytest.raises(Refused, match="cannot get path"):
-        await kubectl("get", "--raw", "/metrics", "--as", "prometheus")
-    await kubectl("create", "clusterrole", "metrics", "--verb=get", "--non-resource-url=/metrics")
-    await kubectl("create", "clusterrolebinding", "metrics", "--clusterrole=metrics", "--user=prometheus")
-    assert "apiserver_request_total" in await kubectl("get", "--raw", "/metrics", "--as", "prometheus")
