@@ -1,8 +1,9 @@
 """Rules of the operators of batch work, as a table with one rule for each kind.
 
 A rule is a pure function from an object and its children to a `Plan`. The library has the rule for the pods of an
-object (`kaicore.rules.groups.dialects`), as in `kai simulate`. Here is what only a running operator does: environment
-variables and Services, replacing what failed, the end, and the status. `training` has Kubeflow's and Ray's.
+object (`kaicore.rules.groups.dialects`), as in `kai simulate`. Here is what only a running operator does: replacing
+what failed, the end, and the status. `training` has Kubeflow's and Ray's. Pods get no environment variables and no
+Services: nothing runs in them.
 
 Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/controllers`, `pkg/webhooks`), Volcano
 1.13 (`pkg/controllers/job`), Kubernetes 1.36 (`pkg/controller/statefulset`).
@@ -24,9 +25,7 @@ from kai_apiserver.controllers.workloads.view import (
     ENDED,
     Plan,
     View,
-    add_env,
     exit_code,
-    headless_service,
     is_going,
     is_ready,
     label_of,
@@ -86,11 +85,7 @@ def job_set(view: View) -> Plan:
         view.status["terminalState"] = "Completed"
         view.say("Completed", "AllJobsCompleted", "jobset completed successfully")
         return plan
-    network = view.spec.get("network") or {}
-    subdomain = network.get("subdomain") or view.name
-    if network.get("enableDNSHostnames", True):
-        plan.create.append(headless_service(view, subdomain, {"jobset.sigs.k8s.io/jobset-name": view.name}))
-    wanted = [_attempted(made.object, attempt, subdomain) for made in jobset_jobs(_without_dependencies(view.owner))]
+    wanted = [_attempted(made.object, attempt) for made in jobset_jobs(_without_dependencies(view.owner))]
     view.settle(plan, [job for job in wanted if _may_start(view, label_of(job, _REPLICATED_JOB), present)])
     view.status["replicatedJobsStatus"] = [_replicated(one["name"], present) for one in _replicated_jobs(view)]
     view.status.setdefault("restarts", 0)
@@ -109,12 +104,11 @@ def _without_dependencies(owner: Object) -> Object:
     return copy
 
 
-def _attempted(job: Object, attempt: int, subdomain: str) -> Object:
+def _attempted(job: Object, attempt: int) -> Object:
     template = job["spec"]["template"]
     for metadata in (job["metadata"], template["metadata"]):
         metadata["labels"][_ATTEMPT] = metadata["annotations"][_ATTEMPT] = str(attempt)
     template["spec"].setdefault("restartPolicy", "OnFailure")
-    template["spec"].setdefault("subdomain", subdomain)
     if job["spec"].get("completions") is None and job["spec"]["completionMode"] == "Indexed":
         job["spec"]["completions"] = job["spec"].get("parallelism", 1)
     return job
@@ -242,15 +236,6 @@ def _stateful_pods(view: View) -> list[Object]:
         if pod["metadata"]["ownerReferences"][0]["name"] != view.name:
             continue
         pod["metadata"]["ownerReferences"] = controlled_by(view.owner)
-        group = label_of(pod, f"{_LWS}/group-index")
-        size = pod["metadata"]["annotations"][f"{_LWS}/size"]
-        variables = {
-            "LWS_LEADER_ADDRESS": f"{set_name}-{group}.{set_name}.{view.namespace}",
-            "LWS_GROUP_SIZE": size,
-            "LWS_WORKER_INDEX": label_of(pod, f"{_LWS}/worker-index"),
-        }
-        pod["spec"] |= {"hostname": pod["metadata"]["name"], "subdomain": set_name}
-        add_env(pod, variables, initial=True)
         pods.append(pod)
     return pods
 
@@ -266,7 +251,6 @@ def leader_worker_set(view: View) -> Plan:
     worker = template.inside("workerTemplate", required=True)
     leader = template.inside("leaderTemplate") if template.value.get("leaderTemplate") else worker
     leaders = _group_set(view, view.owner, view.name, leader, index="0", replicas=replicas)
-    plan.create.append(headless_service(view, view.name, {f"{_LWS}/name": view.name}))
     standing = view.child("StatefulSet", view.name)
     if standing is not None and standing["spec"].get("replicas") != replicas:
         plan.change.append(standing | {"spec": standing["spec"] | {"replicas": replicas}})
@@ -380,9 +364,7 @@ def volcano_job(view: View) -> Plan:
     if not any(task.get("partitionPolicy") for task in tasks):
         # Of partitions the PodGroup would need sub-groups; without one the Job says it all itself.
         plan.create.append(_volcano_group(view, tasks, least))
-    view.settle(plan, [_with_plugins(view, made.object, tasks) for made in volcano_job_pods(view.owner)])
-    if "svc" in (view.spec.get("plugins") or {}):
-        plan.create.append(headless_service(view, view.name, {"volcano.sh/job-name": view.name}))
+    view.settle(plan, [made.object for made in volcano_job_pods(view.owner)])
     return plan
 
 
@@ -476,25 +458,6 @@ def _volcano_group(view: View, tasks: Iterable[Object], least: int) -> Object:
         },
         "spec": spec,
     }
-
-
-def _with_plugins(view: View, pod: Object, tasks: Iterable[Object]) -> Object:
-    """Give a pod what the job's plugins `env` and `svc` would."""
-    plugins: Object = view.spec.get("plugins") or {}
-    variables: dict[str, str | Object] = {}
-    if "env" in plugins:
-        index = pod["metadata"]["annotations"]["volcano.sh/task-index"]
-        variables |= {"VK_TASK_INDEX": index, "VC_TASK_INDEX": index}
-    if "svc" in plugins:
-        pod["spec"].setdefault("hostname", pod["metadata"]["name"])
-        pod["spec"].setdefault("subdomain", view.name)
-        for task in tasks:
-            name, count = task["name"], task.get("replicas", 0)
-            hosts = ",".join(f"{view.name}-{name}-{number}.{view.name}" for number in range(count))
-            key = name.upper().replace("-", "_")
-            variables |= {f"VC_{key}_HOSTS": hosts, f"VC_{key}_NUM": str(count)}
-    add_env(pod, variables, initial=True)
-    return pod
 
 
 #: The rule of each kind, by its collection.
