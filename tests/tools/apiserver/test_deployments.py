@@ -203,7 +203,7 @@ async def test_scaling_makes_and_deletes_pods(client: Client) -> None:
         await until(client, f"{DEPLOYMENTS}/web", rolled_out)
         for replicas in (5, 2, 0):
             scale = {"spec": {"replicas": replicas}}
-            assert (await client.merge(f"{DEPLOYMENTS}/web/scale", scale)).status == 200
+            assert (await client.merge(f"{DEPLOYMENTS}/web", scale)).status == 200
             seen = await until(client, f"{DEPLOYMENTS}/web", rolled_out)
             assert len(await images(client)) == replicas
     assert "replicas" not in seen["status"]

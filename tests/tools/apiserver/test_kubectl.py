@@ -266,7 +266,7 @@ async def test_imperative_commands_work_for_every_kind(kubectl: Kubectl) -> None
     await kubectl("run", "p", "--image=x")
     await kubectl("label", "pod", "p", "a=b")
     await kubectl("annotate", "pod", "p", "k=v")
-    await kubectl("scale", "deployment", "d", "--replicas=5")
+    await kubectl("patch", "deployment", "d", "-p", '{"spec": {"replicas": 5}}')
     await kubectl("set", "image", "deployment/d", "x=y:2")
     shown = (await kubectl.json("get", "deployment", "d"))["spec"]
     assert (shown["replicas"], shown["template"]["spec"]["containers"][0]["image"]) == (5, "y:2")
@@ -318,7 +318,7 @@ async def test_rollout_status_follows_a_deployment(kubectl: Kubectl) -> None:
         assert [line.split()[0] for line in history.splitlines()[2:] if line] == ["1", "2"]
         await kubectl("rollout", "undo", "deployment/web")
         assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=60s")
-        await kubectl("scale", "deployment/web", "--replicas=5")
+        await kubectl("patch", "deployment/web", "-p", '{"spec": {"replicas": 5}}')
         assert "successfully rolled out" in await kubectl("rollout", "status", "deployment/web", "--timeout=60s")
         row = (await kubectl("get", "deployment", "web", "--no-headers")).split()
         assert row[:4] == ["web", "5/5", "5", "5"]

@@ -90,7 +90,7 @@ async def test_generation_counts_changes_of_the_spec(client: Client) -> None:
     assert (created["metadata"]["generation"], created["spec"]["replicas"]) == (1, 1)
     labelled = (await client.merge(f"{deployments}/d", {"metadata": {"labels": {"x": "y"}}})).json
     assert labelled["metadata"]["generation"] == 1
-    scaled = await client.merge(f"{deployments}/d/scale", {"spec": {"replicas": 4}})
+    scaled = await client.merge(f"{deployments}/d", {"spec": {"replicas": 4}})
     assert scaled.json["spec"]["replicas"] == 4
     shown = (await client.get(f"{deployments}/d")).json
     assert (shown["metadata"]["generation"], shown["spec"]["replicas"]) == (2, 4)
