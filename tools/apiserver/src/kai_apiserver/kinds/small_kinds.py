@@ -1,7 +1,6 @@
 """The table of kinds and their rules, by collection; defaults, first statuses and validation of all kinds but pods."""
 
 import base64
-import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -169,12 +168,10 @@ def _validate_taints(taints: list[Object] | tuple[()]) -> list[FieldError]:
 
 
 _COUNTS = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
-_STRATEGIES = ("Recreate", "RollingUpdate")
-_PERCENTAGE = re.compile(r"[0-9]+%")
 
 
 def validate_replicated(obj: Object) -> list[FieldError]:
-    """The problems of a ReplicaSet, and of a Deployment besides its strategy."""
+    """The problems of a ReplicaSet or a Deployment."""
     spec = obj["spec"]
     errors = [
         FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
@@ -198,42 +195,6 @@ def validate_replicated(obj: Object) -> list[FieldError]:
     if policy != "Always":
         errors.append(FieldError.not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))
     return errors
-
-
-def validate_deployment(deployment: Object) -> list[FieldError]:
-    """The problems of a Deployment."""
-    errors = validate_replicated(deployment)
-    strategy = deployment["spec"]["strategy"]
-    kind, rolling = strategy["type"], strategy.get("rollingUpdate")
-    if kind not in _STRATEGIES:
-        return [*errors, FieldError.not_supported("spec.strategy.type", kind, _STRATEGIES)]
-    if kind == "Recreate":
-        if rolling is not None:
-            detail = "may not be specified when strategy `type` is 'Recreate'"
-            errors.append(FieldError.forbidden("spec.strategy.rollingUpdate", detail))
-        return errors
-    rolling = rolling or {}
-    for name in ("maxUnavailable", "maxSurge"):
-        if not _is_count(value := rolling.get(name)):
-            detail = "must be a non-negative number or a percentage (e.g. '1' or '25%')"
-            errors.append(FieldError.invalid(f"spec.strategy.rollingUpdate.{name}", value, detail))
-    if {rolling.get(name) for name in ("maxUnavailable", "maxSurge")} <= {0, "0%"}:
-        detail = "may not be 0 when `maxSurge` is 0"
-        field = "spec.strategy.rollingUpdate.maxUnavailable"
-        errors.append(FieldError.invalid(field, rolling.get("maxUnavailable"), detail))
-    return errors
-
-
-def _is_count(value: Any) -> bool:
-    return value >= 0 if isinstance(value, int) else bool(isinstance(value, str) and _PERCENTAGE.fullmatch(value))
-
-
-def validate_replicated_update(new: Object, old: Object) -> list[FieldError]:
-    """The problems of a change: the selected pods stay the same."""
-    if new["spec"].get("selector") == old["spec"].get("selector"):
-        return []
-    selector = new["spec"].get("selector")
-    return [FieldError.invalid("spec.selector", selector, "field is immutable")]
 
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -427,8 +388,7 @@ RULES: dict[str, Rules] = {
             then=_rolling("strategy", maxUnavailable="25%", maxSurge="25%"),
         ),
         admit=first_status({}),
-        validate=validate_deployment,
-        validate_update=validate_replicated_update,
+        validate=validate_replicated,
     ),
     "jobs.batch": Rules(
         default=default_job,
@@ -470,7 +430,6 @@ RULES: dict[str, Rules] = {
         default=defaults({"spec": {"replicas": 1}}),
         admit=first_status({"replicas": 0}),
         validate=validate_replicated,
-        validate_update=validate_replicated_update,
     ),
     "replicationcontrollers": Rules(default=defaults({"spec": {"replicas": 1}})),
     "resourceclaims.resource.k8s.io": Rules(default=default_resource_claim),

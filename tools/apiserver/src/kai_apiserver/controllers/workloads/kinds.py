@@ -2,8 +2,8 @@
 
 A rule is a pure function from an object and its children to a `Plan`. The library has the rule for the pods of an
 object (`kaicore.rules.groups.dialects`), as in `kai simulate`. Here is what only a running operator does: replacing
-what failed, the end, and the status. `training` has Kubeflow's and Ray's. Pods get no environment variables and no
-Services: nothing runs in them.
+what failed, the end, and the status. `training` has Kubeflow's and Ray's, `deployments`
+those. Pods get no environment variables and no Services: nothing runs in them.
 
 Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/controllers`, `pkg/webhooks`), Volcano
 1.13 (`pkg/controllers/job`), Kubernetes 1.36 (`pkg/controller/statefulset`).
@@ -20,6 +20,7 @@ from kaicore.rules.groups.dialects.volcano import volcano_job_pods
 from kaicore.rules.objects.mappings import Fields, controlled_by, spec_of
 
 from kai_apiserver.controllers.reconciling import Backoffs, Controller
+from kai_apiserver.controllers.workloads.deployments import deployment, replica_set
 from kai_apiserver.controllers.workloads.training import mpi_job, pytorch_job, ray_cluster, ray_job
 from kai_apiserver.controllers.workloads.view import (
     ENDED,
@@ -462,6 +463,8 @@ def _volcano_group(view: View, tasks: Iterable[Object], least: int) -> Object:
 
 #: The rule of each kind, by its collection.
 KINDS: dict[str, Rule] = {
+    "deployments.apps": deployment,
+    "replicasets.apps": replica_set,
     STATEFUL_SETS: stateful_set,
     "pytorchjobs.kubeflow.org": pytorch_job,
     "mpijobs.kubeflow.org": mpi_job,
@@ -475,6 +478,8 @@ KINDS: dict[str, Rule] = {
 
 PODS = "pods"
 
+#: Children that are made before others get their turn.
+_AT_ONCE = 100
 #: Children per second of waiting before their owner is looked at again; changes gather meanwhile.
 _CHILDREN_PER_SECOND = 5000.0
 _LONGEST_GATHERING_S = 1.0
@@ -561,6 +566,8 @@ class WorkloadController(Controller[Place]):
             return None
         new = stored.decode()
         new["status"] = view.status
+        if annotations := view.owner["metadata"].get("annotations"):
+            new["metadata"]["annotations"] = annotations
         self.backend.write_status(resource, new, stored)
         return min((wait for wait in (again, plan.again) if wait is not None), default=None)
 
@@ -570,22 +577,22 @@ class WorkloadController(Controller[Place]):
             self._delete(child)
         for child in plan.change:
             self._change(child)
-        missing = [child for child in plan.create if view.child(child["kind"], child["metadata"]["name"]) is None]
+        missing = [child for child in plan.create if view.child(child["kind"], _name(child)) is None]
         if not missing:
             return None
         wait = self._backoffs.remaining(stored.uid, view.now.timestamp())
         if wait > 0:
             return wait
         taken = False
-        for child in missing:
+        for child in missing[:_AT_ONCE]:
             resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
             if resource is None:
                 continue
-            if self._find(resource.storage, view.namespace, child["metadata"]["name"]) is not None:
+            if self._find(resource.storage, view.namespace, _name(child)) is not None:
                 taken = True
                 continue
             self.create(resource, child, namespace=view.namespace)
-        return _NAME_TAKEN_S if taken else None
+        return 0.001 if len(missing) > _AT_ONCE else _NAME_TAKEN_S if taken else None
 
     def _delete(self, child: Object) -> None:
         resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
@@ -596,11 +603,12 @@ class WorkloadController(Controller[Place]):
             self.delete(stored, resource)
 
     def _change(self, child: Object) -> None:
-        """Write a child's spec."""
+        """Write a child's spec and annotations."""
         resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
         assert resource is not None, child["kind"]
         stored = self.backend.get(Target(resource, child["metadata"]["namespace"], child["metadata"]["name"]))
         new = stored.decode() | {"spec": child["spec"]}
+        new["metadata"]["annotations"] = child["metadata"].get("annotations") or {}
         new["metadata"]["generation"] = new["metadata"].get("generation", 0) + 1
         self.commit(stored, resource, new)
 
@@ -616,3 +624,8 @@ class WorkloadController(Controller[Place]):
         """Return any object, with kind and apiVersion."""
         stored = self.backend.store.find(storage, f"{namespace}/{name}")
         return shown(stored, self.backend.registry.of_storage(storage)) if stored is not None else None
+
+
+def _name(child: Object) -> str:
+    """A child's name; empty where it is yet to be generated."""
+    return str(child["metadata"].get("name", ""))

@@ -34,7 +34,7 @@ class Plan:
 
 
 class View:
-    """An object and its children, as a rule sees them; `status` is the rule's to change."""
+    """An object and its children, as a rule sees them; `status` and the annotations are the rule's to change."""
 
     def __init__(
         self,
