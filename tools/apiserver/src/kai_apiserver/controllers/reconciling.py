@@ -49,8 +49,7 @@ class Backoffs:
     def failed(self, uid: str, now_s: float) -> None:
         """Something of the object has failed."""
         failures = self._failures.setdefault(uid, _Failures())
-        # A failure long after the last one is a first one.
-        failures.count = failures.count + 1 if now_s - failures.last_s < _MOST * self._base_s else 1
+        failures.count += 1
         failures.last_s = now_s
 
     def forget(self, uid: str) -> None:

@@ -560,6 +560,8 @@ class WorkloadController(Controller[Place]):
         except InvalidObject as error:
             self._log.warning("nothing is made of it", object=str(key), why=str(error))
             return None
+        if view.status.get("readyReplicas"):
+            self._backoffs.forget(stored.uid)
         again = self._carry_out(stored, view, plan)
         if plan.delete_owner:
             self.delete(stored, resource)
