@@ -295,6 +295,13 @@ RULES: dict[str, Rules] = {
         admit=crd.admit_definition,
         validate=crd.validate_definition,
     ),
+    "daemonsets.apps": Rules(
+        # The operator's own: it is not to fight with what a server fills in.
+        default=defaults(
+            {"spec": {"revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate"}}},
+            then=_rolling("updateStrategy", maxUnavailable=1, maxSurge=0),
+        )
+    ),
     "deployments.apps": Rules(
         default=defaults(
             {
