@@ -151,10 +151,3 @@ async def test_an_anonymous_client_sees_only_health(server: ApiServer) -> None:
         for path in ("/api", "/metrics", "/simulator/faults"):
             answer = await anonymous.get(path)
             assert (answer.status, answer.json["reason"]) == (403, "Forbidden")
-
-
-async def test_metrics_are_prometheus_metrics(client: Client) -> None:
-    await client.post(PODS, pod("p"))
-    text = (await client.get("/metrics")).text
-    assert 'apiserver_request_total{code="201",group="",resource="pods",subresource="",verb="create"} 1.0' in text
-    assert 'apiserver_resource_objects{resource="pods"} 1.0' in text

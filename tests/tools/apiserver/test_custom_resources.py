@@ -179,17 +179,6 @@ async def test_a_definition_waits_for_the_finalizers_of_its_objects(racks: Clien
         await watch.until("DELETED")
 
 
-async def test_scale_writes_where_the_definition_says(client: Client) -> None:
-    scale = {"specReplicasPath": ".spec.units", "statusReplicasPath": ".status.used"}
-    await client.post(DEFINITIONS, definition(subresources={"scale": scale, "status": {}}))
-    await client.post(RACKS, rack(units=4))
-    await client.merge(f"{RACKS}/r/status", {"status": {"used": 2}})
-    shown = (await client.get(f"{RACKS}/r/scale")).json
-    assert (shown["spec"]["replicas"], shown["status"]["replicas"]) == (4, 2)
-    await client.merge(f"{RACKS}/r/scale", {"spec": {"replicas": 9}})
-    assert (await client.get(f"{RACKS}/r")).json["spec"]["units"] == 9
-
-
 @pytest.mark.parametrize(
     ("change", "field"),
     [

@@ -69,14 +69,6 @@ async def test_operators_that_there_are_not_are_refused(client: Client, operator
         assert (await client.post(PODS, pod("p", tolerations=tolerations))).status == 422
 
 
-async def test_an_unchecked_selector_selects_nothing(client: Client) -> None:
-    """Kinds without a controller are stored as they come."""
-    path = "/apis/apps/v1/namespaces/default/statefulsets"
-    spec = {"selector": selector("Near"), "template": {"spec": {"containers": [{"name": "c", "image": "x"}]}}}
-    assert (await client.post(path, {"metadata": {"name": "s"}, "spec": spec})).status == 201
-    assert (await client.get(f"{path}/s/scale")).status == 200
-
-
 async def test_a_disruption_budget_of_before_with_an_odd_operator_disturbs_no_other(
     start_server: ServerFactory,
 ) -> None:

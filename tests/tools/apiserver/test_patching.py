@@ -170,15 +170,6 @@ async def test_fields_not_applied_belong_to_the_manager_that_created_them(client
     assert (agreed.status, agreed.json["data"]) == (200, {"a": "1", "b": "2"})
 
 
-async def test_an_update_takes_over_what_it_changes(client: Client) -> None:
-    await client.apply(f"{CONFIG_MAPS}/c", config_map("c", a="1", b="1"), manager="one")
-    await client.merge(f"{CONFIG_MAPS}/c?fieldManager=editor", {"data": {"a": "2"}})
-    refused = await client.apply(f"{CONFIG_MAPS}/c", config_map("c", a="1", b="1"), manager="one")
-    assert refused.status == 409
-    assert [cause["field"] for cause in refused.json["details"]["causes"]] == [".data.a"]
-    assert refused.json["details"]["causes"][0]["message"] == 'conflict with "editor" using v1'
-
-
 async def test_taints_apply_by_key_and_effect(client: Client) -> None:
     await client.post(NODES, node("n1"))
 

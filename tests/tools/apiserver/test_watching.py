@@ -8,7 +8,7 @@ import aiohttp
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 
-from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Answer, Client, binding, config_map, node, pod
+from tests.tools.apiserver.client import CONFIG_MAPS, NODES, PODS, Client, binding, config_map, node, pod
 from tests.tools.apiserver.conftest import ServerFactory
 
 
@@ -150,33 +150,33 @@ async def test_a_watch_ends_when_the_server_stops(start_server: ServerFactory) -
         assert await watch.rest() == []
 
 
-async def _until(client: Client, path: str, satisfied: Callable[[Answer], bool]) -> None:
+async def _until(satisfied: Callable[[], bool]) -> None:
     async with asyncio.timeout(60):
-        while not satisfied(await client.get(path)):  # noqa: ASYNC110  # the server tells only who asks
+        while not satisfied():  # noqa: ASYNC110  # the server tells only who asks
             await asyncio.sleep(0.01)
 
 
-async def _without_watches(client: Client) -> None:
-    await _until(client, "/metrics", lambda answer: "apiserver_longrunning_requests{" not in answer.text)
+async def _without_watches(server: ApiServer) -> None:
+    await _until(lambda: not server._watches.open)
 
 
-async def _until_struck(client: Client) -> None:
-    await _until(client, "/simulator/faults", lambda answer: answer.json["rules"][0]["hits"] > 0)
+async def _until_struck(server: ApiServer) -> None:
+    await _until(lambda: server.faults.rules[0].hits > 0)
 
 
-async def test_watch_of_a_client_that_has_gone_ends_without_an_event(client: Client) -> None:
+async def test_watch_of_a_client_that_has_gone_ends_without_an_event(client: Client, server: ApiServer) -> None:
     async with client.watch(f"{PODS}?timeoutSeconds=3600"):
-        assert 'apiserver_longrunning_requests{resource="pods"} 1.0' in (await client.get("/metrics")).text
-    await _without_watches(client)
+        assert len(server._watches.open) == 1
+    await _without_watches(server)
 
 
-async def test_delayed_watch_of_a_client_that_has_gone_ends(client: Client) -> None:
+async def test_delayed_watch_of_a_client_that_has_gone_ends(client: Client, server: ApiServer) -> None:
     fault = {"match": {"resource": "nodes"}, "fault": {"kind": "delay-event", "seconds": 3600}}
     await client.post("/simulator/faults", fault)
     async with client.watch(f"{NODES}?timeoutSeconds=3600"):
         await client.post(NODES, node("n1"))
-        await _until_struck(client)
-    await _without_watches(client)
+        await _until_struck(server)
+    await _without_watches(server)
 
 
 async def test_server_that_stops_ends_watches_well_and_cuts_requests_under_way() -> None:
@@ -187,7 +187,7 @@ async def test_server_that_stops_ends_watches_well_and_cuts_requests_under_way()
             "/simulator/faults", {"match": {"verb": "get"}, "fault": {"kind": "latency", "seconds": 3600}}
         )
         waiting = asyncio.create_task(client.get(f"{PODS}/a"))
-        await _until_struck(client)
+        await _until_struck(server)
         async with asyncio.timeout(60):
             await server.stop()
         assert await watch.rest() == []

@@ -117,10 +117,6 @@ async def kubelet(client: Client) -> AsyncIterator[None]:
             await task
 
 
-def env(pod: Json) -> dict[str, Any]:
-    return {one["name"]: one.get("value", one.get("valueFrom")) for one in pod["spec"]["containers"][0].get("env", ())}
-
-
 def conditions(shown: Json) -> dict[str, str]:
     return {one["type"]: one["status"] for one in (shown.get("status") or {}).get("conditions") or ()}
 
@@ -133,18 +129,11 @@ def label(pod: Json, name: str) -> str:
     return str(pod["metadata"]["labels"].get(name))
 
 
-async def test_a_pytorch_job_gives_ranks_and_ends_with_its_master(cluster: Cluster) -> None:
+async def test_a_pytorch_job_replaces_a_worker_and_ends_with_its_master(cluster: Cluster) -> None:
     path = await cluster.create(example("pretrain"))
     pods = await cluster.running(4)
-    assert {name: env(pod)["RANK"] for name, pod in pods.items()} == {
-        "pretrain-master-0": "0",
-        "pretrain-worker-0": "1",
-        "pretrain-worker-1": "2",
-        "pretrain-worker-2": "3",
-    }
+    assert sorted(pods) == ["pretrain-master-0", "pretrain-worker-0", "pretrain-worker-1", "pretrain-worker-2"]
     worker = pods["pretrain-worker-1"]
-    assert env(worker)["MASTER_ADDR"] == "pretrain-master-0"
-    assert env(worker)["WORLD_SIZE"] == "4"
     assert label(worker, "training.kubeflow.org/replica-index") == "1"
     assert worker["metadata"]["ownerReferences"][0]["kind"] == "PyTorchJob"
     assert worker["spec"]["restartPolicy"] == "OnFailure"
@@ -192,7 +181,6 @@ async def test_an_mpi_job_ends_with_its_launcher_and_its_workers_go(cluster: Clu
     (launcher,) = (pod for name, pod in pods.items() if "launcher" in name)
     assert launcher["metadata"]["ownerReferences"][0]["kind"] == "Job"
     assert label(launcher, "training.kubeflow.org/job-role") == "launcher"
-    assert env(pods["segment-worker-0"])["K_MPI_JOB_ROLE"] == "worker"
     await cluster.until(path, is_true("Running"))
     await cluster.end(launcher["metadata"]["name"])
     await cluster.until(path, is_true("Succeeded"))
@@ -213,7 +201,6 @@ async def test_a_ray_job_submits_when_its_cluster_is_ready_and_shuts_it_down(clu
     )
     assert len(heads) == 1
     assert len(workers) == 4
-    assert env(workers[0])["FQ_RAY_IP"].endswith("-head-svc.default.svc.cluster.local")
     assert submitter["metadata"]["annotations"]["simulator.kai.scheduler/run-seconds"] == "40"
     await cluster.until(path, lambda job: job["status"]["jobDeploymentStatus"] == "Running")
     made = max(pod["metadata"]["creationTimestamp"] for pod in [*heads, *workers])
@@ -280,12 +267,7 @@ async def test_a_leader_worker_set_makes_a_group_anew_when_one_of_its_pods_goes(
     path = await cluster.create(example("chat"))
     pods = await cluster.running(4)
     assert sorted(pods) == ["chat-0", "chat-0-1", "chat-1", "chat-1-1"]
-    assert env(pods["chat-1-1"])["LWS_LEADER_ADDRESS"] == "chat-1.chat.default"
-    assert (
-        env(pods["chat-1-1"])["LWS_WORKER_INDEX"]
-        == label(pods["chat-1-1"], "leaderworkerset.sigs.k8s.io/worker-index")
-        == "1"
-    )
+    assert label(pods["chat-1-1"], "leaderworkerset.sigs.k8s.io/worker-index") == "1"
     owner = pods["chat-1-1"]["metadata"]["ownerReferences"][0]
     assert (owner["kind"], owner["name"]) == ("StatefulSet", "chat-1")
     await cluster.until(path, lambda shown: shown["status"].get("readyReplicas") == 2)
@@ -349,8 +331,6 @@ async def test_a_volcano_job_starts_again_when_a_pod_fails_and_completes_when_al
     path = await cluster.create(example("labels"))
     pods = await cluster.running(4)
     worker = pods["labels-worker-2"]
-    assert env(worker)["VC_TASK_INDEX"] == "2"
-    assert env(worker)["VC_PS_HOSTS"] == "labels-ps-0.labels"
     assert label(worker, "volcano.sh/task-spec") == "worker"
     groups = (await cluster.client.get("/apis/scheduling.volcano.sh/v1beta1/namespaces/default/podgroups")).json[
         "items"

@@ -15,7 +15,6 @@ from kai_apiserver.auth.rbac import Authorizer, Reviews, RightsUse
 from kai_apiserver.auth.tokens import Secrets, Tokens
 from kai_apiserver.controllers.claims import ResourceClaimController, VolumeController
 from kai_apiserver.controllers.default_scheduler import DefaultScheduler
-from kai_apiserver.controllers.deployments import DeploymentController, ReplicaSetController
 from kai_apiserver.controllers.garbage import EventExpiry, GarbageCollector, NamespaceController
 from kai_apiserver.controllers.jobs import JobController
 from kai_apiserver.controllers.nodes import DeviceTaintEviction, NodeLifecycleController
@@ -258,8 +257,6 @@ class Controllers:
         self._died = died
         self._controllers: list[Controller[str] | GarbageCollector | WorkloadController] = [
             JobController(backend, base_backoff_s=options.job_backoff_s),
-            DeploymentController(backend),
-            ReplicaSetController(backend, base_backoff_s=options.job_backoff_s),
             WorkloadController(backend, base_backoff_s=options.job_backoff_s),
             GarbageCollector(backend),
             NamespaceController(backend),

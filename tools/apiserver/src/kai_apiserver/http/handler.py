@@ -1,21 +1,14 @@
-"""Every request: who asks, whether they may, what faults strike it, and who answers it.
-
-Metrics of the API server, under the real one's names where the meaning is the same.
-"""
+"""Every request: who asks, whether they may, what faults strike it, and who answers it."""
 
 import asyncio
 import dataclasses
 import re
-import time
-from collections.abc import Iterator, MutableMapping
+from collections.abc import MutableMapping
 from typing import Any
 
 from kaicore.runtime.service import get_logger
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 
-from kai_apiserver.auth.rbac import Attributes, Authorizer, RightsUse, acting_user, refusal
+from kai_apiserver.auth.rbac import Attributes, Authorizer, RightsUse, refusal
 from kai_apiserver.auth.tokens import ADMIN, Tokens
 from kai_apiserver.errors import (
     StatusError,
@@ -44,56 +37,6 @@ from kai_apiserver.resources.discovery import V2_PROTOBUF, V2_PROTOBUF_ASKED, Op
 from kai_apiserver.rest.backend import Backend, Operation, Target, User
 from kai_apiserver.rest.patching import APPLY_PATCH
 from kai_apiserver.rest.watch_stream import Watches
-
-_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-
-
-class Metrics:
-    """Counts requests, and reads the rest from the backend when asked."""
-
-    def __init__(self, registry: CollectorRegistry, backend: Backend, watches: Watches) -> None:
-        self._backend = backend
-        self._watches = watches
-        self._requests = Counter(
-            "apiserver_request",
-            "Requests by verb, resource and HTTP code.",
-            ["verb", "group", "resource", "subresource", "code"],
-            registry=registry,
-        )
-        self._durations = Histogram(
-            "apiserver_request_duration_seconds",
-            "Time to answer, watches excepted.",
-            ["verb", "resource"],
-            buckets=_BUCKETS,
-            registry=registry,
-        )
-        registry.register(self)
-
-    def observe(self, request: RequestPath, code: int, seconds: float) -> None:
-        """Count one answered request."""
-        self._requests.labels(request.verb, request.group, request.plural, request.subresource, str(code)).inc()
-        if request.verb != "watch":
-            self._durations.labels(request.verb, request.plural).observe(seconds)
-
-    def collect(self) -> Iterator[Metric]:
-        """Gauges that are read when asked for."""
-        objects = GaugeMetricFamily("apiserver_resource_objects", "Objects held, by resource.", labels=["resource"])
-        for collection in self._backend.store.collections:
-            objects.add_metric([collection.resource.storage], len(collection))
-        yield objects
-        watches = GaugeMetricFamily(
-            "apiserver_longrunning_requests", "Watches in progress, by resource.", labels=["resource"]
-        )
-        counts: dict[str, int] = {}
-        for watch in self._watches.open:
-            counts[watch.subject.resource] = counts.get(watch.subject.resource, 0) + 1
-        for resource, count in counts.items():
-            watches.add_metric([resource], count)
-        yield watches
-        yield GaugeMetricFamily(
-            "kai_simulator_resource_version", "The last resourceVersion given out.", value=self._backend.store.rv
-        )
-
 
 _CONTROL = "/simulator/"
 _OPENAPI_V3 = "/openapi/v3"
@@ -142,8 +85,6 @@ class Handler:
         self._watches = watches
         self._checks = checks
         self._openapi = OpenApi(backend.registry)
-        self._registry = CollectorRegistry()
-        self._metrics = Metrics(self._registry, backend, watches)
         self._log = get_logger()
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
@@ -158,9 +99,7 @@ class Handler:
             await http.cut()
 
     async def _handle(self, http: Request) -> None:
-        begin = time.perf_counter()
         operation = Operation()
-        request: RequestPath | None = None
         try:
             request = read_request_path(http.method, http.target)
             answer = await self._answer(http, request, operation=operation)
@@ -171,18 +110,15 @@ class Handler:
         except Exception as error:
             self._log.exception("request failed", method=http.method, path=http.target.partition("?")[0])
             answer = error_answer(internal_error(f"{type(error).__name__}: {error}"))
-        try:
-            await send_answer(http, answer)
-        finally:
-            if request is not None:
-                self._metrics.observe(request, answer.status, time.perf_counter() - begin)
+        await send_answer(http, answer)
 
     async def _answer(self, http: Request, request: RequestPath, *, operation: Operation) -> Answer:
         health = _HEALTH.match(request.path)
         if health is not None:
             return self._health(health[1], request)
         user = self._tokens.authenticate(http.header(b"authorization"))
-        user = acting_user(http, user, self._authorizer)
+        if http.header(b"impersonate-user"):
+            raise bad_request("nobody is impersonated here: ask with the account's own token")
         self._authorize(user, request)
         if request.verb == "patch" and http.content_type == APPLY_PATCH and not self._is_there(request):
             # What server-side apply would make takes the right to make it, too.
@@ -271,8 +207,6 @@ class Handler:
             raise path_not_found()
         if path == "/version":
             return object_answer(dict(VERSION))
-        if path == "/metrics":
-            return json_answer(generate_latest(self._registry), content_type=CONTENT_TYPE_LATEST)
         if path.startswith("/openapi/"):
             return self._serve_openapi(http, path)
         return self._discover(http, path)
@@ -312,7 +246,7 @@ class Handler:
             case ["apis", group, version]:
                 return object_answer(discovery.resource_list(registry, group, version))
             case [""]:
-                return object_answer({"paths": ["/api", "/apis", "/healthz", "/metrics", "/openapi/v3", "/version"]})
+                return object_answer({"paths": ["/api", "/apis", "/healthz", "/openapi/v3", "/version"]})
         raise path_not_found()
 
     async def _control(self, http: Request, path: str) -> Answer:

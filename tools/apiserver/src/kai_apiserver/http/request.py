@@ -1,7 +1,7 @@
 """One HTTP request, as ASGI hands it over, what its method and path ask for, and its answer."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, MutableMapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -118,12 +118,6 @@ class Request:
     def header(self, name: bytes) -> str:
         """Return the value of a header, by its name in lower case; empty if it is not there."""
         return _text(self._headers.get(name, b""))
-
-    def headers_from(self, prefix: bytes) -> Iterator[tuple[str, str]]:
-        """Yield name and value of all headers with names that begin, in lower case, with a prefix."""
-        for name, value in self._scope["headers"]:
-            if name.startswith(prefix):
-                yield _text(name), _text(value)
 
     @property
     def content_type(self) -> str:

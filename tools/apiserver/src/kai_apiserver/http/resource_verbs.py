@@ -26,8 +26,8 @@ from kai_apiserver.resources.crd_lifecycle import DefinitionLifecycle
 from kai_apiserver.rest.backend import Backend, Operation, Target, shown
 from kai_apiserver.rest.deletion import DeleteOptions, delete
 from kai_apiserver.rest.listing import Page, list_page
-from kai_apiserver.rest.patching import JSON_PATCH, Patch, apply_json_patch, merge_patch, patch
-from kai_apiserver.rest.pod_actions import bind, evict, scale_of, set_scale
+from kai_apiserver.rest.patching import Patch, patch
+from kai_apiserver.rest.pod_actions import bind, evict
 from kai_apiserver.rest.tables import View
 from kai_apiserver.rest.watch_stream import Watches
 from kai_apiserver.rest.writing import commit, create, replace
@@ -236,8 +236,6 @@ class ResourceVerbs:
                 return call.says(self._tokens.issue(target, await call.body_of("TokenRequest")), 201)
             case "namespaces", "finalize":
                 return self._finalize(call, await call.body_of("Namespace"))
-            case _, "scale":
-                return await self._scale(call)
         raise path_not_found()
 
     def _finalize(self, call: Call, given: Object) -> Answer:
@@ -245,20 +243,6 @@ class ResourceVerbs:
         new = stored.decode()
         new["spec"] = {key: value for key, value in (given.get("spec") or {}).items() if value}
         return call.shows(commit(self._backend, call.target, stored=stored, new=new, operation=call.operation))
-
-    async def _scale(self, call: Call) -> Answer:
-        stored = self._backend.get(call.target)
-        scale = scale_of(call.target.resource, stored)
-        if call.verb == "get":
-            return call.says(scale)
-        given = await call.body()
-        if call.verb == "patch":
-            json_patch = call.http.content_type == JSON_PATCH
-            given = apply_json_patch(scale, given) if json_patch else merge_patch(scale, given)
-        if not isinstance(given, dict):
-            raise bad_request("the body is no Scale")
-        updated = set_scale(self._backend, call.target, stored=stored, scale=given, operation=call.operation)
-        return call.says(scale_of(call.target.resource, updated))
 
 
 async def read_body(http: Request, *, optional: bool = False) -> Any:

@@ -1,7 +1,6 @@
 """The table of kinds and their rules, by collection; defaults, first statuses and validation of all kinds but pods."""
 
 import base64
-import re
 from collections.abc import Callable
 from copy import deepcopy
 from typing import Any
@@ -23,8 +22,6 @@ _LEGACY_CONTROLLER_UID = "controller-uid"
 _LEGACY_JOB_NAME = "job-name"
 
 _JOB_COUNTS = ("parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
-#: What may change in the template of a suspended Job that has not started.
-_SCHEDULING_FIELDS = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
 
 
 def default_job(job: Object) -> None:
@@ -99,36 +96,6 @@ def validate_job(job: Object) -> list[FieldError]:
     return errors
 
 
-def validate_job_update(new: Object, old: Object) -> list[FieldError]:
-    """The problems of a change of a Job: its pod template is fixed once pods may exist."""
-    before, after = old["spec"], new["spec"]
-    errors = [
-        _immutable(f"spec.{name}", after.get(name))
-        for name in ("selector", "completionMode", "podFailurePolicy", "backoffLimitPerIndex")
-        if before.get(name) != after.get(name)
-    ]
-    elastic = after.get("completionMode") == "Indexed" and after.get("completions") == after.get("parallelism")
-    if before.get("completions") != after.get("completions") and not elastic:
-        errors.append(_immutable("spec.completions", after.get("completions")))
-    started = bool((old.get("status") or {}).get("startTime"))
-    may_move = bool(before.get("suspend")) and not started
-    if _fixed_part(before["template"], may_move=may_move) != _fixed_part(after["template"], may_move=may_move):
-        errors.append(_immutable("spec.template", after["template"]))
-    return errors
-
-
-def _fixed_part(template: Object, *, may_move: bool) -> Object:
-    if not may_move:
-        return template
-    spec = {key: value for key, value in template["spec"].items() if key not in _SCHEDULING_FIELDS}
-    metadata = template.get("metadata") or {}
-    return {"metadata": {key: metadata[key] for key in metadata if key not in ("labels", "annotations")}, "spec": spec}
-
-
-def _immutable(field: str, value: Any) -> FieldError:
-    return FieldError.invalid(field, value, "field is immutable")
-
-
 def validate_node(node: Object) -> list[FieldError]:
     """The problems of a node: its amounts and taints."""
     return validate_node_status(node) + _validate_taints((node.get("spec") or {}).get("taints") or ())
@@ -169,12 +136,10 @@ def _validate_taints(taints: list[Object] | tuple[()]) -> list[FieldError]:
 
 
 _COUNTS = ("replicas", "minReadySeconds", "revisionHistoryLimit", "progressDeadlineSeconds")
-_STRATEGIES = ("Recreate", "RollingUpdate")
-_PERCENTAGE = re.compile(r"[0-9]+%")
 
 
 def validate_replicated(obj: Object) -> list[FieldError]:
-    """The problems of a ReplicaSet, and of a Deployment besides its strategy."""
+    """The problems of a ReplicaSet or a Deployment."""
     spec = obj["spec"]
     errors = [
         FieldError.invalid(f"spec.{name}", spec[name], "must be greater than or equal to 0")
@@ -198,42 +163,6 @@ def validate_replicated(obj: Object) -> list[FieldError]:
     if policy != "Always":
         errors.append(FieldError.not_supported("spec.template.spec.restartPolicy", policy, ("Always",)))
     return errors
-
-
-def validate_deployment(deployment: Object) -> list[FieldError]:
-    """The problems of a Deployment."""
-    errors = validate_replicated(deployment)
-    strategy = deployment["spec"]["strategy"]
-    kind, rolling = strategy["type"], strategy.get("rollingUpdate")
-    if kind not in _STRATEGIES:
-        return [*errors, FieldError.not_supported("spec.strategy.type", kind, _STRATEGIES)]
-    if kind == "Recreate":
-        if rolling is not None:
-            detail = "may not be specified when strategy `type` is 'Recreate'"
-            errors.append(FieldError.forbidden("spec.strategy.rollingUpdate", detail))
-        return errors
-    rolling = rolling or {}
-    for name in ("maxUnavailable", "maxSurge"):
-        if not _is_count(value := rolling.get(name)):
-            detail = "must be a non-negative number or a percentage (e.g. '1' or '25%')"
-            errors.append(FieldError.invalid(f"spec.strategy.rollingUpdate.{name}", value, detail))
-    if {rolling.get(name) for name in ("maxUnavailable", "maxSurge")} <= {0, "0%"}:
-        detail = "may not be 0 when `maxSurge` is 0"
-        field = "spec.strategy.rollingUpdate.maxUnavailable"
-        errors.append(FieldError.invalid(field, rolling.get("maxUnavailable"), detail))
-    return errors
-
-
-def _is_count(value: Any) -> bool:
-    return value >= 0 if isinstance(value, int) else bool(isinstance(value, str) and _PERCENTAGE.fullmatch(value))
-
-
-def validate_replicated_update(new: Object, old: Object) -> list[FieldError]:
-    """The problems of a change: the selected pods stay the same."""
-    if new["spec"].get("selector") == old["spec"].get("selector"):
-        return []
-    selector = new["spec"].get("selector")
-    return [FieldError.invalid("spec.selector", selector, "field is immutable")]
 
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
@@ -336,12 +265,6 @@ def _default_ports(service: Object) -> None:
         port.setdefault("targetPort", port.get("port"))
 
 
-def _default_job_template(cron_job: Object) -> None:
-    template = cron_job["spec"].get("jobTemplate") or {}
-    if "spec" in template:
-        default_job(template)
-
-
 def validate_priority_class(priority_class: Object) -> list[FieldError]:
     """The upper billion belongs to the system's own classes."""
     name = priority_class["metadata"]["name"]
@@ -354,16 +277,6 @@ def validate_priority_class(priority_class: Object) -> list[FieldError]:
     return []
 
 
-def validate_priority_class_update(new: Object, old: Object) -> list[FieldError]:
-    """Value and policy of a class never change: pods have copied them."""
-    errors = []
-    if new["value"] != old["value"]:
-        errors.append(FieldError.forbidden("Value", "may not be changed in an update."))
-    if new["preemptionPolicy"] != old["preemptionPolicy"]:
-        errors.append(FieldError.invalid("preemptionPolicy", new["preemptionPolicy"], "field is immutable"))
-    return errors
-
-
 def validate_disruption_budget(budget: Object) -> list[FieldError]:
     """A budget says how many stay or how many may go, not both, and of which pods."""
     spec = budget["spec"]
@@ -374,41 +287,16 @@ def validate_disruption_budget(budget: Object) -> list[FieldError]:
     return errors
 
 
-def validate_config_update(new: Object, old: Object) -> list[FieldError]:
-    """An immutable ConfigMap or Secret keeps its data."""
-    if not old.get("immutable"):
-        return []
-    return [
-        FieldError.forbidden(field, "field is immutable when `immutable` is set")
-        for field in ("data", "binaryData", "immutable")
-        if new.get(field) != old.get(field)
-    ]
-
-
 NO_RULES = Rules()
 
 RULES: dict[str, Rules] = {
-    "configmaps": Rules(validate_update=validate_config_update),
-    "cronjobs.batch": Rules(
-        default=defaults(
-            {
-                "spec": {
-                    "concurrencyPolicy": "Allow",
-                    "suspend": False,
-                    "successfulJobsHistoryLimit": 3,
-                    "failedJobsHistoryLimit": 1,
-                }
-            },
-            then=_default_job_template,
-        ),
-        admit=first_status({}),
-    ),
     "customresourcedefinitions.apiextensions.k8s.io": Rules(
         default=crd.default_definition,
         admit=crd.admit_definition,
         validate=crd.validate_definition,
     ),
     "daemonsets.apps": Rules(
+        # The operator's own: it is not to fight with what a server fills in.
         default=defaults(
             {"spec": {"revisionHistoryLimit": 10, "updateStrategy": {"type": "RollingUpdate"}}},
             then=_rolling("updateStrategy", maxUnavailable=1, maxSurge=0),
@@ -427,14 +315,12 @@ RULES: dict[str, Rules] = {
             then=_rolling("strategy", maxUnavailable="25%", maxSurge="25%"),
         ),
         admit=first_status({}),
-        validate=validate_deployment,
-        validate_update=validate_replicated_update,
+        validate=validate_replicated,
     ),
     "jobs.batch": Rules(
         default=default_job,
         admit=admit_job,
         validate=validate_job,
-        validate_update=validate_job_update,
     ),
     "namespaces": Rules(
         default=default_namespace,
@@ -464,18 +350,15 @@ RULES: dict[str, Rules] = {
     "priorityclasses.scheduling.k8s.io": Rules(
         default=defaults({"preemptionPolicy": "PreemptLowerPriority"}),
         validate=validate_priority_class,
-        validate_update=validate_priority_class_update,
     ),
     "replicasets.apps": Rules(
         default=defaults({"spec": {"replicas": 1}}),
         admit=first_status({"replicas": 0}),
         validate=validate_replicated,
-        validate_update=validate_replicated_update,
     ),
-    "replicationcontrollers": Rules(default=defaults({"spec": {"replicas": 1}})),
     "resourceclaims.resource.k8s.io": Rules(default=default_resource_claim),
     "resourceclaimtemplates.resource.k8s.io": Rules(default=default_resource_claim_template),
-    "secrets": Rules(default=default_secret, validate_update=validate_config_update),
+    "secrets": Rules(default=default_secret),
     "services": Rules(
         default=defaults(
             {"spec": {"type": "ClusterIP", "sessionAffinity": "None", "internalTrafficPolicy": "Cluster"}},

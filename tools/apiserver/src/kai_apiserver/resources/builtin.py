@@ -42,10 +42,9 @@ def from_core_event(event: Object) -> Object:
 
 
 _STATUS_VERBS = ("get", "patch", "update")
-_SCALE = Subresource("scale", "Scale", _STATUS_VERBS, "autoscaling", "v1")
 
 #: Kind, short names (`-` for none) and apiVersion, in the order in which discovery names the groups; then words:
-#: `cluster` is not namespaced; `all` and `api-extensions` are categories; `status` and `scale` are subresources;
+#: `cluster` is not namespaced; `all` and `api-extensions` are categories; `status` is a subresource;
 #: `generation` counts changes of the spec; `returned` comes back when it is deleted; `asked` is created, never stored.
 _TABLE = """
 Binding                        -         v1                               asked
@@ -59,16 +58,16 @@ PersistentVolumeClaim          pvc       v1                               status
 PersistentVolume               pv        v1                               cluster status returned
 Pod                            po        v1                               all generation returned
 PodTemplate                    -         v1                               returned
-ReplicationController          rc        v1                               all scale status generation
+ReplicationController          rc        v1                               all status generation
 ResourceQuota                  quota     v1                               status returned
 Secret                         -         v1
 ServiceAccount                 sa        v1                               returned
 Service                        svc       v1                               all status returned
 ControllerRevision             -         apps/v1
 DaemonSet                      ds        apps/v1                          all status generation
-Deployment                     deploy    apps/v1                          all scale status generation
-ReplicaSet                     rs        apps/v1                          all scale status generation
-StatefulSet                    sts       apps/v1                          all scale status generation
+Deployment                     deploy    apps/v1                          all status generation
+ReplicaSet                     rs        apps/v1                          all status generation
+StatefulSet                    sts       apps/v1                          all status generation
 Event                          ev        events.k8s.io/v1
 NetworkPolicy                  netpol    networking.k8s.io/v1             generation
 SelfSubjectReview              -         authentication.k8s.io/v1         cluster asked
@@ -174,13 +173,12 @@ def _resource(row: str) -> ResourceType:
     kind, short_names, api_version, *words = row.split()
     plural = _plural(kind.lower())
     group, _, version = api_version.rpartition("/")
-    subresources = (_SCALE, Subresource("status", kind, _STATUS_VERBS))
     described: dict[str, Any] = {
         "type_name": f"V1{kind}",
         "singular": kind.lower(),
         "short_names": () if short_names == "-" else tuple(short_names.split(",")),
         "categories": tuple(word for word in words if word in ("all", "api-extensions")),
-        "subresources": tuple(one for one in subresources if one.name in words),
+        "subresources": (Subresource("status", kind, _STATUS_VERBS),) if "status" in words else (),
         **({"verbs": ("create",), "stored": False} if "asked" in words else {}),
         **_MORE.get(f"{plural}.{group}" if group else plural, {}),
     }

@@ -7,7 +7,6 @@ filled in and unknown fields dropped.
 import re
 from collections.abc import Iterator
 from copy import deepcopy
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -263,22 +262,12 @@ _UNCHECKED = FieldError.invalid(
 _STATUS_VERBS = ("get", "patch", "update")
 
 
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """The places of a custom resource's replica counts: paths of field names."""
-
-    spec_replicas: tuple[str, ...]
-    status_replicas: tuple[str, ...]
-    label_selector: tuple[str, ...]
-
-
 class CustomVersion:
     """A served version's effect on objects of a custom resource.
 
     Attributes:
         schema: its structural schema.
         columns: `additionalPrinterColumns`.
-        scale: for the scale subresource, or None.
         rules: how many `x-kubernetes-validations` it has; they are not evaluated.
     """
 
@@ -289,16 +278,6 @@ class CustomVersion:
         }
         self.rules = sum(len(below.get("x-kubernetes-validations") or ()) for below in walk(self.schema))
         self.columns: list[Object] = list(version.get("additionalPrinterColumns") or ())
-        given = (version.get("subresources") or {}).get("scale")
-        self.scale = (
-            Scale(
-                _path(given["specReplicasPath"]),
-                _path(given["statusReplicasPath"]),
-                _path(given.get("labelSelectorPath", "")),
-            )
-            if given
-            else None
-        )
 
     def read(self, obj: Object) -> list[str]:
         """Prune, drop meaningless nulls and fill in defaults, in place; return the paths that were pruned."""
@@ -439,10 +418,4 @@ def resources_of(definition: Object) -> list[ResourceType]:
 
 
 def _subresources(version: Object, kind: str) -> tuple[Subresource, ...]:
-    given = version.get("subresources") or {}
-    subresources = []
-    if "scale" in given:
-        subresources.append(Subresource("scale", "Scale", _STATUS_VERBS, "autoscaling", "v1"))
-    if "status" in given:
-        subresources.append(Subresource("status", kind, _STATUS_VERBS))
-    return tuple(subresources)
+    return (Subresource("status", kind, _STATUS_VERBS),) if "status" in (version.get("subresources") or {}) else ()

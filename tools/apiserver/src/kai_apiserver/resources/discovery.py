@@ -1,40 +1,18 @@
 """Discovery: which groups, versions and resources there are, in the old form and in the aggregated one.
 
-OpenAPI, as much as `kubectl` asks for: what fields there are, how lists merge, which parameters a patch takes.
-
-Version 3 is made from the tables that the server itself reads objects by. Version 2 is an empty document: with it
-`kubectl` falls back to version 3 or to what it knows of built-in types by itself.
+OpenAPI, as much as `kubectl apply` asks for: which parameters a patch takes. No fields are described: of built-in
+types `kubectl` knows itself how lists merge.
 """
 
 import hashlib
-from typing import Any
-
-from kaicore.kube.wire.builtin_fields import SCALARS, TYPES
 
 from kai_apiserver.objects import Object, encode_json
 from kai_apiserver.resources.registry import Registry, ResourceType, Subresource
-from kai_apiserver.resources.types import ATOMIC, MERGE_KEYS, RETAIN_KEYS, SETS, apply_keys
 
 #: What clients ask for, and what the type they are given: `@` is no character of a media type.
 V2_PROTOBUF_ASKED = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
 V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 
-_SCALAR_SCHEMAS: dict[str, Object] = {
-    "string": {"type": "string"},
-    "integer": {"type": "integer", "format": "int64"},
-    "boolean": {"type": "boolean"},
-    "number": {"type": "number", "format": "double"},
-    "quantity": {"type": "string", "description": "A resource quantity."},
-    "time": {"type": "string", "format": "date-time"},
-    "microtime": {"type": "string", "format": "date-time"},
-    "any": {"x-kubernetes-preserve-unknown-fields": True},
-}
-_PATCHES = (
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/apply-patch+yaml",
-    "application/strategic-merge-patch+json",
-)
 _PATCH_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation", "force")
 
 
@@ -77,34 +55,12 @@ class OpenApi:
 
 def document_v3(registry: Registry, group: str, version: str) -> Object:
     """The document of one group and version. Raises StatusError: 404 if there is no such group and version."""
-    schemas: dict[str, Object] = {}
-    paths: dict[str, Object] = {}
-    for resource in registry.in_version(group, version):
-        name = _schema_name(resource)
-        if resource.custom is not None:
-            schemas[name] = _custom_schema(resource, schemas)
-        else:
-            assert resource.type_name is not None
-            schemas[name] = _type_schema(resource.type_name, schemas) | {
-                "x-kubernetes-group-version-kind": [_kind_of(resource)]
-            }
-        if resource.stored:
-            paths[_path(resource)] = _operations(resource, name)
     return {
         "openapi": "3.0.0",
         "info": {"title": "kai-ledger simulated API server", "version": "v1"},
-        "paths": paths,
-        "components": {"schemas": schemas},
+        "paths": {_path(resource): _operations(resource) for resource in registry.in_version(group, version)},
+        "components": {"schemas": {}},
     }
-
-
-def _schema_name(resource: ResourceType) -> str:
-    group = resource.group or "core"
-    return f"io.k8s.{group}.{resource.version}.{resource.kind}"
-
-
-def _kind_of(resource: ResourceType) -> Object:
-    return {"group": resource.group, "version": resource.version, "kind": resource.kind}
 
 
 def _path(resource: ResourceType) -> str:
@@ -113,87 +69,10 @@ def _path(resource: ResourceType) -> str:
     return f"{root}{inner}/{resource.plural}/{{name}}"
 
 
-def _operations(resource: ResourceType, schema_name: str) -> Object:
-    reference = {"schema": {"$ref": f"#/components/schemas/{schema_name}"}}
-    patches = _PATCHES if resource.custom is None else _PATCHES[:3]
-    answer = {"200": {"description": "OK", "content": {"application/json": reference}}}
-    kind = {"x-kubernetes-group-version-kind": _kind_of(resource)}
-    return {
-        "get": {"responses": answer, "x-kubernetes-action": "get", **kind},
-        "patch": {
-            "parameters": [
-                {"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": True}}
-                for name in _PATCH_PARAMETERS
-            ],
-            "requestBody": {"content": {name: {"schema": {"type": "object"}} for name in patches}},
-            "responses": answer,
-            "x-kubernetes-action": "patch",
-            **kind,
-        },
-    }
-
-
-def _type_schema(name: str, schemas: dict[str, Object]) -> Object:
-    described = TYPES[name]
-    schema: Object = {
-        "type": "object",
-        "properties": {
-            field: _field_schema(notation, f"{name}.{field}", schemas) for field, notation in described.fields.items()
-        },
-    }
-    if described.required:
-        schema["required"] = list(described.required)
-    if name in ATOMIC:
-        schema["x-kubernetes-map-type"] = "atomic"
-    return schema
-
-
-def _field_schema(notation: str, path: str, schemas: dict[str, Object]) -> Object:
-    schema: Object
-    if notation.startswith("{}"):
-        schema = {"type": "object", "additionalProperties": _field_schema(notation[2:], "", schemas)}
-    elif notation.startswith("[]"):
-        schema = {"type": "array", "items": _field_schema(notation[2:], "", schemas), **_list_extensions(path)}
-    elif notation in SCALARS:
-        schema = dict(_SCALAR_SCHEMAS[notation])
-    else:
-        schema = _reference(notation, schemas)
-    if path in RETAIN_KEYS:
-        strategy = schema.get("x-kubernetes-patch-strategy")
-        schema["x-kubernetes-patch-strategy"] = f"{strategy},retainKeys" if strategy else "retainKeys"
-    return schema
-
-
-def _list_extensions(path: str) -> Object:
-    extensions: dict[str, Any] = {}
-    if path in MERGE_KEYS:
-        extensions |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-patch-merge-key": MERGE_KEYS[path][0]}
-    if path in SETS:
-        extensions |= {"x-kubernetes-patch-strategy": "merge", "x-kubernetes-list-type": "set"}
-    keys = apply_keys(path)
-    if keys:
-        extensions |= {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}
-    return extensions
-
-
-def _reference(name: str, schemas: dict[str, Object]) -> Object:
-    key = f"io.k8s.types.{name}"
-    if key not in schemas:
-        schemas[key] = {}
-        schemas[key] = _type_schema(name, schemas)
-    return {"allOf": [{"$ref": f"#/components/schemas/{key}"}]}
-
-
-def _custom_schema(resource: ResourceType, schemas: dict[str, Object]) -> Object:
-    schema = dict(resource.custom.schema)
-    schema["properties"] = {
-        **(schema.get("properties") or {}),
-        "apiVersion": {"type": "string"},
-        "kind": {"type": "string"},
-        "metadata": _reference("V1ObjectMeta", schemas),
-    }
-    schema["x-kubernetes-group-version-kind"] = [_kind_of(resource)]
-    return schema
+def _operations(resource: ResourceType) -> Object:
+    kind = {"group": resource.group, "version": resource.version, "kind": resource.kind}
+    parameters = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _PATCH_PARAMETERS]
+    return {"patch": {"parameters": parameters, "x-kubernetes-group-version-kind": kind}}
 
 
 def document_v2() -> Object:

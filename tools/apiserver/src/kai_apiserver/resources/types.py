@@ -202,7 +202,6 @@ ZERO_VALUES: dict[str, dict[str, Any]] = {
     "V1ReplicationController": {"spec": {}, "status": {"replicas": 0}},
     "V1ResourceQuota": {"spec": {}, "status": {}},
     "V1Role": {"rules": None},
-    "V1Scale": {"spec": {}, "status": {"replicas": 0}},
     "V1Service": {"spec": {}, "status": {"loadBalancer": {}}},
     "V1ServiceStatus": {"loadBalancer": {}},
     "V1StatefulSet": {"spec": {}, "status": {"replicas": 0}},

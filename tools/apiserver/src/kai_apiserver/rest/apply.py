@@ -1,9 +1,8 @@
 """Server-side apply: a client says what it wants of an object, and owns what it said.
 
 The owners stand in `metadata.managedFields`. Applying fails where another owner wants another value, unless forced;
-what a client stops saying, and no other client owns, goes. Writes of other kinds move ownership too, on objects that
-were applied to. On the others it is only written down who wrote last and when (`sign`): to tell which fields costs more
-than all the rest of a write. With the first apply all that is there becomes its creator's.
+what a client stops saying, and no other client owns, goes. Writes of other kinds move no ownership: it is only written
+down who wrote last and when (`sign`). With the first apply all that is there becomes its creator's.
 
 The shape of a value says what is merged inside, and what is owned as a whole: built-in types take it from their tables,
 custom resources from their schema.
@@ -284,7 +283,7 @@ def _read(obj: Object) -> tuple[dict[Manager, FieldSet], dict[Manager, str]]:
 def _write(obj: Object, owners: dict[Manager, FieldSet], times: dict[Manager, str]) -> None:
     entries = []
     for manager, fields in owners.items():
-        if not fields:
+        if not fields and manager.operation == "Apply":
             continue
         entry: Object = {
             "manager": manager.name,
@@ -300,13 +299,11 @@ def _write(obj: Object, owners: dict[Manager, FieldSet], times: dict[Manager, st
     obj["metadata"]["managedFields"] = entries
 
 
-def owns_fields(obj: Object) -> bool:
-    """True if the owners of an object's fields are known, because it was applied to."""
-    return any(entry.get("fieldsV1") for entry in obj["metadata"].get("managedFields") or ())
-
-
 def sign(obj: Object, manager: Manager, now: str) -> None:
-    """Write down that a manager wrote an object that was not applied to."""
+    """Write down that a manager wrote an object; one that has applied it is written down already."""
+    before = obj["metadata"].get("managedFields") or ()
+    if any((one.get("manager"), one.get("operation")) == (manager.name, "Apply") for one in before):
+        return
     entry = {
         "manager": manager.name,
         "operation": manager.operation,
@@ -318,7 +315,7 @@ def sign(obj: Object, manager: Manager, now: str) -> None:
     if manager.subresource:
         entry["subresource"] = manager.subresource
     mine = {**entry, "time": None}
-    others = [one for one in obj["metadata"].get("managedFields") or () if {**one, "time": None} != mine]
+    others = [one for one in before if {**one, "time": None} != mine]
     obj["metadata"]["managedFields"] = [*others, entry]
 
 
@@ -441,30 +438,3 @@ def _merge(live: Any, wanted: Any, shape: Shape) -> Any:
         if shape.is_set:
             return [*live, *(item for item in wanted if item not in live)]
     return deepcopy(wanted)
-
-
-def track_update(new: Object, old: Object, *, shape: Shape, manager: Manager, now: str, has_status: bool) -> None:
-    """Move ownership on an update of an object that was applied to before; `new` gets its `managedFields`."""
-    given = new["metadata"].get("managedFields")
-    if given is not None and not any(entry.get("manager") for entry in given):
-        new["metadata"].pop("managedFields")
-        return
-    owners, times = _read(old)
-    if not owners:
-        new["metadata"].pop("managedFields", None)
-        return
-    old_fields = _owned(old, shape, manager.subresource, has_status=has_status)
-    new_fields = _owned(new, shape, manager.subresource, has_status=has_status)
-    changed = frozenset(
-        path
-        for path in new_fields
-        if path not in old_fields or value_at(new, path, shape) != value_at(old, path, shape)
-    )
-    removed = old_fields - new_fields
-    owners = {
-        owner: fields - removed - (changed if owner != manager else frozenset()) for owner, fields in owners.items()
-    }
-    if changed:
-        owners[manager] = owners.get(manager, frozenset()) | changed
-        times[manager] = now
-    _write(new, owners, times)

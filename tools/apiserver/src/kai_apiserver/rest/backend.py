@@ -10,7 +10,7 @@ from kai_apiserver.errors import StatusError, not_found, undecodable
 from kai_apiserver.objects import Object, decode_json, encode_json, timestamp
 from kai_apiserver.resources.registry import Registry, ResourceType
 from kai_apiserver.resources.types import Mismatch, decode
-from kai_apiserver.rest.apply import Manager, owns_fields, sign
+from kai_apiserver.rest.apply import Manager, sign
 from kai_apiserver.store import Collection, Store, Stored
 
 AfterWrite = Callable[[Stored, "Operation"], None]
@@ -127,8 +127,7 @@ class Backend:
         )
 
         def write(obj: Object) -> None:
-            if not owns_fields(obj):
-                sign(obj, manager, self.timestamp())
+            sign(obj, manager, self.timestamp())
 
         return write
 

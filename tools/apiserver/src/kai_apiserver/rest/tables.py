@@ -221,12 +221,6 @@ def at_path(path: str, absent: Any = "<none>") -> Cell:
     return cell
 
 
-def size_at(path: str) -> Cell:
-    """The number of members of the list or map at a dotted path."""
-    parts = split_path(path)
-    return lambda obj: len(at(obj, parts) or ())
-
-
 def age_at(path: str) -> Cell:
     """The age of the time at a dotted path."""
     parts = split_path(path)
@@ -379,15 +373,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
         *_WORKLOAD,
     ),
-    "cronjobs.batch": (
-        NAME,
-        Column("Schedule", at_path("spec.schedule", "")),
-        Column("Timezone", at_path("spec.timeZone")),
-        Column("Suspend", lambda obj: str(bool(at(obj, ("spec", "suspend"))))),
-        Column("Active", size_at("status.active"), "integer"),
-        Column("Last Schedule", age_at("status.lastScheduleTime")),
-        AGE,
-    ),
     "namespaces": (NAME, Column("Status", at_path("status.phase", "")), AGE),
     "events": (
         Column("Last Seen", _event_seen),
@@ -398,12 +383,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Source", at_path("source.component", ""), wide=True),
         Column("Name", at_path("metadata.name", ""), wide=True, shape="name"),
     ),
-    "configmaps": (
-        NAME,
-        Column("Data", lambda o: len(o.get("data") or ()) + len(o.get("binaryData") or ()), "integer"),
-        AGE,
-    ),
-    "secrets": (NAME, Column("Type", at_path("type", "")), Column("Data", size_at("data"), "integer"), AGE),
     "services": (
         NAME,
         Column("Type", at_path("spec.type", "")),
@@ -413,7 +392,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
         Column("Selector", _selector("spec.selector"), wide=True),
     ),
-    "serviceaccounts": (NAME, Column("Secrets", size_at("secrets"), "integer"), AGE),
     "leases.coordination.k8s.io": (NAME, Column("Holder", at_path("spec.holderIdentity", "")), AGE),
     "priorityclasses.scheduling.k8s.io": (
         NAME,
@@ -451,14 +429,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         AGE,
         *_WORKLOAD[:2],
     ),
-    "daemonsets.apps": (
-        NAME,
-        Column("Desired", at_path("status.desiredNumberScheduled", 0), "integer"),
-        Column("Current", at_path("status.currentNumberScheduled", 0), "integer"),
-        Column("Ready", at_path("status.numberReady", 0), "integer"),
-        AGE,
-        *_WORKLOAD,
-    ),
     "persistentvolumeclaims": (
         NAME,
         Column("Status", at_path("status.phase", "")),
@@ -471,21 +441,6 @@ COLUMNS: dict[str, tuple[Column, ...]] = {
         Column("Capacity", at_path("spec.capacity.storage", "")),
         Column("Reclaim Policy", at_path("spec.persistentVolumeReclaimPolicy", "")),
         Column("Status", at_path("status.phase", "")),
-        AGE,
-    ),
-    "storageclasses.storage.k8s.io": (
-        NAME,
-        Column("Provisioner", at_path("provisioner", "")),
-        Column("ReclaimPolicy", at_path("reclaimPolicy", "")),
-        Column("VolumeBindingMode", at_path("volumeBindingMode", "")),
-        AGE,
-    ),
-    "runtimeclasses.node.k8s.io": (NAME, Column("Handler", at_path("handler", "")), AGE),
-    "resourceslices.resource.k8s.io": (
-        NAME,
-        Column("Node", at_path("spec.nodeName")),
-        Column("Driver", at_path("spec.driver", "")),
-        Column("Pool", at_path("spec.pool.name", "")),
         AGE,
     ),
 }

@@ -19,7 +19,7 @@ from kai_apiserver.kinds.metadata import validate_generate_name, validate_metada
 from kai_apiserver.kinds.small_kinds import NO_RULES, RULES
 from kai_apiserver.objects import Object, generated_name, new_uid
 from kai_apiserver.resources.registry import ResourceType
-from kai_apiserver.rest.apply import BuiltinShape, CustomShape, Manager, Shape, owns_fields, track_update
+from kai_apiserver.rest.apply import BuiltinShape, CustomShape, Shape
 from kai_apiserver.rest.backend import Backend, Operation, Target, read_object
 from kai_apiserver.store import Stored
 
@@ -214,7 +214,7 @@ def update(
     if resource.generation and not target.subresource and _desired(new) != _desired(old):
         metadata["generation"] = old["metadata"].get("generation", 0) + 1
     if not tracked:
-        _track(backend, target, new=new, old=old, operation=operation)
+        _copy("managedFields", old["metadata"], metadata)
     return commit(backend, target, stored=stored, new=new, operation=operation)
 
 
@@ -237,22 +237,6 @@ def _copy(field: str, source: Object, target: Object) -> None:
 
 def _desired(obj: Object) -> Object:
     return {key: value for key, value in obj.items() if key not in ("metadata", "status")}
-
-
-def _track(backend: Backend, target: Target, *, new: Object, old: Object, operation: Operation) -> None:
-    """Follow who owns what, on objects that were applied to; on others what is written down stays."""
-    if not owns_fields(old):
-        _copy("managedFields", old["metadata"], new["metadata"])
-        return
-    resource = target.resource
-    track_update(
-        new,
-        old,
-        shape=shape_of(resource),
-        manager=Manager(operation.field_manager or "unknown", "Update", resource.api_version, target.subresource),
-        now=backend.timestamp(),
-        has_status=resource.has_status,
-    )
 
 
 def commit(backend: Backend, target: Target, *, stored: Stored, new: Object, operation: Operation) -> Stored:

@@ -1,8 +1,9 @@
 """Rules of the operators of batch work, as a table with one rule for each kind.
 
 A rule is a pure function from an object and its children to a `Plan`. The library has the rule for the pods of an
-object (`kaicore.rules.groups.dialects`), as in `kai simulate`. Here is what only a running operator does: environment
-variables and Services, replacing what failed, the end, and the status. `training` has Kubeflow's and Ray's.
+object (`kaicore.rules.groups.dialects`), as in `kai simulate`. Here is what only a running operator does: replacing
+what failed, the end, and the status. `training` has Kubeflow's and Ray's, `deployments`
+those. Pods get no environment variables and no Services: nothing runs in them.
 
 Sources, for facts: JobSet 0.8 (`pkg/controllers`), LeaderWorkerSet 0.7 (`pkg/controllers`, `pkg/webhooks`), Volcano
 1.13 (`pkg/controllers/job`), Kubernetes 1.36 (`pkg/controller/statefulset`).
@@ -19,14 +20,13 @@ from kaicore.rules.groups.dialects.volcano import volcano_job_pods
 from kaicore.rules.objects.mappings import Fields, controlled_by, spec_of
 
 from kai_apiserver.controllers.reconciling import Backoffs, Controller
+from kai_apiserver.controllers.workloads.deployments import deployment, replica_set
 from kai_apiserver.controllers.workloads.training import mpi_job, pytorch_job, ray_cluster, ray_job
 from kai_apiserver.controllers.workloads.view import (
     ENDED,
     Plan,
     View,
-    add_env,
     exit_code,
-    headless_service,
     is_going,
     is_ready,
     label_of,
@@ -86,11 +86,7 @@ def job_set(view: View) -> Plan:
         view.status["terminalState"] = "Completed"
         view.say("Completed", "AllJobsCompleted", "jobset completed successfully")
         return plan
-    network = view.spec.get("network") or {}
-    subdomain = network.get("subdomain") or view.name
-    if network.get("enableDNSHostnames", True):
-        plan.create.append(headless_service(view, subdomain, {"jobset.sigs.k8s.io/jobset-name": view.name}))
-    wanted = [_attempted(made.object, attempt, subdomain) for made in jobset_jobs(_without_dependencies(view.owner))]
+    wanted = [_attempted(made.object, attempt) for made in jobset_jobs(_without_dependencies(view.owner))]
     view.settle(plan, [job for job in wanted if _may_start(view, label_of(job, _REPLICATED_JOB), present)])
     view.status["replicatedJobsStatus"] = [_replicated(one["name"], present) for one in _replicated_jobs(view)]
     view.status.setdefault("restarts", 0)
@@ -109,12 +105,11 @@ def _without_dependencies(owner: Object) -> Object:
     return copy
 
 
-def _attempted(job: Object, attempt: int, subdomain: str) -> Object:
+def _attempted(job: Object, attempt: int) -> Object:
     template = job["spec"]["template"]
     for metadata in (job["metadata"], template["metadata"]):
         metadata["labels"][_ATTEMPT] = metadata["annotations"][_ATTEMPT] = str(attempt)
     template["spec"].setdefault("restartPolicy", "OnFailure")
-    template["spec"].setdefault("subdomain", subdomain)
     if job["spec"].get("completions") is None and job["spec"]["completionMode"] == "Indexed":
         job["spec"]["completions"] = job["spec"].get("parallelism", 1)
     return job
@@ -242,15 +237,6 @@ def _stateful_pods(view: View) -> list[Object]:
         if pod["metadata"]["ownerReferences"][0]["name"] != view.name:
             continue
         pod["metadata"]["ownerReferences"] = controlled_by(view.owner)
-        group = label_of(pod, f"{_LWS}/group-index")
-        size = pod["metadata"]["annotations"][f"{_LWS}/size"]
-        variables = {
-            "LWS_LEADER_ADDRESS": f"{set_name}-{group}.{set_name}.{view.namespace}",
-            "LWS_GROUP_SIZE": size,
-            "LWS_WORKER_INDEX": label_of(pod, f"{_LWS}/worker-index"),
-        }
-        pod["spec"] |= {"hostname": pod["metadata"]["name"], "subdomain": set_name}
-        add_env(pod, variables, initial=True)
         pods.append(pod)
     return pods
 
@@ -266,7 +252,6 @@ def leader_worker_set(view: View) -> Plan:
     worker = template.inside("workerTemplate", required=True)
     leader = template.inside("leaderTemplate") if template.value.get("leaderTemplate") else worker
     leaders = _group_set(view, view.owner, view.name, leader, index="0", replicas=replicas)
-    plan.create.append(headless_service(view, view.name, {f"{_LWS}/name": view.name}))
     standing = view.child("StatefulSet", view.name)
     if standing is not None and standing["spec"].get("replicas") != replicas:
         plan.change.append(standing | {"spec": standing["spec"] | {"replicas": replicas}})
@@ -380,9 +365,7 @@ def volcano_job(view: View) -> Plan:
     if not any(task.get("partitionPolicy") for task in tasks):
         # Of partitions the PodGroup would need sub-groups; without one the Job says it all itself.
         plan.create.append(_volcano_group(view, tasks, least))
-    view.settle(plan, [_with_plugins(view, made.object, tasks) for made in volcano_job_pods(view.owner)])
-    if "svc" in (view.spec.get("plugins") or {}):
-        plan.create.append(headless_service(view, view.name, {"volcano.sh/job-name": view.name}))
+    view.settle(plan, [made.object for made in volcano_job_pods(view.owner)])
     return plan
 
 
@@ -478,27 +461,10 @@ def _volcano_group(view: View, tasks: Iterable[Object], least: int) -> Object:
     }
 
 
-def _with_plugins(view: View, pod: Object, tasks: Iterable[Object]) -> Object:
-    """Give a pod what the job's plugins `env` and `svc` would."""
-    plugins: Object = view.spec.get("plugins") or {}
-    variables: dict[str, str | Object] = {}
-    if "env" in plugins:
-        index = pod["metadata"]["annotations"]["volcano.sh/task-index"]
-        variables |= {"VK_TASK_INDEX": index, "VC_TASK_INDEX": index}
-    if "svc" in plugins:
-        pod["spec"].setdefault("hostname", pod["metadata"]["name"])
-        pod["spec"].setdefault("subdomain", view.name)
-        for task in tasks:
-            name, count = task["name"], task.get("replicas", 0)
-            hosts = ",".join(f"{view.name}-{name}-{number}.{view.name}" for number in range(count))
-            key = name.upper().replace("-", "_")
-            variables |= {f"VC_{key}_HOSTS": hosts, f"VC_{key}_NUM": str(count)}
-    add_env(pod, variables, initial=True)
-    return pod
-
-
 #: The rule of each kind, by its collection.
 KINDS: dict[str, Rule] = {
+    "deployments.apps": deployment,
+    "replicasets.apps": replica_set,
     STATEFUL_SETS: stateful_set,
     "pytorchjobs.kubeflow.org": pytorch_job,
     "mpijobs.kubeflow.org": mpi_job,
@@ -512,6 +478,8 @@ KINDS: dict[str, Rule] = {
 
 PODS = "pods"
 
+#: Children that are made before others get their turn.
+_AT_ONCE = 100
 #: Children per second of waiting before their owner is looked at again; changes gather meanwhile.
 _CHILDREN_PER_SECOND = 5000.0
 _LONGEST_GATHERING_S = 1.0
@@ -592,12 +560,16 @@ class WorkloadController(Controller[Place]):
         except InvalidObject as error:
             self._log.warning("nothing is made of it", object=str(key), why=str(error))
             return None
+        if view.status.get("readyReplicas"):
+            self._backoffs.forget(stored.uid)
         again = self._carry_out(stored, view, plan)
         if plan.delete_owner:
             self.delete(stored, resource)
             return None
         new = stored.decode()
         new["status"] = view.status
+        if annotations := view.owner["metadata"].get("annotations"):
+            new["metadata"]["annotations"] = annotations
         self.backend.write_status(resource, new, stored)
         return min((wait for wait in (again, plan.again) if wait is not None), default=None)
 
@@ -607,22 +579,22 @@ class WorkloadController(Controller[Place]):
             self._delete(child)
         for child in plan.change:
             self._change(child)
-        missing = [child for child in plan.create if view.child(child["kind"], child["metadata"]["name"]) is None]
+        missing = [child for child in plan.create if view.child(child["kind"], _name(child)) is None]
         if not missing:
             return None
         wait = self._backoffs.remaining(stored.uid, view.now.timestamp())
         if wait > 0:
             return wait
         taken = False
-        for child in missing:
+        for child in missing[:_AT_ONCE]:
             resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
             if resource is None:
                 continue
-            if self._find(resource.storage, view.namespace, child["metadata"]["name"]) is not None:
+            if self._find(resource.storage, view.namespace, _name(child)) is not None:
                 taken = True
                 continue
             self.create(resource, child, namespace=view.namespace)
-        return _NAME_TAKEN_S if taken else None
+        return 0.001 if len(missing) > _AT_ONCE else _NAME_TAKEN_S if taken else None
 
     def _delete(self, child: Object) -> None:
         resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
@@ -633,11 +605,12 @@ class WorkloadController(Controller[Place]):
             self.delete(stored, resource)
 
     def _change(self, child: Object) -> None:
-        """Write a child's spec."""
+        """Write a child's spec and annotations."""
         resource = self.backend.registry.of_kind(child["apiVersion"], child["kind"])
         assert resource is not None, child["kind"]
         stored = self.backend.get(Target(resource, child["metadata"]["namespace"], child["metadata"]["name"]))
         new = stored.decode() | {"spec": child["spec"]}
+        new["metadata"]["annotations"] = child["metadata"].get("annotations") or {}
         new["metadata"]["generation"] = new["metadata"].get("generation", 0) + 1
         self.commit(stored, resource, new)
 
@@ -653,3 +626,8 @@ class WorkloadController(Controller[Place]):
         """Return any object, with kind and apiVersion."""
         stored = self.backend.store.find(storage, f"{namespace}/{name}")
         return shown(stored, self.backend.registry.of_storage(storage)) if stored is not None else None
+
+
+def _name(child: Object) -> str:
+    """A child's name; empty where it is yet to be generated."""
+    return str(child["metadata"].get("name", ""))

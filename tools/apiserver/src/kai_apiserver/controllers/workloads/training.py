@@ -15,10 +15,7 @@ from kai_apiserver.controllers.workloads.view import (
     ENDED,
     Plan,
     View,
-    add_env,
     exit_code,
-    field_of_label,
-    headless_service,
     is_going,
     is_past_deadline,
     is_ready,
@@ -34,8 +31,6 @@ _SIMULATOR = "simulator.kai.scheduler/"
 
 #: Exit codes from here on are of signals: retried under the restart policy `ExitCode`. None at all counts as such.
 _SIGNALS = 128
-_MASTER_PORT = "23456"
-_RAY_PORT = "6379"
 _RAY_SUBMITTER_RETRIES = 2
 
 
@@ -47,7 +42,7 @@ def _run_policy(view: View) -> Object:
 def _clean_up(view: View, plan: Plan, policy: str, *, running: Iterable[Object]) -> None:
     """Delete what a clean-up policy (`None`, `Running`, `All`) does not leave of an ended job."""
     if policy == "All":
-        plan.delete += [*view.children("Pod"), *view.children("Service")]
+        plan.delete += view.children("Pod")
     elif policy == "Running":
         plan.delete += [child for child in running if not is_going(child) and phase_of(child) not in ENDED]
 
@@ -129,8 +124,10 @@ def pytorch_job(view: View) -> Plan:
         elif any(status.get("active") for status in statuses.values()):
             others = ("Restarting", "Suspended")
             view.say("Running", f"{kind}Running", f"{kind} {view.name} is running.", instead_of=others)
-        plan.create += _services(view, wanted, policies)
-        view.settle(plan, [_with_ranks(view, made.object, wanted, policies) for made in wanted])
+        for made in wanted:
+            restarts = policies.get(label_of(made.object, _REPLICA_TYPE), "OnFailure")
+            made.object["spec"]["restartPolicy"] = "Never" if restarts == "ExitCode" else restarts
+        view.settle(plan, [made.object for made in wanted])
         return plan
     return plan
 
@@ -143,49 +140,6 @@ def _training_succeeded(replicas: Mapping[str, Object], statuses: Object) -> boo
     decisive = "Master" if "Master" in replicas else "Worker"
     wanted = (replicas.get(decisive) or {}).get("replicas", 1)
     return bool(wanted) and statuses.get(decisive, {}).get("succeeded", 0) >= wanted
-
-
-def _services(view: View, wanted: Iterable[Made], policies: Mapping[str, str]) -> list[Object]:
-    """Return the Services of a PyTorchJob: of its master, or without one of each worker."""
-    led = "master" if "master" in policies else "worker"
-    ports = [{"name": "pytorchjob-port", "port": int(_MASTER_PORT)}]
-    names = ("training.kubeflow.org/job-name", _REPLICA_TYPE, "training.kubeflow.org/replica-index")
-    return [
-        headless_service(
-            view,
-            made.object["metadata"]["name"],
-            {name: label_of(made.object, name) for name in names},
-            ports=ports,
-        )
-        for made in wanted
-        if label_of(made.object, _REPLICA_TYPE) == led
-    ]
-
-
-def _with_ranks(view: View, pod: Object, wanted: Iterable[Made], policies: Mapping[str, str]) -> Object:
-    kind = label_of(pod, _REPLICA_TYPE)
-    policy = policies.get(kind, "OnFailure")
-    pod["spec"]["restartPolicy"] = "Never" if policy == "ExitCode" else policy
-    world = str(sum(1 for _ in wanted))
-    variables = {"PYTHONUNBUFFERED": "1"}
-    if "master" in policies:
-        rank = str(int(label_of(pod, "training.kubeflow.org/replica-index")) + (kind == "worker"))
-        address = f"{view.name}-master-0"
-        variables |= {
-            "MASTER_PORT": _MASTER_PORT,
-            "PET_MASTER_PORT": _MASTER_PORT,
-            "MASTER_ADDR": address,
-            "PET_MASTER_ADDR": address,
-            "WORLD_SIZE": world,
-            "RANK": rank,
-            "PET_NODE_RANK": rank,
-        }
-    elastic = view.spec.get("elasticPolicy") or {}
-    least, most = elastic.get("minReplicas"), elastic.get("maxReplicas")
-    variables["PET_NNODES"] = f"{least}:{most}" if least is not None and most is not None else world
-    variables["PET_NPROC_PER_NODE"] = str(view.spec.get("nprocPerNode", "auto"))
-    add_env(pod, variables)
-    return pod
 
 
 def mpi_job(view: View) -> Plan:
@@ -207,7 +161,9 @@ def mpi_job(view: View) -> Plan:
         _end_kubeflow(view, "Failed", "is past its deadline.")
     else:
         made = mpi_job_pods(view.owner)
-        workers = [_mpi_worker(view, one.object, replicas) for one in made if one.through is None]
+        workers = [one.object for one in made if one.through is None]
+        for pod in workers:
+            pod["spec"]["restartPolicy"] = (replicas.get("Worker") or {}).get("restartPolicy", "Never")
         running = [pod for pod in pods if phase_of(pod) == "Running"]
         if done.get("active") and len(running) == len(workers):
             view.say("Running", "MPIJobRunning", f"MPIJob {view.name} is running.", instead_of=("Suspended",))
@@ -215,32 +171,15 @@ def mpi_job(view: View) -> Plan:
         if not waits or len([pod for pod in pods if is_ready(pod)]) == len(workers):
             workers += [_mpi_launcher(view, one, policy) for one in made if one.through is not None]
         plan.delete += [pod for pod in pods if phase_of(pod) == "Failed"]
-        plan.create.append(headless_service(view, view.name, {"training.kubeflow.org/job-name": view.name}))
         view.settle(plan, workers)
         return plan
     return plan
-
-
-def _mpi_worker(view: View, pod: Object, replicas: Mapping[str, Object]) -> Object:
-    spec = pod["spec"]
-    spec["restartPolicy"] = (replicas.get("Worker") or {}).get("restartPolicy", "Never")
-    spec["hostname"], spec["subdomain"] = pod["metadata"]["name"], view.name
-    add_env(pod, {"K_MPI_JOB_ROLE": "worker"})
-    return pod
 
 
 def _mpi_launcher(view: View, made: Made, policy: Object) -> Object:
     pod = made.object
     launcher = (view.spec.get("mpiReplicaSpecs") or {}).get("Launcher") or {}
     pod["spec"]["restartPolicy"] = launcher.get("restartPolicy", "Never")
-    variables = {
-        "K_MPI_JOB_ROLE": "launcher",
-        "OMPI_MCA_orte_keep_fqdn_hostnames": "true",
-        "OMPI_MCA_orte_default_hostfile": "/etc/mpi/hostfile",
-    }
-    if not view.spec.get("runLauncherAsWorker"):
-        variables |= {"NVIDIA_VISIBLE_DEVICES": "", "NVIDIA_DRIVER_CAPABILITIES": ""}
-    add_env(pod, variables)
     fields = ("backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished")
     return _job_of(made, {name: policy[name] for name in fields if policy.get(name) is not None})
 
@@ -262,13 +201,10 @@ def ray_cluster(view: View) -> Plan:
     plan, pods = Plan(), view.children("Pod")
     made = [one.object for one in ray_cluster_pods(view.owner)]
     for pod in made:
-        _with_ray_env(view, pod)
+        for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
+            # What the operator adds itself has the image of the Ray container.
+            container.setdefault("image", pod["spec"]["containers"][0].get("image", "rayproject/ray"))
     plan.delete += [pod for pod in pods if phase_of(pod) in ENDED and not is_going(pod)]
-    head_service = f"{view.name}-head-svc"
-    selector = {"ray.io/cluster": view.name, "ray.io/node-type": "head"}
-    ports = [{"name": "gcs-server", "port": int(_RAY_PORT)}, {"name": "dashboard", "port": 8265}]
-    if made:
-        plan.create.append(headless_service(view, head_service, selector, ports=ports))
     view.settle(plan, made)
     workers = [pod for pod in pods if label_of(pod, _RAY_GROUP) != "headgroup"]
     ready = sum(map(is_ready, workers))
@@ -278,7 +214,7 @@ def ray_cluster(view: View) -> Plan:
         "availableWorkerReplicas": sum(phase_of(pod) == "Running" and not is_going(pod) for pod in workers),
         "readyWorkerReplicas": ready,
         "observedGeneration": view.owner["metadata"].get("generation", 0),
-        "head": {"serviceName": head_service} | ({"podName": heads[0]["metadata"]["name"]} if heads else {}),
+        "head": {"podName": heads[0]["metadata"]["name"]} if heads else {},
     }
     if not made:
         view.status["state"] = "suspended"
@@ -287,27 +223,6 @@ def ray_cluster(view: View) -> Plan:
         view.say("HeadPodReady", "HeadPodRunningAndReady", "")
         view.say("RayClusterProvisioned", "AllPodRunningAndReadyFirstTime", "All Ray Pods are ready for the first time")
     return plan
-
-
-def _with_ray_env(view: View, pod: Object) -> None:
-    name, service = view.name, f"{view.name}-head-svc"
-    full = f"{service}.{view.namespace}.svc.cluster.local"
-    variables: dict[str, str | Object] = {
-        "RAY_CLUSTER_NAME": field_of_label("ray.io/cluster"),
-        "RAY_CLOUD_INSTANCE_ID": {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.name"}},
-        "RAY_NODE_TYPE_NAME": field_of_label(_RAY_GROUP),
-        "RAY_PORT": _RAY_PORT,
-        "RAY_USAGE_STATS_KUBERAY_IN_USE": "1",
-        "RAY_USAGE_STATS_EXTRA_TAGS": f"kuberay_crd=RayCluster;cluster={name}",
-    }
-    if label_of(pod, "ray.io/node-type") == "head":
-        variables["RAY_ADDRESS"] = f"127.0.0.1:{_RAY_PORT}"
-    else:
-        variables |= {"FQ_RAY_IP": full, "RAY_IP": service, "RAY_ADDRESS": f"{full}:{_RAY_PORT}"}
-    add_env(pod, variables, initial=True)
-    for container in [*(pod["spec"].get("initContainers") or ()), *pod["spec"]["containers"]]:
-        # What the operator adds itself has the image of the Ray container.
-        container.setdefault("image", pod["spec"]["containers"][0].get("image", "rayproject/ray"))
 
 
 def ray_job(view: View) -> Plan:
@@ -358,8 +273,6 @@ def _ray_submitter(view: View, made: Made, limit: int) -> Object:
         # How long the entry point runs can be said of nothing else than the RayJob.
         own = view.owner["metadata"].get("annotations") or {}
         pod["metadata"]["annotations"] |= {name: own[name] for name in own if name.startswith(_SIMULATOR)}
-    service = f"{view.status['rayClusterName']}-head-svc.{view.namespace}.svc.cluster.local"
-    add_env(pod, {"RAY_DASHBOARD_ADDRESS": f"{service}:8265", "RAY_JOB_SUBMISSION_ID": view.status["jobId"]})
     return _job_of(made, {"backoffLimit": limit})
 
 

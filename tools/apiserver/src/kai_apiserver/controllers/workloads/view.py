@@ -1,12 +1,10 @@
 """The input and the output of the rules of `kinds`: an object with its children, and what is to be done."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
-
-from kaicore.rules.objects.mappings import controlled_by
 
 from kai_apiserver.objects import Object, find_condition, parse_time, timestamp
 
@@ -36,7 +34,7 @@ class Plan:
 
 
 class View:
-    """An object and its children, as a rule sees them; `status` is the rule's to change."""
+    """An object and its children, as a rule sees them; `status` and the annotations are the rule's to change."""
 
     def __init__(
         self,
@@ -148,39 +146,6 @@ def exit_code(pod: Object) -> int:
         if (status.get("state") or {}).get("terminated")
     ]
     return max(codes, default=_NO_EXIT_CODE)
-
-
-def add_env(pod: Object, variables: Mapping[str, str | Object], *, initial: bool = False) -> None:
-    """Give a pod's containers environment variables; those that they set themselves stay."""
-    spec = pod["spec"]
-    for container in [*((spec.get("initContainers") or ()) if initial else ()), *(spec.get("containers") or ())]:
-        env = container["env"] = list(container.get("env") or ())
-        present = {variable.get("name") for variable in env}
-        env += [
-            {"name": name, **({"value": value} if isinstance(value, str) else {"valueFrom": value})}
-            for name, value in variables.items()
-            if name not in present
-        ]
-
-
-def field_of_label(name: str) -> Object:
-    """The source of an environment variable with a label's value."""
-    return {"fieldRef": {"apiVersion": "v1", "fieldPath": f"metadata.labels['{name}']"}}
-
-
-def headless_service(view: View, name: str, selector: Mapping[str, str], *, ports: Iterable[Object] = ()) -> Object:
-    """A Service by which pods find each other's names."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": {"name": name, "namespace": view.namespace, "ownerReferences": controlled_by(view.owner)},
-        "spec": {
-            "clusterIP": "None",
-            "selector": dict(selector),
-            "publishNotReadyAddresses": True,
-            "ports": list(ports),
-        },
-    }
 
 
 def is_past_deadline(view: View, deadline: Any) -> bool:
