@@ -14,9 +14,9 @@ from kaicore import errors
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Unit, UnitOutcome
 
-#: Seconds after an append in which units gather for the next one. The first of them goes at once, and a busy writer
-#: makes few transactions, each of which wakes all readers.
-_GATHER_S = 0.05
+#: Seconds after an append in which units gather for the next one; more of them after an append of so many units. The
+#: first unit goes at once, and a busy writer makes few transactions, each of which wakes all readers.
+_GATHER_S, _BUSY_GATHER_S, _BUSY = 0.05, 0.1, 10
 
 
 class OutboxObserver(Protocol):
@@ -102,7 +102,7 @@ class Outbox:
                 self._units.popleft()
             self._set_flags()
             if len(self._units) < self._batch:
-                await asyncio.sleep(_GATHER_S)
+                await asyncio.sleep(_GATHER_S if len(batch) < _BUSY else _BUSY_GATHER_S)
 
     async def _append(self, units: list[Unit]) -> None:
         clock = asyncio.get_running_loop().time

@@ -166,7 +166,8 @@ class Appender:
 
     async def _tail(self, cursor: AsyncClientCursor[Any], calls: list[Call]) -> tuple[Tail, int]:
         """Lock the head; return it with what is known of the calls' ids and streams, and the time."""
-        ids = [event_id for call in calls for event_id in call.ids()]
+        # As text: psycopg takes three times as long to write a list of UUIDs.
+        ids = f"{{{','.join(event_id.hex for call in calls for event_id in call.ids())}}}"
         streams = list(set().union(*(call.streams() for call in calls)))
         await cursor.execute(_TAIL, {"cluster": self._cluster, "ids": ids, "streams": streams})
         ((position, hash_, recorded_at),) = await _next(cursor)

@@ -535,7 +535,10 @@ class PostgresLog:
             query, parameters = select_events(
                 cluster, after=after, upto=upto, limit=limit, where=where, thin=bool(self._thin)
             )
-            return to_events(cluster, await self._rows(query, parameters, prepare=False))
+            # A watcher asks for streams at each batch of bound pods, and planning is most of that; other questions are
+            # rare and differ too much to share a plan.
+            prepare = None if where.streams else False
+            return to_events(cluster, await self._rows(query, parameters, prepare=prepare))
         place = self._read_to.get(cluster)
         # Time does not go back along a log, so a bound of time spares looking into earlier months.
         since = place.recorded_at if place is not None and place.position <= after else 0
