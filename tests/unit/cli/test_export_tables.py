@@ -83,9 +83,24 @@ def test_kai_export_writes_tables_and_refuses_what_they_cannot_be(
     assert (code, f"{tmp_path}/taken: " in output) == (2, True), output
 
 
-def test_a_disk_that_fails_ends_a_command_with_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("arguments", "code", "problem"),
+    [
+        # Nothing is at the beginning of a process's memory.
+        (("get", "pods", "--file=/proc/self/mem"), 1, "Input/output error"),
+        (("why", "\udcff", "--file={}"), 2, r"no Unicode text: 'default/\udcff'"),
+        (("reserve", "r", "--maintenance", "--start=0001-01-01T00:00:00+23:59", "--end=+1h"), 2, "--start: is no time"),
+    ],
+)
+def test_what_a_machine_or_a_shell_spoils_ends_a_command_with_a_sentence(
+    arguments: tuple[str, ...],
+    code: int,
+    problem: str,
+    *,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    # Nothing is at the beginning of a process's memory.
-    code, output = caller(monkeypatch, capsys)("get", "pods", "--file=/proc/self/mem")
-    assert (code, output.startswith("kai: "), "Input/output error" in output) == (1, True, True), output
+    file = log_file(tmp_path, "demo")
+    ended, output = caller(monkeypatch, capsys)(*(one.format(file) for one in arguments))
+    assert (ended, output.startswith("kai: "), problem in output) == (code, True, True), output

@@ -221,6 +221,10 @@ def main() -> None:
     except KaiError as error:
         sys.stderr.write(f"kai: {error}\n")
         sys.exit(1)
+    except UnicodeEncodeError as error:
+        # Arguments are bytes, and these are no UTF-8.
+        sys.stderr.write(f"kai: no Unicode text: {error.object[:100]!r}\n")
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
     except BrokenPipeError:
@@ -229,7 +233,7 @@ def main() -> None:
         sys.exit(0)
     except OSError as error:
         # A disk that is full or broken, a file that may not be read or written.
-        sys.stderr.write(f"kai: {error or type(error).__name__}\n")
+        sys.stderr.write(f"kai: {str(error) or type(error).__name__}\n")
         sys.exit(1)
 
 

@@ -191,11 +191,11 @@ def _moment(text: str, base: datetime, flag: str) -> datetime:
         if ahead := _AHEAD.fullmatch(text):
             return base + timedelta(microseconds=parse_duration(ahead[1], subject="reserve", field=flag))
         moment = datetime.fromisoformat(text)
-    except (ValueError, InvalidObject) as error:
+        if moment.tzinfo is None:
+            raise ConfigurationError(f"{flag}: needs a zone, such as Z or +01:00: {text!r}")
+        return moment.astimezone(UTC)
+    except (ValueError, OverflowError, InvalidObject) as error:
         raise ConfigurationError(f"{flag}: is no time such as 2026-12-05T02:00:00Z, and no +2h: {text!r}") from error
-    if moment.tzinfo is None:
-        raise ConfigurationError(f"{flag}: needs a zone, such as Z or +01:00: {text!r}")
-    return moment
 
 
 def _text(moment: datetime) -> str:
