@@ -15,6 +15,7 @@ from tests.tools.apiserver.client import PODS, Client, pod
 from tests.tools.apiserver.conftest import ServerFactory
 
 Json = dict[str, Any]
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 DEFAULTS = "scheduler.alpha.kubernetes.io/defaultTolerations"
 DOCS = Path(__file__).parents[3] / "docs/reference/simulator.md"
 GPU = {"key": "nvidia.com/gpu", "operator": "Exists"}
@@ -171,12 +172,20 @@ async def test_default_tolerations_that_make_no_sense_refuse_the_pod(client: Cli
     assert "toleration" in refused.json["message"]
 
 
-async def test_what_was_changed_stays_after_a_restart(tmp_path: Path) -> None:
+async def test_restart_keeps_what_was_changed_and_renews_our_own_definition(tmp_path: Path) -> None:
     options = ApiServerOptions(controllers=False, demonstration=True, data_dir=tmp_path)
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         await client.merge("/api/v1/namespaces/playground", {"metadata": {"annotations": {DEFAULTS: json.dumps([])}}})
+        shipped = (await client.get(f"{DEFINITIONS}/reservations.kai.scheduler")).json["spec"]
+        for name in ("reservations.kai.scheduler", "queues.scheduling.run.ai"):
+            changed = await client.merge(f"{DEFINITIONS}/{name}", {"spec": {"names": {"shortNames": ["mine"]}}})
+            assert changed.status == 200
     async with ApiServer(options) as server, Client(server.http_url, server.admin_token) as client:
         namespace = (await client.get("/api/v1/namespaces/playground")).json
         assert namespace["metadata"]["annotations"] == {DEFAULTS: "[]"}
+        ours = (await client.get(f"{DEFINITIONS}/reservations.kai.scheduler")).json["spec"]
+        assert ours == shipped, "a definition of the release before would drop what is newer"
+        theirs = (await client.get(f"{DEFINITIONS}/queues.scheduling.run.ai")).json["spec"]
+        assert theirs["names"]["shortNames"] == ["mine"]
         queue = {"metadata": {"name": "q"}, "spec": {}}
         assert (await client.post("/apis/scheduling.run.ai/v2/queues", queue)).status == 201

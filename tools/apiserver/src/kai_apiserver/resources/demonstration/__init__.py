@@ -9,15 +9,17 @@ from kai_apiserver.kinds.pods import DEFAULT_TOLERATIONS
 from kai_apiserver.objects import Object
 from kai_apiserver.resources.crd import DEFINITIONS
 from kai_apiserver.rest.backend import Backend, Operation, Target
-from kai_apiserver.rest.writing import create
+from kai_apiserver.rest.writing import create, replace
 
 #: The namespace with pods that tolerate the taint of demonstration fleets on nodes with GPUs.
 PLAYGROUND = "playground"
+#: The definition that is nobody else's; others' may have been replaced by their users.
+_OWN = "reservations.kai.scheduler"
 _GPU_TOLERATION = '[{"key": "nvidia.com/gpu", "operator": "Exists"}]'
 
 
 def demonstrate(backend: Backend) -> None:
-    """Create what is missing: the CRDs of PodGroups, queues and batch work, and the playground."""
+    """Create the CRDs of PodGroups, queues and batch work and the playground where missing; renew our own CRD."""
     for text in [*shipped_crds().values(), *_texts()]:
         for definition in load_yaml_all(text):
             _create_missing(backend, ("apiextensions.k8s.io", DEFINITIONS.partition(".")[0]), definition)
@@ -33,5 +35,11 @@ def _texts() -> list[str]:
 def _create_missing(backend: Backend, group_and_plural: tuple[str, str], obj: Object) -> None:
     group, plural = group_and_plural
     resource = backend.registry.find(group, "v1", plural=plural)
-    if backend.collection(resource).get(obj["metadata"]["name"]) is None:
+    name = obj["metadata"]["name"]
+    stored = backend.collection(resource).get(name)
+    if stored is None:
         create(backend, Target(resource), given=obj, operation=Operation())
+    elif name == _OWN:
+        # The server would drop fields that are newer than the definition that it has kept.
+        obj["metadata"]["resourceVersion"] = str(stored.rv)
+        replace(backend, Target(resource, name=name), given=obj, operation=Operation())
