@@ -59,6 +59,7 @@ MEANINGS = (
     (r"(?<=--shadow )SCHEDULER", "kai-scheduler"),
     (r"(?<=--make --kubeconfig )FILE", ".kai/clusters/demo/kubeconfig"),
     (r"(?<=--nodes )NODE", "gpu-3"),
+    (r"(?<=reserve )NAME", "night"),
     (r"(?<=--kubeconfig )FILE|(?<=watcher=)FILE|(?<=binder=)FILE", ".kai/http-kubeconfig"),
     (r"(?<=seal )FILE|(?<=--against )FILE", "sealed"),
     (r"(?<=--data-dir )DIR|(?<=--podresources-dir )DIR", "fleet-data"),

@@ -59,7 +59,7 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
     labels = sorted({key for one in placing for key in one.pod_labels})
     annotations = sorted({key for one in placing for key in one.pod_annotations})
     tenants = any(one.tenants for one in placing)
-    #: By all that the work of pods is told apart by, the work; and by the key of a class too, the class with that work.
+    #: By all that makes the work of pods differ, the work; and by the key of a class too, the class with that work.
     works: dict[tuple[object, ...], PolicyWork] = {}
     made: dict[tuple[object, ...], PodClass] = {}
     #: By group that says what the queue of its pods is, the pod that was looked at last with its class, the class that
@@ -82,16 +82,17 @@ def _classes_for_policies(state: ClusterView, config: EngineConfig) -> Callable[
         paid = pod if workload is None else workload.group
         place = state.queue_of(entry) if group is None else group.queue
         values = *map(pod.labels.get, labels), *map(pod.annotations.get, annotations)
-        told_apart = pod.namespace, place, paid.priority, workload is None or workload.group.preemptible, values
-        found = made.get((base.key, told_apart))
+        preemptible = workload is None or workload.group.preemptible
+        differs_by = pod.namespace, place, paid.priority, preemptible, values
+        found = made.get((base.key, differs_by))
         if found is None:
-            work = works.get(told_apart)
+            work = works.get(differs_by)
             if work is None:
                 own = _found(pod.labels, labels), _found(pod.annotations, annotations)
                 queue = queue_name(state, entry)
-                work = works[told_apart] = PolicyWork(pod.namespace, queue, paid.priority, told_apart[3], *own)
-            found = made[base.key, told_apart] = with_work(base, work, tenants=tenants)
-        if group is not None:
+                work = works[differs_by] = PolicyWork(pod.namespace, queue, paid.priority, preemptible, *own)
+            found = made[base.key, differs_by] = with_work(base, work, tenants=tenants)
+        if group is not None and workload is not None:
             of_groups[entry.group] = pod, entry.class_key, base, found
         return found
 
