@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections import Counter
+from collections.abc import Sequence
 
 import msgspec
 import psycopg
@@ -117,6 +118,15 @@ def cycle_unit(cluster: str, cycle: int, *decisions: Payload) -> list[Unit]:
         evicted=counts[EvictionDecided],
     )
     return [Unit((NewEvent(cycle_id(cluster, cycle), "cycle/default", summary, "test", 0, "default"),))]
+
+
+def append_of_cycle(cluster: str, cycle: int, units: Sequence[Unit]) -> list[Unit]:
+    """Return the append of a cycle that made these decisions."""
+    decided = [
+        Unit(tuple(msgspec.structs.replace(event, cause=cycle_id(cluster, cycle)) for event in unit.events))
+        for unit in units
+    ]
+    return [*cycle_unit(cluster, cycle, *(event.payload for unit in units for event in unit.events)), *decided]
 
 
 def break_fold_of(broken: Payload, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.events.payloads import NodeCharged, PodObserved, PodPlaced
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 
-from tests.given.logs.new_events import cycle_id, cycle_unit, new_event
+from tests.given.logs.new_events import append_of_cycle, new_event
 from tests.given.servers.api_server_process import ApiServerProcess
 from tests.measured.bench import apiserver
 from tests.measured.bench.figures import Figure, figure
@@ -74,12 +74,12 @@ async def bound(servers: Servers, cluster: str, size: Size) -> Bound:
                 observed = await recorded(log, cluster, "PodObserved", count=size.pods + 1)
                 units = list(_decisions(observed, nodes=size.nodes))
                 # One bind first: once it is done, everything is up.
-                await log.append(cluster, _cycle(cluster, 0, units[:1]))
+                await log.append(cluster, append_of_cycle(cluster, 0, units[:1]))
                 await recorded(log, cluster, "PodBound", count=1)
                 before = binder.cpu_s, cpu_seconds(api.pid), watcher.cpu_s
                 head = await log.head(cluster)
                 for start in range(1, len(units), _PAGE):
-                    await log.append(cluster, _cycle(cluster, start, units[start : start + _PAGE]))
+                    await log.append(cluster, append_of_cycle(cluster, start, units[start : start + _PAGE]))
                 outcomes = await recorded(log, cluster, "PodBound", count=size.pods, after=head.position)
                 after = binder.cpu_s, cpu_seconds(api.pid), watcher.cpu_s
             (first,) = await log.read(cluster, after=head.position, limit=1)
@@ -98,15 +98,6 @@ async def _create(api: ApiServerProcess, size: Size) -> None:
             await load.all(partial(load.send, "POST", path, body) for body in bodies)
     finally:
         await load.close()
-
-
-def _cycle(cluster: str, number: int, units: Sequence[Unit]) -> list[Unit]:
-    """Return the append of a cycle that made these decisions."""
-    decided = [
-        Unit(tuple(msgspec.structs.replace(event, cause=cycle_id(cluster, number)) for event in unit.events))
-        for unit in units
-    ]
-    return [*cycle_unit(cluster, number, *(event.payload for unit in units for event in unit.events)), *decided]
 
 
 def _decisions(observed: Sequence[Event], *, nodes: int) -> Iterator[Unit]:

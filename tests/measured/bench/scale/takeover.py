@@ -16,6 +16,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -28,7 +29,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.payloads import NodeCharged, PodObserved, PodPlaced
 
-from tests.given.logs.new_events import new_event
+from tests.given.logs.new_events import append_of_cycle, new_event
 from tests.given.processes.relay_process import relayed
 from tests.given.servers.api_server_process import ApiServerProcess
 from tests.measured.bench import apiserver
@@ -143,7 +144,7 @@ async def of_watcher(servers: Servers, cluster: str, size: Size) -> Seconds:
 async def of_binder(servers: Servers, cluster: str, size: Size) -> Seconds:
     """Measure binders that share the nodes: pods are placed on many, and all of them are bound."""
     async with await PostgresLog.open(servers.database_url) as log, _api_server() as api:
-        load, numbers = apiserver.Load(api), iter(range(1_000_000))
+        load, numbers, cycles = apiserver.Load(api), count(), count(1)
         settings = servers.settings(cluster) | {"KUBECONFIG": str(api.http_kubeconfig)}
         try:
             for number in range(_NODES_AT_ONCE):
@@ -157,7 +158,8 @@ async def of_binder(servers: Servers, cluster: str, size: Size) -> Seconds:
                     for one in made:
                         await load.send("POST", "/api/v1/namespaces/default/pods", msgspec.json.encode(one))
                     observed = await _observed(log, cluster, {one["metadata"]["name"] for one in made})
-                    await log.append(cluster, [_placed(fact, node) for node, fact in enumerate(observed)])
+                    placed = [_placed(fact, node) for node, fact in enumerate(observed)]
+                    await log.append(cluster, append_of_cycle(cluster, next(cycles), placed))
                     await recorded(log, cluster, "PodBound", count=_NODES_AT_ONCE, after=head.position)
 
                 return await taken_over("kai_binder.main", settings, work, size, replicas=True)
