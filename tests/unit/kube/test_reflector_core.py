@@ -77,6 +77,15 @@ def test_what_is_nested_as_deep_as_an_api_server_takes_it_is_read_like_all_else(
     assert in_short(watching().take_lines([b'{"type":"ADDED","object":' + document + b"}"])) == ["a@11"]
 
 
+def test_what_is_nested_deeper_than_any_api_server_takes_it_is_no_list_and_no_event() -> None:
+    deep = b'{"unread":' + b"[" * 60_000 + b"]" * 60_000 + b"}"
+    with pytest.raises(ClusterUnavailable, match="not a list"):
+        core().take_page(deep)
+    one = watching()
+    assert one.take_lines([deep]) == []
+    assert "not a watch event" in str(one.last_error)
+
+
 def test_list_in_pages_is_followed_by_a_watch() -> None:
     one = core()
     assert one.request == ListPage()

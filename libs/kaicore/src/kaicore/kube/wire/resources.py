@@ -31,7 +31,7 @@ _LEVELS = 20_000
 def decoded(decoder: msgspec.json.Decoder[PartT], data: bytes | msgspec.Raw) -> PartT:
     """Decode what an API server sends, however deep something in it is that is not even read.
 
-    Raises msgspec.DecodeError: it is something else.
+    Raises msgspec.DecodeError: it is something else, or deeper than that.
     """
     try:
         return decoder.decode(data)
@@ -40,6 +40,8 @@ def decoded(decoder: msgspec.json.Decoder[PartT], data: bytes | msgspec.Raw) -> 
         sys.setrecursionlimit(limit + _LEVELS)
         try:
             return decoder.decode(data)
+        except RecursionError as error:
+            raise msgspec.DecodeError(str(error)) from error
         finally:
             sys.setrecursionlimit(limit)
 

@@ -363,7 +363,7 @@ async def _charged(
 def _suspicion(news: payloads.NodeSuspected | payloads.NodeCleared) -> str:
     kind = "devices" if news.kind == WorkKind.DEVICES else "work without devices"
     if isinstance(news, payloads.NodeCleared):
-        return f"cleared for {kind}: {_CLEARED[news.reason]}"
+        return f"cleared for {kind}: {_CLEARED.get(news.reason, news.reason)}"
     problems = f"; it reports {', '.join(news.problems)}" if news.problems else ""
     return (
         f"suspect for {', '.join(news.works) or kind} (failures: events {', '.join(map(str, news.failures))}{problems})"
