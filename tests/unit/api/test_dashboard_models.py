@@ -15,6 +15,7 @@ from kai_api.pages.queues import queue_lines, queues_page
 from kaicore.analysis.ask.explanations import why_owner
 from kaicore.analysis.ask.projections.capacity import Gpus, gpu_columns
 from kaicore.errors import InvalidObject, UnknownSubject
+from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.making_room import RoomPromised
 from kaicore.rules.model.gpu_share import WHOLE
@@ -24,7 +25,7 @@ from kaicore.runtime.access.scopes import EVERYTHING, View
 from tests.given.cluster.factory import amounts, node, pod
 from tests.given.logs.dashboard_fleet import Fleet, FleetLog, SharingFleet, example_fleet
 from tests.given.logs.projected import projected
-from tests.given.work.workloads import Workloads
+from tests.given.work.workloads import OWNER, Workloads
 
 
 @pytest.fixture(scope="module")
@@ -267,6 +268,25 @@ def test_the_waiting_line_says_from_when_to_when_a_promised_start_was_moved() ->
     made.state.reasons.by_group[key] = {"": payloads.GroupPending(group=key, pods=2, reasons=(promise,))}
     (row,) = waiting_line(made.state).rows
     assert row.moved == "1970-01-01 01:00:00 UTC to 1970-01-01 02:00:00 UTC"
+
+
+@pytest.mark.parametrize(("hours", "outcome", "in_time"), [(1, "kept", 1), (3, "late", 0)])
+def test_a_reserved_start_is_counted_on_both_pages_by_whether_it_came_in_time(
+    hours: int, outcome: str, in_time: int
+) -> None:
+    made, config = Workloads(), EngineConfig(backfill=Backfill.EASY, hold_after_us=0)
+    made.add_node("n0", cpu=64, memory=256, gpu=8)
+    runs = made.add_pod(pod("runs", owner=OWNER, gpu=8, active_deadline_s=2 * 3_600))
+    made.cycle(config)
+    made.gang("gang", 2, gpu=4)
+    made.cycle(config)
+    assert (predictions(made.state).promises, predictions(made.state).kept) == ((("made", 1),), None)
+    made.now += hours * 3_600 * 1_000_000
+    made.delete_pod(runs)
+    made.cycle(config)
+    shown, line = predictions(made.state), waiting_line(made.state)
+    assert (shown.promises, shown.kept) == (tuple(sorted([("made", 1), (outcome, 1)])), 100.0 * in_time)
+    assert (line.promised, line.kept) == (1, in_time)
 
 
 def test_lists_are_filtered_ordered_and_cut_into_pages(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
