@@ -24,8 +24,11 @@ async def test_a_client_leaves_a_server_that_was_cut_off_and_finds_its_messages_
                     await bus.create_stream("c", first=1, limits=Limits(replicas=3))
                 await asyncio.sleep(0.1)
             await published(bus, 1)
-            port = connection.server_port
-            cluster.cut_off(next(server for server in cluster.servers if server.url.endswith(f":{port}")))
+            client = connection._client
+            assert client is not None
+            url = client.connected_url
+            assert url is not None
+            cluster.cut_off(next(server for server in cluster.servers if server.url.endswith(f":{url.port}")))
             # The one that was cut off never has the second message: an answer with it is another server's.
             await published(bus, 2)
             assert await bus.read("c", 1) == Message(1, "PodObserved", b"1")

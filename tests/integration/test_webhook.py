@@ -68,7 +68,6 @@ async def webhook(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterat
             "tls_cert_file": tmp_path / "tls.crt",
             "tls_key_file": tmp_path / "tls.key",
             "http_fd": listening.detach(),
-            "reload_s": 0.01,
             **getattr(request, "param", {}),
         }
     )

@@ -27,7 +27,7 @@ from kaicore.rules.hub.choosing import (
     scored,
 )
 from kaicore.rules.hub.hub_state import HUB, HubState, cluster_stream, dispatch_stream, queue_stream
-from kaicore.rules.hub.steps import HubConfig, bounds_of, give
+from kaicore.rules.hub.steps import bounds_of, give
 from kaicore.rules.model.pod import Amounts
 
 CLUSTERS = ("a", "b", "c")
@@ -107,7 +107,6 @@ async def test_of_two_hubs_that_give_on_one_bound_at_once_the_log_takes_one() ->
         unit = give(
             state.dispatches[dispatch],
             [Offer(cluster=cluster, prospect=STARTS_NOW, capacity=100)],
-            HubConfig(),
             clock=0,
             actor=hub,
             held_back=over_bound(path, state.bounds, {"org": held}, {"cpu": 2}),

@@ -22,7 +22,7 @@ from kaicore.rules.hub.hub_state import (
     dispatch_stream,
     lease_stream,
 )
-from kaicore.rules.hub.steps import HubConfig, dispatch_unit, give, take_back, unfit_by_itself
+from kaicore.rules.hub.steps import dispatch_unit, give, take_back, unfit_by_itself
 
 from tests.given.examples import examples
 
@@ -100,7 +100,7 @@ class Hub(Actor):
                     unfit = unfit_by_itself(self.state, entry, name, lost=lost)
                     score = (ord(name) + first) % 3
                     offers.append(Offer(cluster=name, unfit=unfit, capacity=0 if unfit else 100, score=score))
-                unit = give(entry, offers, HubConfig(), clock=world.now, actor="hub")
+                unit = give(entry, offers, clock=world.now, actor="hub")
                 if unit is not None:
                     self.log.append(unit, at=world.now)
                 self.news()

@@ -160,7 +160,6 @@ def _samples(records: Iterable[Record], given: Setting) -> Iterable[Sample]:
             fragmented=int(((held > 0) & (held < gpus)).sum()),
             stranded=0,
             waiting=0,
-            waiting_gpus=0,
         )
 
 

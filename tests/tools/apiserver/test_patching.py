@@ -4,7 +4,7 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from kai_apiserver.resources.types import APPLY_ONLY_KEYS, MERGE_KEYS, RETAIN_KEYS, SETS, apply_keys
+from kai_apiserver.resources.types import APPLY_ONLY_KEYS, MERGE_KEYS, SETS, apply_keys
 from kai_apiserver.rest.patching import merge_patch, strategic_merge
 from kaicore.kube.wire.builtin_fields import TYPES, element
 
@@ -62,7 +62,7 @@ def test_merge_patches_leave_their_arguments_alone_and_settle(target: Any, patch
 
 def unknown_paths() -> list[str]:
     """Entries of the tables of merging that name no existing list of objects or field."""
-    paths = {*MERGE_KEYS, *APPLY_ONLY_KEYS, *SETS, *RETAIN_KEYS}
+    paths = {*MERGE_KEYS, *APPLY_ONLY_KEYS, *SETS}
     wrong = []
     for path in sorted(paths):
         name, _, field = path.partition(".")

@@ -58,9 +58,6 @@ class ExporterSettings(AgentSettings, frozen=True, kw_only=True):
     publish_nrt: Annotated[
         bool, Meta(description="publish the node's NodeResourceTopology, as long as no other publisher does")
     ] = False
-    publish_interval_s: Annotated[
-        float, Meta(ge=0.05, le=3600, description="how often it is looked at what to publish")
-    ] = 10.0
     kubelet_config: Annotated[
         Path | None, Meta(description="the kubelet's configuration; default: config.yaml of its root directory")
     ] = None
@@ -73,7 +70,6 @@ class ExporterSettings(AgentSettings, frozen=True, kw_only=True):
     drift_interval_s: Annotated[float, Meta(ge=1, le=86_400, description="how often everything is reported again")] = (
         60.0
     )
-    report_timeout_s: Annotated[float, Meta(gt=0, le=300, description="how long ingest may take to answer")] = 20.0
 
     @property
     def config_file(self) -> Path | None:
@@ -95,6 +91,9 @@ class ExporterSettings(AgentSettings, frozen=True, kw_only=True):
             raise ValueError("give exactly one of token_file, token and node_token_secret_file")
 
 
+#: Seconds between two looks at what to publish, and for an answer of ingest.
+_PUBLISH_S, _REPORT_TIMEOUT_S = 10.0, 20.0
+
 #: Seconds between two looks for nodes that have come or gone.
 DISCOVERY_S = 2.0
 
@@ -109,7 +108,7 @@ async def export(context: AgentContext, settings: ExporterSettings) -> None:
         cluster=settings.cluster,
         tokens=_tokens(settings),
         node=settings.node_name or None,
-        timeout_s=settings.report_timeout_s,
+        timeout_s=_REPORT_TIMEOUT_S,
         ca_file=settings.ingest_ca_file,
     )
     pace = PollPace(
@@ -156,9 +155,7 @@ async def publish(context: AgentContext, settings: ExporterSettings, metrics: Ex
             log=context.log,
         )
         try:
-            await publishing.run(
-                every_s=settings.publish_interval_s, sleep=context.sleep, stopped=context.stopping.is_set
-            )
+            await publishing.run(every_s=_PUBLISH_S, sleep=context.sleep, stopped=context.stopping.is_set)
         finally:
             await kubelet.close()
 

@@ -25,7 +25,6 @@ from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, Re
 from kaicore.rules.events.quarantine import QUARANTINED, quarantine_text
 from kaicore.rules.hub.choosing import (
     STARTS_NOW,
-    WEIGHTS,
     ClusterRoom,
     choose,
     locality_part,
@@ -35,7 +34,7 @@ from kaicore.rules.hub.choosing import (
 )
 from kaicore.rules.hub.cluster_side import LeaseWatch
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState
-from kaicore.rules.hub.steps import HubConfig, bounds_of, give, recall, take_back, unfit_by_itself
+from kaicore.rules.hub.steps import bounds_of, give, recall, take_back, unfit_by_itself
 from kaicore.rules.objects.dispatched import Manifest
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import fork
@@ -171,21 +170,6 @@ class HubOptions(BaseModel):
     patience_s: float = Field(
         default=60.0, gt=0, description="how long a dispatch may wait in its cluster while it would start in another"
     )
-    weight_capacity: int = Field(
-        default=WEIGHTS["capacity"], ge=0, description="weight of starting at once, with much left"
-    )
-    weight_locality: int = Field(default=WEIGHTS["locality"], ge=0, description="weight of data sets that are near")
-    weight_topology: int = Field(default=WEIGHTS["topology"], ge=0, description="weight of being close in the network")
-    weight_share: int = Field(
-        default=WEIGHTS["share"], ge=0, description="weight of the queue's room below its fair share"
-    )
-    weight_cost: int = Field(default=WEIGHTS["cost"], ge=0, description="weight of being cheap")
-
-    @property
-    def config(self) -> HubConfig:
-        """The hub's settings."""
-        weights = {part: int(getattr(self, f"weight_{part}")) for part in WEIGHTS}
-        return HubConfig(patience_us=int(self.patience_s * 1e6), weights=weights)
 
 
 class Hub:
@@ -217,7 +201,7 @@ class Hub:
         self._actor = f"hub/{instance}"
         self._clock, self._monotonic = clock, monotonic
         self._options, self._policies = options or HubOptions(), policies
-        self._config, self._period_s = self._options.config, self._options.period_ms / 1000
+        self._period_s = self._options.period_ms / 1000
         self._bus = bus
         self._feed = EventFeed(log, bus, HUB)
         self._news = asyncio.Event()
@@ -301,7 +285,7 @@ class Hub:
 
     def _impatient(self) -> list[DispatchEntry]:
         """Return the dispatches that have waited in their clusters for too long."""
-        long_ago = self._clock() - self._config.patience_us
+        long_ago = self._clock() - int(self._options.patience_s * 1e6)
         return [
             entry
             for entry in self.state.dispatches.values()
@@ -351,13 +335,12 @@ class Hub:
             self._news.set()
 
     def _decide(self, entry: DispatchEntry, offers: tuple[Offer, ...], sums: QueueSums, *, given: bool) -> Unit | None:
-        submitted, config = entry.submitted, self._config
+        submitted = entry.submitted
         path = sums.path(submitted.queue)
         held_back = over_bound(path, self.state.bounds, sums.held, submitted.demand, memory=sums.memory())
         unit = give(
             entry,
             offers,
-            config,
             clock=self._clock(),
             actor=self._actor,
             held_back=held_back,
@@ -378,7 +361,7 @@ class Hub:
         submitted = entry.submitted
         left = rescored(offers[entry.name], rooms, submitted.queue, submitted.demand)
         costs = {name: cluster.registered.cost for name, cluster in self.state.present()}
-        return scored(left, costs, self._config.weights)
+        return scored(left, costs)
 
     async def _offers(
         self, tried: Sequence[DispatchEntry], now: int

@@ -6,7 +6,7 @@ there. `Progressing`: a change is under way. `Degraded`: there is a fault that d
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -172,23 +172,11 @@ class _Round:
 class Hands:
     """The operator's writes, and what it reads for them."""
 
-    def __init__(
-        self,
-        client: KubeClient,
-        namespace: str,
-        *,
-        metrics: OperatorMetrics,
-        log: Logger,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
-    ) -> None:
-        """Args:
-        now: the time for conditions and events.
-        """
+    def __init__(self, client: KubeClient, namespace: str, *, metrics: OperatorMetrics, log: Logger) -> None:
         self._client = client
         self._namespace = namespace
         self._metrics = metrics
         self._log = log
-        self._now = now
 
     async def read(self) -> PresentObjects:
         """Read what there is; raises as `KubeClient.get` does."""
@@ -215,7 +203,7 @@ class Hands:
             await self._apply(part.owner, operand, lacking, live, done)
         for operand in part.prune:
             await self._delete(part.owner, operand, done)
-        status = status_of(part, live, done.failures, now=self._now().strftime("%Y-%m-%dT%H:%M:%SZ"))
+        status = status_of(part, live, done.failures, now=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"))
         if status is not None:
             await self._tell(part.owner, status, done)
         degraded = _condition(status or part.owner.get("status") or {}, "Degraded").get("status") == "True"
@@ -283,7 +271,7 @@ class Hands:
             "kind": "Event",
             # Events about what is in no namespace are in `default`.
             "metadata": {"name": f"{metadata['name']}.{uuid4().hex[:16]}", "namespace": "default"},
-            "eventTime": self._now().isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "eventTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
             "reportingController": f"kai.scheduler/{OPERATOR}",
             "reportingInstance": OPERATOR,
             "action": "Reconciling",

@@ -239,15 +239,9 @@ _CONFLICT, _NOT_FOUND = 409, 404
 class KubeLeaseStore:
     """Leases in one namespace; see `kaicore.ledger.bus.leases.LeaseStore`. A prefix is a whole name here."""
 
-    def __init__(
-        self, client: KubeClient, namespace: str, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    ) -> None:
-        """Args:
-        now: for `renewTime`, which only people read.
-        """
+    def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
         self._path = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._now = now
 
     async def read(self, cluster: str, prefix: str) -> list[Entry]:
         """See `LeaseStore.read`."""
@@ -312,7 +306,7 @@ class KubeLeaseStore:
         spec = {
             "holderIdentity": record.owner,
             "leaseDurationSeconds": max(1, round(record.duration_s)),
-            "renewTime": self._now().isoformat(timespec="microseconds").replace("+00:00", "Z"),
+            "renewTime": datetime.now(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z"),
         }
         return {"metadata": {**metadata, "annotations": {_RECORD: value.decode()}}, "spec": spec}
 

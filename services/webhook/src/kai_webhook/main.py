@@ -34,7 +34,6 @@ class WebhookSettings(TlsSettings):
     gpu_sharing: bool = Field(
         False, description="complete pods that ask for a share of a GPU; as gpu_sharing in the scheduler's settings"
     )
-    reload_s: float = Field(10.0, gt=0, description="seconds between two looks whether the certificate has changed")
 
     @model_validator(mode="after")
     def _both_or_neither(self) -> "WebhookSettings":
@@ -44,6 +43,8 @@ class WebhookSettings(TlsSettings):
 
 
 _PAGE = 2000
+#: Seconds between two looks whether the certificate has changed.
+_RELOAD_S = 1.0
 #: Seconds that one wait for new events lasts, and until a log that failed is tried again.
 _WAIT_S, _PAUSE_S = 30.0, 2.0
 
@@ -121,7 +122,7 @@ async def _keep_certificate(context: ServiceContext, settings: WebhookSettings, 
     """Take the certificate anew whenever its files have changed, as those of a Secret do."""
     files = settings.tls_cert_file, settings.tls_key_file
     before = _versions(*files)
-    while not await context.sleep(settings.reload_s):
+    while not await context.sleep(_RELOAD_S):
         now = _versions(*files)
         if now == before:
             continue

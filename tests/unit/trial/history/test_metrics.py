@@ -9,7 +9,7 @@ HOUR = 3_600_000_000
 
 
 def sample(at: float, *, held: int, gpus: int = 8, nodes: int = 2, fragmented: int = 0, stranded: int = 0) -> Sample:
-    return Sample(int(at * HOUR), gpus, held, nodes, fragmented, stranded, 0, 0)
+    return Sample(int(at * HOUR), gpus, held, nodes, fragmented, stranded, 0)
 
 
 #: 2 hours with 4 of 8 GPUs held, 1 hour with 8, then 1 hour in which 4 of 16 are.

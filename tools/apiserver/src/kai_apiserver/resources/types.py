@@ -73,9 +73,6 @@ APPLY_ONLY_KEYS: dict[str, tuple[str, ...]] = {
 #: `Type.field` of lists of scalars that behave as sets.
 SETS = frozenset({"V1ObjectMeta.finalizers", "V1NodeSpec.podCIDRs"})
 
-#: `Type.field` of unions: a patch may say which members stay (`$retainKeys`).
-RETAIN_KEYS = frozenset({"V1PodSpec.volumes", "V1DeploymentSpec.strategy"})
-
 #: Types with values that server-side apply takes as a whole, and such maps.
 ATOMIC = frozenset(
     {

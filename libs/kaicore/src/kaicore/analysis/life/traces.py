@@ -179,14 +179,9 @@ class TraceAnswer(Answer, frozen=True, kw_only=True):
     resource_spans: list[dict[str, Any]]
 
 
-def pod_trace(events: Sequence[Event], *, group: str = "") -> TraceAnswer:
-    """Return the trace of one pod.
-
-    Args:
-        events: of its stream, in order; at least one.
-        group: key of the gang that it is of; empty for none.
-    """
-    return as_trace(events[0].cluster, pod_spans(events, group=group, upto=events[-1].position))
+def pod_trace(events: Sequence[Event]) -> TraceAnswer:
+    """Return the trace of one pod, of the events of its stream in order; there is at least one."""
+    return as_trace(events[0].cluster, pod_spans(events, upto=events[-1].position))
 
 
 def as_trace(cluster: str, spans: list[dict[str, Any]]) -> TraceAnswer:

@@ -218,12 +218,6 @@ class Connection:
         """Bytes of headers and data that the server last connected to takes in one message."""
         return self._client.max_payload if self._client is not None else 1 << 20
 
-    @property
-    def server_port(self) -> int | None:
-        """Port of the server last connected to."""
-        url = self._client.connected_url if self._client is not None else None
-        return None if url is None else url.port
-
     def dial(self) -> None:
         """Begin to connect, unless that is under way."""
         if not self._closed and (self._dialling is None or self._dialling.done()):

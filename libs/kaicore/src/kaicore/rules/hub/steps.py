@@ -5,7 +5,6 @@ at the same time, and the log takes one of two decisions that exclude each other
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from uuid import UUID
 
 from kaicore.rules.events import payloads
@@ -14,22 +13,6 @@ from kaicore.rules.events.payloads import Offer, ReleaseReason
 from kaicore.rules.hub import hub_state
 from kaicore.rules.hub.choosing import WEIGHTS, choose
 from kaicore.rules.hub.cluster_side import LeaseWatch
-
-#: A dispatch that has not started in its cluster for so long may be asked back, where it would start elsewhere.
-PATIENCE_US = 60_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class HubConfig:
-    """The hub's settings.
-
-    Attributes:
-        patience_us: how long a dispatch may wait in its cluster before it is looked for a place elsewhere.
-        weights: of the parts of the offers' scores.
-    """
-
-    patience_us: int = PATIENCE_US
-    weights: dict[str, int] = field(default_factory=lambda: dict(WEIGHTS))
 
 
 def dispatch_unit(
@@ -103,7 +86,6 @@ def recall(entry: hub_state.DispatchEntry, reason: ReleaseReason, *, clock: int,
 def give(  # long: one argument for each thing that a giving depends on
     entry: hub_state.DispatchEntry,
     offers: Sequence[Offer],
-    config: HubConfig,
     *,
     clock: int,
     actor: str,
@@ -125,7 +107,7 @@ def give(  # long: one argument for each thing that a giving depends on
             term=entry.term + 1,
             cluster=chosen.cluster,
             offers=tuple(offers),
-            weights=config.weights,
+            weights=dict(WEIGHTS),
         )
         unit = dispatch_unit(entry, given, actor=actor, now=clock, expect=dict(bounded or {}))
         charges = (_charge(entry, given, queue, actor=actor, now=clock) for queue in sorted(bounded or {}))

@@ -12,14 +12,12 @@ from kaicore.errors import ConfigurationError
 from kaicore.spelling import did_you_mean
 
 
-def parse_flags(
-    parser: ArgumentParser, arguments: Sequence[str] | None, namespace: Namespace | None = None
-) -> Namespace:
+def parse_flags(parser: ArgumentParser, arguments: Sequence[str] | None) -> Namespace:
     """Parse arguments, and say what is wrong as `kai` does.
 
     Raises ConfigurationError: there are flags or arguments that the program does not have.
     """
-    parsed, unknown = parser.parse_known_args(arguments, namespace)
+    parsed, unknown = parser.parse_known_args(arguments)
     if not unknown:
         return parsed
     flags = [word.partition("=")[0] for word in unknown if word.startswith("-")]

@@ -6,7 +6,6 @@ shown.
 
 import os
 import sys
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import NoneType
@@ -57,20 +56,17 @@ class Setting:
 _SettingsT = TypeVar("_SettingsT", bound=AgentSettings)
 
 
-def read_agent_settings(
-    cls: type[_SettingsT], argv: list[str] | None = None, environment: Mapping[str, str] = os.environ
-) -> _SettingsT:
+def read_agent_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _SettingsT:
     """Read settings from flags and the environment; flags win.
 
     Raises ConfigurationError: naming each setting that is missing or impossible, and each flag that there is not.
 
     Args:
         argv: arguments without the program's name; by default the process's.
-        environment: the process's, if not given.
     """
     every = settings_of(cls)
     given: dict[str, str | bool] = {
-        name: environment[_PREFIX + name.upper()] for name in every if _PREFIX + name.upper() in environment
+        name: os.environ[_PREFIX + name.upper()] for name in every if _PREFIX + name.upper() in os.environ
     }
     if arguments := sys.argv[1:] if argv is None else argv:
         from kaicore.runtime.agent.flags import read_flags  # noqa: PLC0415

@@ -106,8 +106,7 @@ _DECISIONS = (
     payloads.RepairRequested,
 )
 
-#: The tables with rows of read models, and types of the events that the others are made from.
-OF_READ_MODELS = ("pods", "usage", "occupancy")
+#: Types of the events that tables are made from, except those with rows of read models: pods, usage and occupancy.
 TYPES = names_in_logs(
     kind.__name__
     for kind in (
@@ -124,7 +123,7 @@ class Tables:
 
     def __init__(self, state: ClusterState | None) -> None:
         """Args:
-        state: before the first event; it is folded on. None where others have the rows of `OF_READ_MODELS`: then only
+        state: before the first event; it is folded on. None where others have the rows of read models: then only
             events of `TYPES` are needed.
         """
         self._projection = None if state is None else Projection(state, ())

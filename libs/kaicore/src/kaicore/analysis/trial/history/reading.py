@@ -23,7 +23,6 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pods.pod_entry import gpus_asked
 from kaicore.rules.state.snapshot import encode_state
 from kaicore.rules.state.views import FleetView
 
@@ -51,7 +50,6 @@ class Sample:
     fragmented: int
     stranded: float
     waiting: int
-    waiting_gpus: float
 
 
 class Sampler:
@@ -82,7 +80,6 @@ class Sampler:
     def _sample(self, at: int) -> Sample:
         state = self._state
         total, held = gpus_held(state)
-        waiting = [state.pods[uid] for uid in state.waiting]
         return Sample(
             at=at,
             gpus=int(total.sum()) / WHOLE,
@@ -90,8 +87,7 @@ class Sampler:
             nodes=int((total > 0).sum()),
             fragmented=int(((held > 0) & (held < total)).sum()),
             stranded=min(self._stranded, int(total.sum() - held.sum())) / WHOLE,
-            waiting=len(waiting),
-            waiting_gpus=sum(map(gpus_asked, waiting)) / WHOLE,
+            waiting=len(state.waiting),
         )
 
 
@@ -184,9 +180,7 @@ class History:
     """A window of a cluster's log.
 
     Attributes:
-        start_position: the state after this event is where it begins.
-        end_position: of the last event in it.
-        begin: the time of that state, microseconds since the epoch; `end` likewise.
+        begin: the time of the state in which it begins, microseconds since the epoch; `end` likewise.
         state: as it begins (`kaicore.rules.state.snapshot`).
         lineages: of the scheduler's pods.
         foreign: uids of pods of other schedulers.
@@ -197,8 +191,6 @@ class History:
     """
 
     cluster: str
-    start_position: int
-    end_position: int
     begin: int
     end: int
     state: bytes
@@ -354,8 +346,6 @@ class _Reader:
         lineages = trace((story for story in ours if not _is_over(story, self._begin)), end=self._end)
         return History(
             cluster=self._state.cluster,
-            start_position=self._position,
-            end_position=self._state.position,
             begin=self._begin,
             end=self._end,
             state=self._encoded,

@@ -91,9 +91,9 @@ class Trial:
         del self.pods[count:]
         del self.spots[count:]
 
-    def placed_since(self, begin: int, end: int | None = None) -> Numbers | None:
+    def placed_since(self, begin: int) -> Numbers | None:
         """Of each spot, how many of the pods are there that were put as number `begin` and later; None for none."""
-        there = self.spots[begin:end]
+        there = self.spots[begin:]
         return np.bincount(there, minlength=len(self._tree.rows)) if there else None
 
 
