@@ -15,18 +15,12 @@ else:
 
 
 def load_yaml(text: str | bytes) -> Any:
-    """Return the one document of a text.
-
-    Raises yaml.YAMLError: it is no YAML, or several documents.
-    """
+    """Return the one document of a text. Raises yaml.YAMLError: it is no YAML, or several documents."""
     return yaml.load(text, SafeLoader)  # noqa: S506 - it is a safe one
 
 
 def load_yaml_all(text: str | bytes) -> Iterator[Any]:
-    """Yield the documents of a text; an empty one is None.
-
-    Raises yaml.YAMLError: it is no YAML.
-    """
+    """Yield the documents of a text; an empty one is None. Raises yaml.YAMLError: it is no YAML."""
     yield from yaml.load_all(text, SafeLoader)
 
 

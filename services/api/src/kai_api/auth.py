@@ -168,11 +168,7 @@ def sees_hub() -> bool:
 
 
 def check_sees_hub() -> None:
-    """Refuse callers who may not see the hub whole.
-
-    Raises:
-        HTTPException: 403.
-    """
+    """Refuse callers who may not see the hub whole. Raises HTTPException: 403."""
     if not sees_hub():
         raise HTTPException(403, "this is for callers who may see all of cluster hub")
 

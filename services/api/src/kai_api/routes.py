@@ -683,11 +683,7 @@ INPUT_DESCRIBED: dict[str, Any] = {
 
 
 def make_policy_inputs_router(inquiry: Inquiry, recording: EventLog | None) -> AnswerRouter:
-    """Make the routes.
-
-    Args:
-        recording: the log, as a role that may append such facts; None where nobody may.
-    """
+    """Make the routes. `recording`: the log, as a role that may append such facts; None where nobody may."""
     router = AnswerRouter()
 
     @router.get("/v1/clusters/{cluster}/policy-inputs")

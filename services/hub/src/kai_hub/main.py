@@ -50,11 +50,7 @@ _manifests = msgspec.json.Decoder(list[Manifest])
 
 
 def make_app(hub: HubLog, access: HttpAccess, health: Health) -> Asgi:
-    """Make the application.
-
-    Args:
-        health: answered without asking who asks.
-    """
+    """Make the application. `health`: answered without asking who asks."""
     app = FastAPI(title="kai-hub", docs_url=None, redoc_url=None, dependencies=[Depends(only_known_parameters)])
     add_error_handlers(app)
     folding = asyncio.Lock()
@@ -115,11 +111,7 @@ def _names(text: str) -> list[str]:
 
 
 def _check_may(caller: Caller, submitted: DispatchSubmitted) -> None:
-    """Refuse what a caller may not submit.
-
-    Raises:
-        HTTPException: 403.
-    """
+    """Refuse what a caller may not submit. Raises HTTPException: 403."""
     if why := _why_not(caller, submitted.clusters or (ANY,), _manifests.decode(submitted.manifests)):
         raise HTTPException(403, f"{caller.name} may not submit this: {why}")
 

@@ -272,11 +272,7 @@ _decoder = msgspec.json.Decoder(_Review)
 
 
 def read_review(body: bytes) -> AdmissionRequest:
-    """Read an API server's question.
-
-    Raises:
-        InvalidObject: it is none.
-    """
+    """Read an API server's question. Raises InvalidObject: it is none."""
     try:
         review = _decoder.decode(body)
     except msgspec.DecodeError as error:

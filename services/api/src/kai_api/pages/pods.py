@@ -69,11 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class PodsAlike:
-    """Pods of a group that stand alike, for the same reason.
-
-    Attributes:
-        first: of them; `more` is how many others there are.
-    """
+    """Pods of a group that stand alike, for the same reason. `first`: of them; `more` is how many others there are."""
 
     first: PodRow
     more: int = 0

@@ -20,11 +20,7 @@ _NAMES = 3
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Something to look at.
-
-    Attributes:
-        parts, query: of the address of the page that shows it, below the cluster's.
-    """
+    """Something to look at. `parts`, `query`: of the address of the page that shows it, below the cluster's."""
 
     text: str
     parts: tuple[str, ...]

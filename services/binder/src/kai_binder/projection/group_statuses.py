@@ -264,11 +264,7 @@ class GroupStatuses:
                     yield written
 
     def _status(self, group: Group, pods: list[_Member], *, of: str) -> GroupStatus:
-        """Return the status of a group with these pods, or of a part of one.
-
-        Args:
-            of: key of the whole group.
-        """
+        """Return the status of a group with these pods, or of a part of one. `of`: key of the whole group."""
         counted = census(PodState(self._set_of(member), member.pod.phase, bool(member.node)) for member in pods)
         problem, reasons = self._problem(pods), self._reasons_of(of)
         why = reasons_in_short(reasons)

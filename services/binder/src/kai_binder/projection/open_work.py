@@ -421,11 +421,7 @@ class BinderProjection:
 
     @classmethod
     def restored(cls, snapshot: Snapshot, *, empty_groups: bool = False) -> Self:
-        """Return what a snapshot holds.
-
-        Raises:
-            msgspec.DecodeError: its bytes are none of ours.
-        """
+        """Return what a snapshot holds. Raises msgspec.DecodeError: its bytes are none of ours."""
         record = _decoder.decode(snapshot.body)
         projection = cls(empty_groups=empty_groups)
         projection.tasks = record.tasks

@@ -74,11 +74,7 @@ class ServedClaims:
         self._version = ""
 
     async def claim(self, namespace: str, name: str) -> tuple[str, bytes]:
-        """Return a claim and its path.
-
-        Raises:
-            ClusterError: it is not there, or the API server does not answer.
-        """
+        """Return a claim and its path. Raises ClusterError: it is not there, or the API server does not answer."""
         for version in (self._version,) if self._version else VERSIONS:
             path = f"/apis/resource.k8s.io/{version}/namespaces/{namespace}/resourceclaims/{name}"
             try:

@@ -191,11 +191,7 @@ class ProvisioningWriter(Carrier[Provisioning]):
         return next((version for version in PROVISIONING_REQUESTS.versions if version in names), "")
 
     async def _pod(self, decision: ProvisioningRequested, name: str, uid: str) -> Document:
-        """Return a pod as the API server has it.
-
-        Raises:
-            ApiStatus: it is gone, or another one has its name.
-        """
+        """Return a pod as the API server has it. Raises ApiStatus: it is gone, or another one has its name."""
         path = pod_path(decision.namespace, name)
         try:
             pod: Document = msgspec.json.decode(await self._client.get(path))

@@ -31,11 +31,7 @@ class Nkey:
     """A user's key."""
 
     def __init__(self, seed: str) -> None:
-        """Args: seed: `SU…`.
-
-        Raises:
-            ConfigurationError: it is no seed of a user's key.
-        """
+        """Args: seed: `SU…`. Raises ConfigurationError: it is no seed of a user's key."""
         try:
             data = base64.b32decode(seed + "=" * (-len(seed) % 8))
         except binascii.Error:

@@ -43,11 +43,7 @@ class ConstraintCheck:
         self._taken: list[_Values] = []
 
     def concerns(self, request: str, parent: str) -> bool:
-        """Tell whether it is about a request.
-
-        Args:
-            request: its name, `request/alternative` where it is one of several.
-        """
+        """Tell whether it is about a request. `request`: its name, `request/alternative` where it is one of several."""
         return not self._requests or request in self._requests or parent in self._requests
 
     def add(self, device: Device) -> bool:

@@ -136,11 +136,7 @@ class HubState:
     quarantined: dict[int, QuarantinedEvent] = field(default_factory=dict)
 
     def fold(self, event: Event) -> None:
-        """Take in the next event.
-
-        Raises:
-            CorruptLog: it is not the next one, or no event of a hub.
-        """
+        """Take in the next event. Raises CorruptLog: it is not the next one, or no event of a hub."""
         if event.cluster != HUB or event.position != self.position + 1:
             raise CorruptLog(
                 f"cluster {HUB}: event {event.position} of cluster {event.cluster} cannot follow {self.position}"

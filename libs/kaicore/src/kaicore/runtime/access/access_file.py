@@ -167,11 +167,7 @@ class AccessFile:
     """An access file that is read again when it has changed."""
 
     def __init__(self, path: Path) -> None:
-        """Args: path: of the file.
-
-        Raises:
-            ConfigurationError: it cannot be read, or makes no sense.
-        """
+        """Args: path: of the file. Raises ConfigurationError: it cannot be read, or makes no sense."""
         self._path = path
         self._stamp = self._look()
         self._rules = read_access_file(path)

@@ -142,11 +142,7 @@ OF_GROUP = ":"
 
 @dataclass(frozen=True, slots=True)
 class HeldPod:
-    """A pod of a group that has its place already.
-
-    Attributes:
-        rank: its place among the pods of its set; `NO_RANK` for none.
-    """
+    """A pod of a group that has its place already. `rank`: its place among the pods of its set; `NO_RANK` for none."""
 
     member: Member
     row: int

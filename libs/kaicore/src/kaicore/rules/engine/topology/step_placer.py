@@ -69,11 +69,7 @@ class PlacingResult:
 
 
 class StepPlacer:
-    """Places the steps of one cycle.
-
-    Attributes:
-        ranks: of the pods of constrained groups, as they were placed last, by uid.
-    """
+    """Places the steps of one cycle. `ranks`: of the pods of constrained groups, as they were placed last, by uid."""
 
     def __init__(
         self,

@@ -290,11 +290,7 @@ def kubelet_model(node: Node | None) -> KubeletModel:
 
 
 def versioned_model(version: str, *, gates_on: frozenset[str] = frozenset()) -> KubeletModel:
-    """Return the model of a version such as `v1.36.2`.
-
-    Args:
-        gates_on: feature gates that are known to be on.
-    """
+    """Return the model of a version such as `v1.36.2`. `gates_on`: feature gates that are known to be on."""
     match = _VERSION.match(version)
     if match is None:
         return KubeletModel(REFERENCE_MINOR, ModelBasis.NO_VERSION, version, gates_on)
