@@ -113,8 +113,10 @@ def make_login_router(access: HttpAccess, page: Callable[..., Response]) -> APIR
     return router
 
 
-def _login_form(page: Callable[..., Response], request: Request, target: str, why: str) -> Response:
-    answer = page(request, "login.html", status=200, next=_local(target), why=why)
+def _login_form(
+    page: Callable[..., Response], request: Request, target: str, why: str, *, status: int = 200
+) -> Response:
+    answer = page(request, "login.html", status=status, next=_local(target), why=why)
     answer.headers.update(_HEADERS)
     return answer
 
