@@ -98,21 +98,6 @@ class Arrival(NamedTuple):
     manifest: Manifest
 
 
-class _KeptMetadata(msgspec.Struct, rename="camel"):
-    name: str
-    creation_timestamp: str = ""
-    annotations: dict[str, str] = {}
-
-
-class _Kept(msgspec.Struct):
-    metadata: _KeptMetadata
-    data: dict[str, str] = {}
-
-
-class _KeptList(msgspec.Struct):
-    items: list[_Kept]
-
-
 def teams() -> Traversable:
     """Return the folder of the teams' manifests: what they share, and in `work` a file for each kind of work."""
     return resources.files("kai_cli.demonstration") / "teams"
@@ -215,12 +200,12 @@ class Life:
         Raises ClusterUnavailable: the API server does not answer.
         """
         try:
-            kept = msgspec.json.decode(await self._client.get(f"{_KEPT_PATH}/{_KEPT_NAME}"), type=_Kept)
+            kept = msgspec.json.decode(await self._client.get(f"{_KEPT_PATH}/{_KEPT_NAME}"))
         except ApiStatus as error:
             if error.code != _NOT_FOUND:
                 raise
             return False
-        self._number = int(kept.data["next"])
+        self._number = int(kept["data"]["next"])
         return True
 
     async def _begin(self) -> None:
@@ -255,11 +240,11 @@ class Life:
         path = await self._paths.collection(like)
         found = await self._client.get(path, {"labelSelector": f"{LIFE_LABEL}=true"})
         now = datetime.now(UTC)
-        for one in msgspec.json.decode(found, type=_KeptList).items:
-            age_s = (now - datetime.fromisoformat(one.metadata.creation_timestamp)).total_seconds()
-            if age_s * self._pace >= float(one.metadata.annotations.get(DELETE_AFTER, "inf")):
+        for metadata in (one["metadata"] for one in msgspec.json.decode(found)["items"]):
+            age_s = (now - datetime.fromisoformat(metadata["creationTimestamp"])).total_seconds()
+            if age_s * self._pace >= float(metadata.get("annotations", {}).get(DELETE_AFTER, "inf")):
                 with suppress(ApiStatus):  # it may be gone already
-                    await self._client.delete(f"{path}/{one.metadata.name}")
+                    await self._client.delete(f"{path}/{metadata['name']}")
 
 
 def example_manifests() -> Path:
@@ -284,30 +269,6 @@ _QUIET_S = 3.0
 _PATIENCE_S = 150.0
 #: Seconds between two lines of progress.
 _PROGRESS_S = 2.0
-
-
-class _Condition(msgspec.Struct):
-    type: str
-    status: str
-
-
-class _JobStatus(msgspec.Struct):
-    conditions: list[_Condition] = []
-    succeeded: int = 0
-
-
-class _Metadata(msgspec.Struct):
-    namespace: str
-    name: str
-
-
-class _Job(msgspec.Struct):
-    metadata: _Metadata
-    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
-
-
-class _JobList(msgspec.Struct):
-    items: list[_Job]
 
 
 def demo(
@@ -463,7 +424,11 @@ async def _run(stack: Stack, log: EventLog, workload: list[Manifest], spec: Clus
     placed = PlacedDomains()
     state, seconds, settled = await _follow_until_settled(log, spec.name, cluster, placed)
     async with _client(cluster) as client:
-        succeeded = {(job.metadata.namespace, job.metadata.name): job.status.succeeded for job in await _jobs(client)}
+        jobs = await _jobs(client)
+    succeeded = {
+        (job["metadata"]["namespace"], job["metadata"]["name"]): job.get("status", {}).get("succeeded", 0)
+        for job in jobs
+    }
     groups = groups_of(workload, state, succeeded=succeeded)
     return ClusterReport.of(state, groups, placed.of_gangs(state), seconds=seconds, settled=settled)
 
@@ -514,17 +479,15 @@ async def _is_over(client: KubeClient, state: PodsView) -> bool:
     return await _jobs_done(client) and has_caught_up(state, await listed_pods(client))
 
 
-async def _jobs(client: KubeClient) -> list[_Job]:
-    return msgspec.json.decode(await client.get("/apis/batch/v1/jobs"), type=_JobList).items
+async def _jobs(client: KubeClient) -> list[Manifest]:
+    jobs: list[Manifest] = msgspec.json.decode(await client.get("/apis/batch/v1/jobs"))["items"]
+    return jobs
 
 
 async def _jobs_done(client: KubeClient) -> bool:
+    conditions = [job.get("status", {}).get("conditions", ()) for job in await _jobs(client)]
     return all(
-        any(
-            condition.type in ("Complete", "Failed") and condition.status == "True"
-            for condition in job.status.conditions
-        )
-        for job in await _jobs(client)
+        any(one["type"] in ("Complete", "Failed") and one["status"] == "True" for one in of) for of in conditions
     )
 
 

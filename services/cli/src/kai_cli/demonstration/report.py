@@ -27,28 +27,6 @@ from kai_cli.sources.manifests import Manifest
 _PODS_PATH = "/api/v1/pods"
 
 
-class _Metadata(msgspec.Struct):
-    uid: str
-
-
-class _Spec(msgspec.Struct, rename="camel"):
-    node_name: str = ""
-
-
-class _Status(msgspec.Struct):
-    phase: str = "Pending"
-
-
-class _Pod(msgspec.Struct):
-    metadata: _Metadata
-    spec: _Spec
-    status: _Status = msgspec.field(default_factory=_Status)
-
-
-class _PodList(msgspec.Struct):
-    items: list[_Pod]
-
-
 @dataclass(frozen=True, slots=True)
 class ListedPod:
     """A pod as the API server has it, as far as a report depends on it."""
@@ -60,8 +38,8 @@ class ListedPod:
 
 async def listed_pods(client: KubeClient) -> list[ListedPod]:
     """Return all pods of a cluster. Raises ClusterUnavailable: the API server does not answer."""
-    pods = msgspec.json.decode(await client.get(_PODS_PATH), type=_PodList).items
-    return [ListedPod(pod.metadata.uid, pod.spec.node_name, pod.status.phase) for pod in pods]
+    pods = msgspec.json.decode(await client.get(_PODS_PATH))["items"]
+    return [ListedPod(pod["metadata"]["uid"], pod["spec"].get("nodeName", ""), pod["status"]["phase"]) for pod in pods]
 
 
 def has_caught_up(state: PodsView, listed: Iterable[ListedPod]) -> bool:

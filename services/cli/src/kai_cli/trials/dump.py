@@ -22,30 +22,6 @@ _PAGE = 500
 _FORBIDDEN, _NOT_FOUND, _GONE = 403, 404, 410
 
 
-class _Resource(msgspec.Struct):
-    name: str
-    kind: str
-    verbs: list[str] = []
-
-
-class _ResourceList(msgspec.Struct):
-    resources: list[_Resource] = []
-
-
-class _GroupVersion(msgspec.Struct, rename="camel"):
-    group_version: str
-
-
-class _Group(msgspec.Struct, rename="camel"):
-    name: str
-    versions: list[_GroupVersion]
-    preferred_version: _GroupVersion
-
-
-class _GroupList(msgspec.Struct):
-    groups: list[_Group] = []
-
-
 class Dump:
     """Lists what `kai simulate` reads, whatever of it an API server serves."""
 
@@ -64,33 +40,37 @@ class Dump:
         """
         listed: list[Object] = []
         for api_version, resource in await self._resources():
-            listed += await self._list(api_version, resource)
+            listed += await self._list(api_version, resource["kind"], resource["name"])
         return listed
 
-    async def _resources(self) -> list[tuple[str, _Resource]]:
+    async def _resources(self) -> list[tuple[str, Object]]:
         """Return what is served and read, each kind in one version: the preferred one that is read."""
-        groups = msgspec.json.decode(await self._client.get("/apis"), type=_GroupList).groups
-        chosen: dict[tuple[str, str], tuple[str, _Resource]] = {}
-        for group in [_Group("", [_GroupVersion("v1")], _GroupVersion("v1")), *groups]:
-            versions = [group.preferred_version, *group.versions]
-            for version in dict.fromkeys(item.group_version for item in versions):
+        groups = msgspec.json.decode(await self._client.get("/apis")).get("groups") or ()
+        of_groups = [("", ["v1"])]
+        for group in groups:
+            versions = [group["preferredVersion"], *group["versions"]]
+            of_groups.append((group["name"], [one["groupVersion"] for one in versions]))
+        chosen: dict[tuple[str, str], tuple[str, Object]] = {}
+        for name, versions in of_groups:
+            for version in dict.fromkeys(versions):
                 for resource in await self._served(version):
-                    whole = "/" not in resource.name and "list" in resource.verbs
-                    if whole and is_read(version, resource.kind):
-                        chosen.setdefault((group.name, resource.kind), (version, resource))
+                    whole = "/" not in resource["name"] and "list" in resource.get("verbs", ())
+                    if whole and is_read(version, resource["kind"]):
+                        chosen.setdefault((name, resource["kind"]), (version, resource))
         return [chosen[key] for key in sorted(chosen)]
 
-    async def _served(self, api_version: str) -> list[_Resource]:
+    async def _served(self, api_version: str) -> list[Object]:
         try:
             body = await self._client.get(_path(api_version))
         except ApiStatus as error:
             if error.code != _NOT_FOUND:
                 raise
             return []
-        return msgspec.json.decode(body, type=_ResourceList).resources
+        served: list[Object] = msgspec.json.decode(body).get("resources") or []
+        return served
 
-    async def _list(self, api_version: str, resource: _Resource) -> list[Object]:
-        path = f"{_path(api_version)}/{resource.name}"
+    async def _list(self, api_version: str, kind: str, plural: str) -> list[Object]:
+        path = f"{_path(api_version)}/{plural}"
         listed: list[Object] = []
         token = ""
         while True:
@@ -103,11 +83,11 @@ class Dump:
                     continue
                 if error.code not in (_FORBIDDEN, _NOT_FOUND):
                     raise
-                self.warnings.append(f"no {resource.name} ({api_version}): {error}")
+                self.warnings.append(f"no {plural} ({api_version}): {error}")
                 return []
             for item in page.get("items") or ():
                 item.get("metadata", {}).pop("managedFields", None)
-                listed.append({"apiVersion": api_version, "kind": resource.kind, **item})
+                listed.append({"apiVersion": api_version, "kind": kind, **item})
             token = page.get("metadata", {}).get("continue", "")
             if not token:
                 return sorted(listed, key=_name)
