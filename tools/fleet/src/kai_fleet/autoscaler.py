@@ -8,19 +8,20 @@ none. Any ProvisioningClass will do. Nodes are not taken away again.
 import asyncio
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterError, ConfigurationError, KaiError
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector import Reflector
-from kaicore.kube.api.reflector_core import Change, ObjectSeen, Relist
+from kaicore.kube.api.reflector_core import Change, ObjectSeen
 from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
 from kaicore.runtime.service import get_logger
 
-from kai_fleet.fleet import Fleet
+from kai_fleet.fleet import Fleet, ReflectorLog
 from kai_fleet.kubelet.quantity import parse_amount
+from kai_fleet.node.pod_conversion import tolerates
 from kai_fleet.node.pod_status import rfc3339
 from kai_fleet.profiles.nodes import NodeSpec
 from kai_fleet.profiles.profile import AutoscalerProfile
@@ -40,21 +41,9 @@ class NothingFits(KaiError):
     """The reserve has no nodes for all pods of a request; the message says which pod is the first without one."""
 
 
-class _NodeName(msgspec.Struct, frozen=True):
-    name: str = ""
-
-
-class _NodeItem(msgspec.Struct, frozen=True):
-    metadata: _NodeName = _NodeName()
-
-
-class _NodeItems(msgspec.Struct, frozen=True):
-    items: list[_NodeItem] = []
-
-
 async def nodes_that_joined(client: KubeClient, reserve: Sequence[NodeSpec]) -> list[NodeSpec]:
     """Return the nodes of a reserve that were added before and still have their Nodes."""
-    there = {node.metadata.name for node in msgspec.json.decode(await client.get(_NODES), type=_NodeItems).items}
+    there = {node["metadata"]["name"] for node in msgspec.json.decode(await client.get(_NODES))["items"]}
     return [spec for spec in reserve if spec.name in there]
 
 
@@ -87,7 +76,9 @@ class Autoscaler:
 
     async def run(self) -> None:
         """Answer requests until cancelled."""
-        reflector = Reflector(self._client, _as_required(), self._take, observer=_Observer())
+        # As one that the API server must have: until it does, it is asked again.
+        required = replace(_RESOURCE, optional=False)
+        reflector = Reflector(self._client, required, self._take, observer=ReflectorLog())
         following = asyncio.ensure_future(reflector.run())
         try:
             while True:
@@ -267,36 +258,7 @@ def _matches(pod_set: PodSet, spec: NodeSpec) -> bool:
     if any(spec.labels.get(label) != value for label, value in pod_set.node_selector.items()):
         return False
     return all(
-        any(_tolerates(toleration, taint.key, taint.value, taint.effect) for toleration in pod_set.tolerations)
+        any(tolerates(toleration, taint.model_dump()) for toleration in pod_set.tolerations)
         for taint in spec.group.taints
         if taint.effect != "PreferNoSchedule"
     )
-
-
-def _tolerates(toleration: Json, key: str, value: str, effect: str) -> bool:
-    if toleration.get("effect") not in (None, "", effect):
-        return False
-    if toleration.get("operator") == "Exists":
-        return toleration.get("key") in (None, "", key)
-    return bool(toleration.get("key") == key and (toleration.get("value") or "") == value)
-
-
-def _as_required() -> Any:
-    """Return the resource as one that the API server must have: until it does, it is asked again."""
-    return type(_RESOURCE)(_RESOURCE.kind, _RESOURCE.path, _RESOURCE.type)
-
-
-class _Observer:
-    """Logs what goes wrong."""
-
-    def listed(self, kind: str, why: Relist, objects: int) -> None:
-        """Nothing to tell."""
-
-    def watching(self, kind: str) -> None:
-        """Nothing to tell."""
-
-    def answered(self, kind: str) -> None:
-        """Nothing to tell."""
-
-    def failed(self, kind: str, error: ClusterError) -> None:
-        get_logger().warning("list or watch failed, trying again", kind=kind, error=str(error))

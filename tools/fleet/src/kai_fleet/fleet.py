@@ -185,10 +185,11 @@ def _claims(pod: PodObject) -> Iterator[tuple[str, str]]:
         yield "for extended resources", extended.resource_claim_name or ""
 
 
-class _Observer:
+class ReflectorLog:
     """Logs what goes wrong."""
 
     def listed(self, kind: str, why: Relist, objects: int) -> None:
+        """See `ReflectorObserver.listed`."""
         get_logger().info("listed", kind=kind, why=why.value, objects=objects)
 
     def watching(self, kind: str) -> None:
@@ -198,6 +199,7 @@ class _Observer:
         """Nothing to tell."""
 
     def failed(self, kind: str, error: ClusterError) -> None:
+        """See `ReflectorObserver.failed`."""
         get_logger().warning("list or watch failed, trying again", kind=kind, error=str(error))
 
 
@@ -222,7 +224,7 @@ class PodFollower:
         self._first: dict[str, list[PodObject]] | None = {name: [] for name in nodes}
         self._claims = PreparedClaims(client, hand_over=self._prepared)
         self._reservations = GpuReservations(client)
-        self._reflector = Reflector(client, BOUND_PODS, self._take, observer=_Observer())
+        self._reflector = Reflector(client, BOUND_PODS, self._take, observer=ReflectorLog())
 
     async def run(self) -> None:
         """Follow until cancelled."""
@@ -278,7 +280,7 @@ class NodeFollower:
     def __init__(self, client: KubeClient, nodes: Mapping[str, NodeRuntime]) -> None:
         """Make a follower."""
         self._nodes = nodes
-        self._reflector = Reflector(client, NODES, self._take, observer=_Observer())
+        self._reflector = Reflector(client, NODES, self._take, observer=ReflectorLog())
 
     async def run(self) -> None:
         """Follow until cancelled."""

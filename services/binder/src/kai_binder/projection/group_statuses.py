@@ -259,7 +259,7 @@ class GroupStatuses:
                 group = Group(key, one.namespace, one.name, uid=one.uid, origin=one.kind)
                 scheduling = Verdict(False, INVALID, str(problem))
                 standing = self._last_status(key, group, scheduling)
-                status = status_document(group, census(()), scheduling, since=_time(standing.since))
+                status = status_document(group, census(()), scheduling, since=rfc3339(standing.since))
                 if (written := _written(group, status)).digest != standing.digest:
                     yield written
 
@@ -275,10 +275,10 @@ class GroupStatuses:
             scheduling = initially_scheduled() if standing.once else scheduling
             whole = self._standings[of]
             if whole.disruption:
-                disruption = Disruption(whole.disruption, _time(whole.disrupted_at))
+                disruption = Disruption(whole.disruption, rfc3339(whole.disrupted_at))
         explained = () if problem else explanations(reasons)
         status = status_document(
-            group, counted, scheduling, since=_time(standing.since), explanations=explained, disruption=disruption
+            group, counted, scheduling, since=rfc3339(standing.since), explanations=explained, disruption=disruption
         )
         return _written(group, status)
 
@@ -404,5 +404,6 @@ def _written(group: Group, status: Document) -> GroupStatus:
     return GroupStatus(group.key, group.origin, group.namespace, group.name, group.uid, status, digest)
 
 
-def _time(at: int) -> str:
+def rfc3339(at: int) -> str:
+    """Write a time, in microseconds since the epoch, as `metav1.Time` does."""
     return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

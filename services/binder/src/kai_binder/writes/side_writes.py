@@ -21,7 +21,7 @@ from kaicore.rules.groups.status import native_conditions
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION
 
 from kai_binder.metrics import BinderMetrics
-from kai_binder.projection.group_statuses import GroupStatus
+from kai_binder.projection.group_statuses import GroupStatus, rfc3339
 from kai_binder.projection.open_work import NominatedNode, Observation, PodBinding
 from kai_binder.projection.topology_statuses import TopologyStatus
 from kai_binder.projection.topology_statuses import status_document as queue_document
@@ -108,7 +108,7 @@ def pod_condition(pod: WaitingPod, waiting: WaitingPods) -> SideWrite:
             "reason": condition.reason,
             "message": condition.message,
             "lastProbeTime": None,
-            "lastTransitionTime": _time(condition.since),
+            "lastTransitionTime": rfc3339(condition.since),
         }
         return {"metadata": {"uid": pod.uid}, "status": {"conditions": [waits]}}
 
@@ -174,10 +174,6 @@ def _event(pod: WaitingPod | PodPlaced, kind: str, reason: str, *, action: str, 
 def _cut(text: str, size: int) -> str:
     data = text.encode()
     return text if len(data) <= size else data[: size - 3].decode(errors="ignore") + "…"
-
-
-def _time(at: int) -> str:
-    return datetime.fromtimestamp(at // 1_000_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def group_status(status: GroupStatus, *, then: Callable[[], None]) -> SideWrite:

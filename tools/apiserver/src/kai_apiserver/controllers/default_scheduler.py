@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 import msgspec
 from kai_fleet.kubelet.quantity import parse_amount
-from kai_fleet.node.pod_conversion import PodObject, convert_pod
+from kai_fleet.node.pod_conversion import PodObject, convert_pod, tolerates
 from kaicore.errors import InvalidObject
 
 from kai_apiserver.controllers.reconciling import Controller
@@ -197,20 +197,12 @@ def _why_not(
 ) -> list[str]:
     """The objections to a node, in kube-scheduler's words and its order; nothing if the pod may go there."""
     for taint in node.taints:
-        if taint.get("effect") in _BLOCKING and not any(_tolerates(item, taint) for item in tolerations):
+        if taint.get("effect") in _BLOCKING and not any(tolerates(item, taint) for item in tolerations):
             return [f"node(s) had untolerated taint {{{taint['key']}: {taint.get('value', '')}}}"]
     if affinity is not None and not affinity(node.labels):
         return ["node(s) didn't match Pod's node affinity/selector"]
     lacking = [name for name, size in requests.items() if node.used[name] + size > node.allocatable.get(name, 0)]
     return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in lacking]
-
-
-def _tolerates(toleration: Object, taint: Object) -> bool:
-    if toleration.get("effect", "") not in ("", taint["effect"]) or toleration.get("key", "") not in ("", taint["key"]):
-        return False
-    if toleration.get("operator") == "Exists":
-        return True
-    return bool(toleration.get("key")) and toleration.get("value", "") == taint.get("value", "")
 
 
 def _fullness(node: _Node, requests: Mapping[str, int]) -> float:

@@ -4,11 +4,13 @@ Node selectors and required node affinity, as the kubelet's general predicate ma
 """
 
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 from kaicore.errors import InvalidObject
 from kaicore.kube.wire.objects import (
     Affinity,
+    ContainerPort,
     NodeSelectorTerm,
     PodClaimReference,
     PodClaimStatus,
@@ -29,14 +31,6 @@ class PodMeta(ObjectMeta):
     finalizers: list[str] | None = None
 
 
-class Port(Wire, rename={"host_port": "hostPort", "host_ip": "hostIP"}):
-    """A container's port; without host port it is no concern of the node."""
-
-    host_port: int | None = None
-    host_ip: str | None = None
-    protocol: str | None = None
-
-
 class ContainerSpec(Wire):
     """A container, or an init container."""
 
@@ -45,7 +39,7 @@ class ContainerSpec(Wire):
     command: list[str] | None = None
     resources: ResourceRequirements | None = None
     restart_policy: str | None = None
-    ports: list[Port] | None = None
+    ports: list[ContainerPort] | None = None
 
 
 class PodSpec(Wire):
@@ -113,6 +107,16 @@ NODES = Resource("Node", "/api/v1/nodes", NodeObject)
 
 
 Labels = Mapping[str, str]
+
+
+def tolerates(toleration: Mapping[str, Any], taint: Mapping[str, Any]) -> bool:
+    """Tell whether a toleration of a manifest is about a taint, as Kubernetes compares them."""
+    if any(toleration.get(name) not in (None, "", taint.get(name)) for name in ("effect", "key")):
+        return False
+    if toleration.get("operator") == "Exists":
+        return True
+    return bool(toleration.get("key")) and (toleration.get("value") or "") == (taint.get("value") or "")
+
 
 _OPERATORS = frozenset({"In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"})
 

@@ -6,7 +6,7 @@ from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.wire import custom_resources
 from kaicore.rules.groups import labels
 from kaicore.rules.groups.composite import WORKLOAD_NAME
-from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, said_count
+from kaicore.rules.groups.dialects.source import count, duration, group_source, preemptible, said_count, source_subject
 from kaicore.rules.groups.koordinator import GANG, gang_group, gather_strategy, match_policy, topology_index
 from kaicore.rules.groups.tree import check_minimums, ordered
 from kaicore.rules.model.group import (
@@ -18,7 +18,6 @@ from kaicore.rules.model.group import (
     source_key,
 )
 from kaicore.rules.model.node import KAI_TOPOLOGY
-from kaicore.rules.objects.wire import KubernetesObject, subject_of
 
 #: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).
 _FOR_EVER = -1
@@ -31,7 +30,7 @@ def normalize_kai_pod_group(wire: custom_resources.KaiPodGroup, lost: Lost = unh
     Its minimum is of pods or of sub-groups; with neither, all sub-groups must run, or one pod where there are none.
     """
     spec = wire.spec
-    subject = _subject(labels.KAI_POD_GROUP, wire)
+    subject = source_subject(labels.KAI_POD_GROUP, wire)
     given = spec.sub_groups or []
     parents = {one.parent for one in given}
     if spec.min_member is not None and spec.min_sub_group is not None:
@@ -102,7 +101,7 @@ def normalize_x_pod_group(wire: custom_resources.SigsPodGroup, lost: Lost = unhe
 
 
 def _sigs(wire: custom_resources.SigsPodGroup, kind: str, lost: Lost) -> GroupSource:
-    subject = _subject(kind, wire)
+    subject = source_subject(kind, wire)
     annotations = wire.metadata.annotations or {}
     least = count(wire.spec.min_member, 0, subject=subject, field="spec.minMember")
     kept = {
@@ -133,7 +132,7 @@ def normalize_native_pod_group(wire: custom_resources.NativePodGroup, lost: Lost
     Its minimum may change while it runs. That is for pods that are yet to be placed: as in Kubernetes, what runs is not
     ended because it is less than the minimum.
     """
-    root = _native_root(wire.spec, subject=_subject(labels.NATIVE_POD_GROUP, wire), field="spec")
+    root = _native_root(wire.spec, subject=source_subject(labels.NATIVE_POD_GROUP, wire), field="spec")
     return _native(wire, labels.NATIVE_POD_GROUP, root, lost)
 
 
@@ -142,7 +141,7 @@ def normalize_composite_pod_group(wire: custom_resources.NativePodGroup, lost: L
     gang = wire.spec.scheduling_policy.gang
     least = 0
     if gang is not None:
-        subject, field = _subject(labels.COMPOSITE_POD_GROUP, wire), "spec.schedulingPolicy.gang.minGroupCount"
+        subject, field = source_subject(labels.COMPOSITE_POD_GROUP, wire), "spec.schedulingPolicy.gang.minGroupCount"
         least = count(gang.min_group_count, 1, subject=subject, field=field)
     topology = _native_topology(wire.spec.scheduling_constraints, field="spec.schedulingConstraints.topology")
     return _native(wire, labels.COMPOSITE_POD_GROUP, PodSet(min_sets=least, topology=topology), lost)
@@ -172,7 +171,7 @@ def normalize_workload(wire: custom_resources.WorkloadObject, lost: Lost = unhea
 
     From Kubernetes 1.36 on it has templates of PodGroups instead, which are objects of their own.
     """
-    subject = _subject(labels.WORKLOAD, wire)
+    subject = source_subject(labels.WORKLOAD, wire)
     templates: dict[str, GroupTemplate] = {}
 
     def add(name: str, root: PodSet, field: str) -> None:
@@ -242,10 +241,6 @@ def _kai_topology(given: custom_resources.KaiTopologyConstraint | None, *, field
         kind=KAI_TOPOLOGY,
     )
     return constraint if constraint.required or constraint.preferred else None
-
-
-def _subject(kind: str, wire: KubernetesObject) -> str:
-    return subject_of(kind, wire.metadata.namespace, wire.metadata.name)
 
 
 def _ends_whole(mode: object) -> bool:
