@@ -131,7 +131,7 @@ async def test_dispatches_move_from_a_drained_and_a_frozen_cluster_and_run_once(
     await until(stack, "drained", lambda row: row["stage"] == "Started")
 
     with frozen(*processes_of("e2e-3", "scheduler", "apiserver", "binder", "watcher")):
-        await asyncio.to_thread(cluster_commands.cluster_drain, first, source=HubSource(data_dir=root))
+        await cluster_commands.cluster_drain(first, source=HubSource(data_dir=root))
         await submit(stack, "elsewhere")
         await until(stack, "elsewhere", lambda row: row["stage"] == "Started" and row["cluster"] != first)
 

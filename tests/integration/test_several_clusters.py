@@ -317,20 +317,29 @@ def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url
     work.write_text(yaml.safe_dump(manifest("work")))
     with pytest.raises(ConfigurationError, match="the hub has no cluster"):
         dispatch_commands.submit(work, **url)
-    assert cluster_commands.cluster_add("near", data=["images"], cost=3, **url) == 0
+    assert asyncio.run(cluster_commands.cluster_add("near", data=["images"], cost=3, **url)) == 0
     for _ in range(2):  # the same again changes nothing
-        assert cluster_commands.cluster_add("far", **url) == 0
+        assert asyncio.run(cluster_commands.cluster_add("far", **url)) == 0
     assert dispatch_commands.submit(work, cluster=["near,far"], **url) == 0
     for refused, message in (
-        (lambda: cluster_commands.cluster_add("near", **url), "cluster near: is registered already, otherwise"),
-        (lambda: cluster_commands.cluster_add("hub", **url), "the hub itself is called so"),
-        (lambda: cluster_commands.cluster_add("Not A Label", **url), "a DNS label"),
-        (lambda: cluster_commands.cluster_add("x", kubeconfig=[str(broken)], **url), "broken"),
-        (lambda: cluster_commands.cluster_add("x", kubeconfig=["/none"], **url), "/none: no such file"),
-        (lambda: cluster_commands.cluster_add("x", kubeconfig=[str(dead)], **url), "its API server does not answer"),
-        (lambda: cluster_commands.cluster_drain("nea", **url), "no cluster 'nea' is registered.*did you mean 'near'"),
-        (lambda: cluster_commands.cluster_resume("near", **url), "near: is not being drained"),
-        (lambda: cluster_commands.cluster_bound("q", "gpu", **url), "must be RESOURCE=AMOUNT"),
+        (
+            lambda: asyncio.run(cluster_commands.cluster_add("near", **url)),
+            "cluster near: is registered already, otherwise",
+        ),
+        (lambda: asyncio.run(cluster_commands.cluster_add("hub", **url)), "the hub itself is called so"),
+        (lambda: asyncio.run(cluster_commands.cluster_add("Not A Label", **url)), "a DNS label"),
+        (lambda: asyncio.run(cluster_commands.cluster_add("x", kubeconfig=[str(broken)], **url)), "broken"),
+        (lambda: asyncio.run(cluster_commands.cluster_add("x", kubeconfig=["/none"], **url)), "/none: no such file"),
+        (
+            lambda: asyncio.run(cluster_commands.cluster_add("x", kubeconfig=[str(dead)], **url)),
+            "its API server does not answer",
+        ),
+        (
+            lambda: asyncio.run(cluster_commands.cluster_drain("nea", **url)),
+            "no cluster 'nea' is registered.*did you mean 'near'",
+        ),
+        (lambda: asyncio.run(cluster_commands.cluster_resume("near", **url)), "near: is not being drained"),
+        (lambda: asyncio.run(cluster_commands.cluster_bound("q", "gpu", **url)), "must be RESOURCE=AMOUNT"),
         (lambda: dispatch_commands.submit(work, **url), "dispatch work: is there already"),
         (lambda: dispatch_commands.submit(work, name="w", cluster=["fra"], **url), "cluster fra: is not registered"),
         (lambda: dispatch_commands.withdraw("wrok", **url), "knows of no dispatch wrok.*did you mean 'work'"),
@@ -339,11 +348,11 @@ def test_commands_of_the_hub_refuse_what_makes_no_sense_and_say_why(database_url
             refused()
     asyncio.run(_give(database_url, "work", "near"))
     with pytest.raises(ConfigurationError, match=r"near: has 1 dispatches still: work \(Given\); drain it first"):
-        cluster_commands.cluster_remove("near", **url)
-    assert cluster_commands.cluster_remove("far", **url) == 0
+        asyncio.run(cluster_commands.cluster_remove("near", **url))
+    assert asyncio.run(cluster_commands.cluster_remove("far", **url)) == 0
     with pytest.raises(ConfigurationError, match="no cluster 'far' is registered any more"):
-        cluster_commands.cluster_remove("far", **url)
-    assert cluster_commands.cluster_remove("near", lost=True, **url) == 0
+        asyncio.run(cluster_commands.cluster_remove("far", **url))
+    assert asyncio.run(cluster_commands.cluster_remove("near", lost=True, **url)) == 0
 
 
 async def _give(database_url: str, dispatch: str, cluster: str) -> None:

@@ -3,7 +3,6 @@
 Kubeconfigs by service, so that each service reaches the API server with its own account's rights.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -34,7 +33,7 @@ from kai_cli.output import OutputFlag, print_answer, table
 from kai_cli.sources.answers import open_answers
 from kai_cli.sources.log_access import open_log
 from kai_cli.sources.paths import check_cluster_name, data_directory
-from kai_cli.sources.source import AnswerSource, HubFlags, HubSource, LogSource
+from kai_cli.sources.source import AnswerSource, HubFlags, HubSource
 
 #: Seconds that an API server has to answer when its cluster is added.
 _ANSWER_S = 5.0
@@ -102,7 +101,7 @@ def _existing(path: str) -> Path:
     return Path(path)
 
 
-def cluster_add(
+async def cluster_add(
     name: str,
     /,
     *,
@@ -136,22 +135,14 @@ def cluster_add(
         find_kubelets(simulated)
     if kubeconfig:
         paths = absolute_kubeconfigs(kubeconfig)
-        asyncio.run(_check_api_server(Kubeconfigs.read(paths)))
+        await _check_api_server(Kubeconfigs.read(paths))
     registered = ClusterRegistered(
         cluster=name, kubeconfigs=paths, simulated=simulated, data=tuple(sorted(set(data or ()))), cost=cost
     )
-    return asyncio.run(_add((source or HubSource()).log, registered))
-
-
-async def _add(source: LogSource, registered: ClusterRegistered) -> int:
-    name = registered.cluster
     async with _hub(source) as hub:
         new = await register(hub, registered)
-    how = (
-        "an agent in the cluster has to dial out: `kai agent`"
-        if not (registered.kubeconfigs or registered.simulated)
-        else ("`kai up` starts its processes")
-    )
+    dials_out = not (paths or simulated)
+    how = "an agent in the cluster has to dial out: `kai agent`" if dials_out else "`kai up` starts its processes"
     print(f"cluster {name}: {'registered' if new else 'is registered already'}; {how}")
     return 0
 
@@ -172,13 +163,8 @@ async def register(hub: HubLog, registered: ClusterRegistered) -> bool:
     return True
 
 
-def cluster_remove(
-    name: str,
-    /,
-    *,
-    lost: bool = False,
-    leave_running: bool = False,
-    source: HubFlags | None = None,
+async def cluster_remove(
+    name: str, /, *, lost: bool = False, leave_running: bool = False, source: HubFlags | None = None
 ) -> int:
     """Take a cluster from the hub: its processes end, its log stays. Refused while anything runs there.
 
@@ -188,10 +174,6 @@ def cluster_remove(
             is started elsewhere, as soon as its lease has run out.
         leave_running: remove it although pods that are none of the hub's run there; they go on.
     """
-    return asyncio.run(_remove((source or HubSource()).log, name, lost=lost, leave_running=leave_running))
-
-
-async def _remove(source: LogSource, name: str, *, lost: bool, leave_running: bool) -> int:
     async with _hub(source) as hub:
         _entry(hub.state, name)
         with_it = hub.state.of_cluster(name)
@@ -216,16 +198,12 @@ async def _remove(source: LogSource, name: str, *, lost: bool, leave_running: bo
     return 0
 
 
-def cluster_drain(name: str, /, *, source: HubFlags | None = None) -> int:
+async def cluster_drain(name: str, /, *, source: HubFlags | None = None) -> int:
     """Give a cluster nothing more; what waits there goes elsewhere, what runs there runs to its end.
 
     Args:
         name: of the cluster.
     """
-    return asyncio.run(_drain((source or HubSource()).log, name))
-
-
-async def _drain(source: LogSource, name: str) -> int:
     async with _hub(source) as hub:
         if _entry(hub.state, name).drained:
             raise ConfigurationError(f"cluster {name}: is being drained already")
@@ -235,16 +213,12 @@ async def _drain(source: LogSource, name: str) -> int:
     return 0
 
 
-def cluster_resume(name: str, /, *, source: HubFlags | None = None) -> int:
+async def cluster_resume(name: str, /, *, source: HubFlags | None = None) -> int:
     """Give a cluster that was drained dispatches again.
 
     Args:
         name: of the cluster.
     """
-    return asyncio.run(_resume((source or HubSource()).log, name))
-
-
-async def _resume(source: LogSource, name: str) -> int:
     async with _hub(source) as hub:
         if not _entry(hub.state, name).drained:
             raise ConfigurationError(f"cluster {name}: is not being drained")
@@ -253,12 +227,7 @@ async def _resume(source: LogSource, name: str) -> int:
     return 0
 
 
-def cluster_bound(
-    queue: str,
-    /,
-    *limits: str,
-    source: HubFlags | None = None,
-) -> int:
+async def cluster_bound(queue: str, /, *limits: str, source: HubFlags | None = None) -> int:
     """Bound what the work of a queue may hold in all clusters together; without limits there is no bound any more.
 
     Args:
@@ -271,33 +240,22 @@ def cluster_bound(
         if not equals or not resource:
             raise ConfigurationError(f"{limit}: must be RESOURCE=AMOUNT, such as gpu=16")
         amounts[resource] = parse_amount(amount, resource=resource, subject=f"queue {queue}", field=resource)
-    return asyncio.run(_bound((source or HubSource()).log, QueueBounded(queue=queue, limits=amounts)))
-
-
-async def _bound(source: LogSource, bounded: QueueBounded) -> int:
     async with _hub(source) as hub:
-        await hub.append(queue_stream(bounded.queue), bounded, subject=bounded.queue)
-    print(f"queue {bounded.queue}: {'is bounded' if bounded.limits else 'has no bound'} over all clusters")
+        await hub.append(queue_stream(queue), QueueBounded(queue=queue, limits=amounts), subject=queue)
+    print(f"queue {queue}: {'is bounded' if amounts else 'has no bound'} over all clusters")
     return 0
 
 
-def cluster_list(*, source: HubFlags | None = None, output: OutputFlag = "table") -> int:
-    """List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's.
-
-    Args:
-    """
-    rows = asyncio.run(_rows((source or HubSource()).log))
+async def cluster_list(*, source: HubFlags | None = None, output: OutputFlag = "table") -> int:
+    """List the hub's clusters: how they are, when they were heard of last, and what they have of the hub's."""
+    async with _hub(source) as hub:
+        rows = hub_cluster_rows(hub.state, now=time.time_ns() // 1000)
     none = "the hub has no cluster; `kai cluster add` registers one"
     print_answer(rows, output, lambda: clusters_table(rows) if rows else none)
     return 0
 
 
-async def _rows(source: LogSource) -> list[HubClusterRow]:
-    async with _hub(source) as hub:
-        return hub_cluster_rows(hub.state, now=time.time_ns() // 1000)
-
-
-def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path | None = None) -> int:
+async def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path | None = None) -> int:
     """Choose the current cluster, of which commands about one cluster are where none is named; or say which it is.
 
     What can be asked of all clusters is asked of all. $KAI_CLUSTER goes before this choice, and --cluster before both.
@@ -312,16 +270,12 @@ def cluster_use(name: str = "", /, *, first: bool = False, data_dir: Path | None
     directory = data_directory(data_dir)
     if name or first:
         if name:
-            asyncio.run(_check_there(AnswerSource(data_dir=data_dir, cluster=name)))
+            async with open_answers(AnswerSource(data_dir=data_dir, cluster=name)):
+                pass  # it is there
         directory.use_cluster(name)
     chosen = directory.current_cluster()
     print(f"current cluster: {chosen or 'the first by name'}")
     return 0
-
-
-async def _check_there(source: AnswerSource) -> None:
-    async with open_answers(source):
-        pass
 
 
 def clusters_table(rows: list[HubClusterRow]) -> str:
@@ -378,6 +332,6 @@ def _entry(state: HubState, name: str) -> ClusterEntry:
 
 
 @asynccontextmanager
-async def _hub(source: LogSource) -> AsyncIterator[HubLog]:
-    async with open_log(source) as log, hub_of(log) as hub:
+async def _hub(source: HubFlags | None) -> AsyncIterator[HubLog]:
+    async with open_log((source or HubSource()).log) as log, hub_of(log) as hub:
         yield hub
