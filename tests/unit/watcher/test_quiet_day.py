@@ -10,6 +10,7 @@ import structlog
 from kai_watcher.metrics import WatcherMetrics
 from kai_watcher.watcher import API, LISTS, LOG, Watcher
 from kaicore.errors import ApiStatus
+from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.runtime.service.health import Asgi, with_health
@@ -32,6 +33,8 @@ class SilentCluster(SilentServer):
         if path == f"/apis/{group}/v1alpha2":
             return b'{"resources": [{"name": "noderesourcetopologies"}]}'
         raise ApiStatus(404, "NotFound", path)
+
+    find = KubeClient.find
 
 
 async def status_of(app: Asgi, path: str) -> tuple[int, str]:

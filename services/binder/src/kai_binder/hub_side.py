@@ -117,12 +117,8 @@ class DispatchObjects:
         )
 
     async def _get(self, manifest: Manifest) -> Manifest | None:
-        try:
-            document: Manifest = msgspec.json.decode(await self._client.get(await self._paths.object(manifest)))
-        except ApiStatus as error:
-            if error.code == _NOT_FOUND:
-                return None
-            raise
+        body = await self._client.find(await self._paths.object(manifest))
+        document: Manifest | None = None if body is None else msgspec.json.decode(body)
         return document
 
 

@@ -279,13 +279,11 @@ class KubeLeaseStore:
 
     async def _read(self, cluster: str, name: str) -> Entry | None:
         try:
-            body = await self._client.get(f"{self._path}/{_object_name(cluster, name)}")
-        except ApiStatus as error:
-            if error.code == _NOT_FOUND:
-                return None
-            raise BusUnavailable(str(error)) from error
+            body = await self._client.find(f"{self._path}/{_object_name(cluster, name)}")
         except ClusterError as error:
             raise BusUnavailable(str(error)) from error
+        if body is None:
+            return None
         metadata = msgspec.json.decode(body)["metadata"]
         value = (metadata.get("annotations") or {}).get(_RECORD, "")
         return Entry(name, value.encode(), int(metadata["resourceVersion"]))

@@ -40,7 +40,6 @@ from kaicore.backoff import backoff
 from kaicore.errors import (
     ApiStatus,
     ClusterError,
-    ClusterUnavailable,
     ConfigurationError,
     InvalidObject,
     KaiError,
@@ -48,7 +47,7 @@ from kaicore.errors import (
     StaleExpectation,
 )
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions
+from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions, served_version
 from kaicore.kube.api.reflector_core import (
     Backoff,
     Change,
@@ -63,7 +62,7 @@ from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import FACT_TYPES, KINDS, POD, TOPOLOGY
 from kaicore.kube.normalize.fields import changed_at
 from kaicore.kube.normalize.node import zone_usage
-from kaicore.kube.wire.objects import ApiGroup, ApiResources, TopologyObject
+from kaicore.kube.wire.objects import TopologyObject
 from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
 from kaicore.ledger.log.outbox import Outbox
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
@@ -83,9 +82,6 @@ from kai_watcher.metrics import WatcherMetrics
 
 _NOT_FOUND = 404
 _FIRST_DELAY_S = 0.25
-
-_group_decoder = msgspec.json.Decoder(ApiGroup)
-_resources_decoder = msgspec.json.Decoder(ApiResources)
 
 _T = TypeVar("_T")
 
@@ -132,36 +128,6 @@ async def follow_optional(
                 failures += 1
                 wait_s = backoff(failures, first=_FIRST_DELAY_S, most=recheck_s)
         await asyncio.sleep(wait_s)
-
-
-async def served_version(client: KubeClient, resource: OptionalResource[ObjectT]) -> str | None:
-    """Return the best version in which a resource is served; None when it is not.
-
-    Raises ClusterError: the API server does not say.
-    """
-    group = await _discovered(client, f"/apis/{resource.group}", _group_decoder)
-    versions = {entry.version for entry in group.versions or ()} if group is not None else set()
-    for version in resource.versions:
-        if version not in versions:
-            continue
-        # A group may have a version for the sake of another resource.
-        served = await _discovered(client, f"/apis/{resource.group}/{version}", _resources_decoder)
-        if served is not None and any(entry.name == resource.plural for entry in served.resources or ()):
-            return version
-    return None
-
-
-async def _discovered(client: KubeClient, path: str, decoder: msgspec.json.Decoder[_T]) -> _T | None:
-    try:
-        data = await client.get(path)
-    except ApiStatus as error:
-        if error.code == _NOT_FOUND:
-            return None
-        raise
-    try:
-        return decoder.decode(data)
-    except msgspec.DecodeError as error:
-        raise ClusterUnavailable(f"{path}: not what discovery says: {error}") from error
 
 
 class ReportedLines:

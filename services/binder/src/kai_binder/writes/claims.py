@@ -113,13 +113,8 @@ class ServedClaims:
         Raises:
             ClusterError: the API server does not answer.
         """
-        try:
-            data = await self._client.get(f"/apis/resource.k8s.io/{self._version}/deviceclasses/{name}")
-        except ApiStatus as error:
-            if error.code == _NOT_FOUND:
-                return {}
-            raise
-        return dict(msgspec.json.decode(data))
+        data = await self._client.find(f"/apis/resource.k8s.io/{self._version}/deviceclasses/{name}")
+        return {} if data is None else dict(msgspec.json.decode(data))
 
     async def patch(self, path: str, document: Document) -> None:
         """Change a claim."""
@@ -397,7 +392,7 @@ FIRST_LOOK_S, LAST_LOOK_S = 0.05, 2.0
 
 #: Says that no user chose the volume: a controller that undoes the binding takes `claimRef` off as well.
 _BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
-_CLAIM_NOT_FOUND, _CONFLICT = 404, 409
+_CONFLICT = 409
 
 
 def what_next(claim: PersistentVolumeClaim, *, node: str, selected: bool) -> Next:
@@ -520,12 +515,10 @@ class Claims:
     async def _came_after_all(self, binding: PodBinding) -> bool:
         """Tell whether a pod that was given back is on its decision's node: another request was carried out late."""
         decision = binding.decision
-        try:
-            pod = PODS.decode(await self._client.get(pod_path(decision.namespace, decision.name)))
-        except ApiStatus as error:
-            if error.code != _CLAIM_NOT_FOUND:
-                raise
+        data = await self._client.find(pod_path(decision.namespace, decision.name))
+        if data is None:
             return False
+        pod = PODS.decode(data)
         return pod.metadata.uid == decision.uid and pod.spec.node_name == decision.node
 
     async def _repeat(self, binding: PodBinding, name: str, look: Callable[[], Awaitable[Next]]) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
+from kaicore.kube.api.reflector import served_version
 from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
 from kaicore.rules.events.payloads import (
     ProvisioningRequested,
@@ -119,17 +120,6 @@ def _metadata(request: ProvisioningRequested, name: str, owners: list[Document])
 _NOT_FOUND, _CONFLICT = 404, 409
 
 
-class _ServedVersion(msgspec.Struct):
-    version: str = ""
-
-
-class _ServedGroup(msgspec.Struct):
-    versions: list[_ServedVersion] = []
-
-
-_group_decoder = msgspec.json.Decoder(_ServedGroup)
-
-
 class ProvisioningWriter(Carrier[Provisioning]):
     """Carries decisions about ProvisioningRequests out; one task runs `work`."""
 
@@ -154,7 +144,7 @@ class ProvisioningWriter(Carrier[Provisioning]):
 
     async def _act(self, task: Provisioning, _: Attempt) -> None:
         """See `Carrier`."""
-        version, decision = await self._served_version(), task.decision
+        version, decision = await served_version(self._client, PROVISIONING_REQUESTS), task.decision
         if isinstance(decision, ProvisioningWithdrawn):
             paths = template_paths(decision)
             if version:
@@ -176,19 +166,6 @@ class ProvisioningWriter(Carrier[Provisioning]):
             if error.code == _NOT_FOUND:
                 raise ApiStatus(_NOT_FOUND, NOT_SERVED, error.message) from error
             raise
-
-    async def _served_version(self) -> str:
-        """Return the version of ProvisioningRequests to write; empty where their group is not served."""
-        try:
-            served = _group_decoder.decode(await self._client.get(f"/apis/{GROUP}"))
-        except ApiStatus as error:
-            if error.code == _NOT_FOUND:
-                return ""
-            raise
-        except msgspec.DecodeError as error:
-            raise ClusterUnavailable(f"GET /apis/{GROUP}: {error}") from error
-        names = {version.version for version in served.versions}
-        return next((version for version in PROVISIONING_REQUESTS.versions if version in names), "")
 
     async def _pod(self, decision: ProvisioningRequested, name: str, uid: str) -> Document:
         """Return a pod as the API server has it. Raises ApiStatus: it is gone, or another one has its name."""

@@ -83,7 +83,6 @@ _LOOK_S, _LOOKS_REPORTED = 5.0, 12
 #: Where the number of the next arrival is kept, with the cluster's other objects.
 _KEPT_PATH = f"/api/v1/namespaces/{_NAMESPACE}/configmaps"
 _KEPT_NAME = "life-of-the-demonstration"
-_NOT_FOUND = 404
 
 
 class Arrival(NamedTuple):
@@ -199,14 +198,10 @@ class Life:
 
         Raises ClusterUnavailable: the API server does not answer.
         """
-        try:
-            kept = msgspec.json.decode(await self._client.get(f"{_KEPT_PATH}/{_KEPT_NAME}"))
-        except ApiStatus as error:
-            if error.code != _NOT_FOUND:
-                raise
-            return False
-        self._number = int(kept["data"]["next"])
-        return True
+        kept = await self._client.find(f"{_KEPT_PATH}/{_KEPT_NAME}")
+        if kept is not None:
+            self._number = int(msgspec.json.decode(kept)["data"]["next"])
+        return kept is not None
 
     async def _begin(self) -> None:
         await self._loader.create(shared_by_teams())

@@ -60,13 +60,8 @@ class Dump:
         return [chosen[key] for key in sorted(chosen)]
 
     async def _served(self, api_version: str) -> list[Object]:
-        try:
-            body = await self._client.get(_path(api_version))
-        except ApiStatus as error:
-            if error.code != _NOT_FOUND:
-                raise
-            return []
-        served: list[Object] = msgspec.json.decode(body).get("resources") or []
+        body = await self._client.find(_path(api_version))
+        served: list[Object] = [] if body is None else msgspec.json.decode(body).get("resources") or []
         return served
 
     async def _list(self, api_version: str, kind: str, plural: str) -> list[Object]:

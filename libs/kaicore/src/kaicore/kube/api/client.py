@@ -32,7 +32,7 @@ _CONNECT_S = 5.0
 #: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
-_UNAUTHORIZED = 401
+_UNAUTHORIZED, _NOT_FOUND = 401, 404
 
 
 class KubeClient:
@@ -82,6 +82,15 @@ class KubeClient:
             ClusterUnavailable: the server does not answer, or cannot now.
         """
         return await self._request("GET", path, params=params)
+
+    async def find(self, path: str) -> bytes | None:
+        """Get an object, or None where there is none; raises as `get` does otherwise."""
+        try:
+            return await self.get(path)
+        except ApiStatus as error:
+            if error.code != _NOT_FOUND:
+                raise
+            return None
 
     async def list_page(self, path: str, *, limit: int, continue_token: str = "") -> bytes:
         """Get a page of a list, as of now; raises as `get` does, `ApiStatus` 410 for a token that is too old."""
