@@ -107,6 +107,7 @@ async def test_of_two_hubs_that_give_on_one_bound_at_once_the_log_takes_one() ->
         unit = give(
             state.dispatches[dispatch],
             [Offer(cluster=cluster, prospect=STARTS_NOW, capacity=100)],
+            weights=WEIGHTS,
             clock=0,
             actor=hub,
             held_back=over_bound(path, state.bounds, {"org": held}, {"cpu": 2}),

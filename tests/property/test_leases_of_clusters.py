@@ -13,6 +13,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import unhashed_event
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Offer
+from kaicore.rules.hub.choosing import WEIGHTS
 from kaicore.rules.hub.cluster_side import DRIFT_PER_MILLE, HeldLease, LeaseWatch, Term, held_entry, to_clear, to_make
 from kaicore.rules.hub.hub_state import (
     HUB,
@@ -100,7 +101,7 @@ class Hub(Actor):
                     unfit = unfit_by_itself(self.state, entry, name, lost=lost)
                     score = (ord(name) + first) % 3
                     offers.append(Offer(cluster=name, unfit=unfit, capacity=0 if unfit else 100, score=score))
-                unit = give(entry, offers, clock=world.now, actor="hub")
+                unit = give(entry, offers, weights=WEIGHTS, clock=world.now, actor="hub")
                 if unit is not None:
                     self.log.append(unit, at=world.now)
                 self.news()

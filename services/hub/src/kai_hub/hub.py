@@ -25,6 +25,7 @@ from kaicore.rules.events.payloads import DispatchGiven, LeaseRenewed, Offer, Re
 from kaicore.rules.events.quarantine import QUARANTINED, quarantine_text
 from kaicore.rules.hub.choosing import (
     STARTS_NOW,
+    WEIGHTS,
     ClusterRoom,
     choose,
     locality_part,
@@ -170,6 +171,20 @@ class HubOptions(BaseModel):
     patience_s: float = Field(
         default=60.0, gt=0, description="how long a dispatch may wait in its cluster while it would start in another"
     )
+    weight_capacity: int = Field(
+        default=WEIGHTS["capacity"], ge=0, description="weight of starting at once, with much left"
+    )
+    weight_locality: int = Field(default=WEIGHTS["locality"], ge=0, description="weight of data sets that are near")
+    weight_topology: int = Field(default=WEIGHTS["topology"], ge=0, description="weight of being close in the network")
+    weight_share: int = Field(
+        default=WEIGHTS["share"], ge=0, description="weight of the queue's room below its fair share"
+    )
+    weight_cost: int = Field(default=WEIGHTS["cost"], ge=0, description="weight of being cheap")
+
+    @property
+    def weights(self) -> dict[str, int]:
+        """Weights of the parts of the offers' scores."""
+        return {part: int(getattr(self, f"weight_{part}")) for part in WEIGHTS}
 
 
 class Hub:
@@ -341,6 +356,7 @@ class Hub:
         unit = give(
             entry,
             offers,
+            weights=self._options.weights,
             clock=self._clock(),
             actor=self._actor,
             held_back=held_back,
@@ -361,7 +377,7 @@ class Hub:
         submitted = entry.submitted
         left = rescored(offers[entry.name], rooms, submitted.queue, submitted.demand)
         costs = {name: cluster.registered.cost for name, cluster in self.state.present()}
-        return scored(left, costs)
+        return scored(left, costs, self._options.weights)
 
     async def _offers(
         self, tried: Sequence[DispatchEntry], now: int

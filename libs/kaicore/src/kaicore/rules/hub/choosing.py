@@ -55,9 +55,7 @@ def share_part(used: Mapping[str, int], fair: Mapping[str, int], demand: Mapping
     return min(parts, default=_WHOLE)
 
 
-def scored(
-    offers: Sequence[Offer], costs: Mapping[str, int], weights: Mapping[str, int] = WEIGHTS
-) -> tuple[Offer, ...]:
+def scored(offers: Sequence[Offer], costs: Mapping[str, int], weights: Mapping[str, int]) -> tuple[Offer, ...]:
     """Return offers with how cheap they are, and with their sums, in order of their clusters' names.
 
     Args:

@@ -11,7 +11,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Offer, ReleaseReason
 from kaicore.rules.hub import hub_state
-from kaicore.rules.hub.choosing import WEIGHTS, choose
+from kaicore.rules.hub.choosing import choose
 from kaicore.rules.hub.cluster_side import LeaseWatch
 
 
@@ -87,6 +87,7 @@ def give(  # long: one argument for each thing that a giving depends on
     entry: hub_state.DispatchEntry,
     offers: Sequence[Offer],
     *,
+    weights: Mapping[str, int],
     clock: int,
     actor: str,
     held_back: str = "",
@@ -95,6 +96,7 @@ def give(  # long: one argument for each thing that a giving depends on
     """Return what gives a waiting dispatch to the best cluster, or says why it waits; None where that was said before.
 
     Args:
+        weights: of the parts of the offers' scores.
         clock: microseconds since the epoch.
         held_back: why no cluster may be given it; empty where one may.
         bounded: versions of the streams of the queues with bounds over all clusters that count it. The giving
@@ -107,7 +109,7 @@ def give(  # long: one argument for each thing that a giving depends on
             term=entry.term + 1,
             cluster=chosen.cluster,
             offers=tuple(offers),
-            weights=dict(WEIGHTS),
+            weights=dict(weights),
         )
         unit = dispatch_unit(entry, given, actor=actor, now=clock, expect=dict(bounded or {}))
         charges = (_charge(entry, given, queue, actor=actor, now=clock) for queue in sorted(bounded or {}))

@@ -26,7 +26,7 @@ from kaicore.runtime.service.settings import ServiceSettings
 
 LEADS = Gauge("kai_leads", "1 while this instance leads, 0 while it stands by", ["cluster", "role"])
 
-#: Seconds that a bus which does not answer is waited for: by who has heard of no leader, and by who has heard of one.
+#: Seconds to wait for a bus that does not answer: with no leader known, and with one known.
 ALONE_S, BLIND_S = 5.0, 60.0
 
 #: Seconds between two attempts to get a lease from a bus that has not answered yet.
