@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
-from xml.etree import ElementTree
+from xml.etree import ElementTree as ET
 
 import pytest
 from kai_cli.policies.trying import trial_text, with_policy
@@ -118,7 +118,7 @@ class Plot(NamedTuple):
         exact: to what the picture's figures are exact, upwards.
     """
 
-    svg: ElementTree.Element
+    svg: ET.Element
     across: list[tuple[float, str]]
     up: Callable[[float], float]
     exact: float
@@ -134,7 +134,7 @@ def plots_of(report: str) -> dict[str, Plot]:
     """The plots by the first words of their captions."""
     plots = {}
     for caption, picture in re.findall(r"<figcaption>(.*?)</figcaption>(<svg.*?</svg>)", report, re.DOTALL):
-        svg = ElementTree.fromstring(picture)
+        svg = ET.fromstring(picture)
         ticks = [(one.attrib, str(one.text)) for one in svg.iterfind("text[@class='tick']")]
         sides = [(float(at["y"]) - 3.5, amount(text)[0]) for at, text in ticks if at["x"] == "42"]
         up = on_ticks(sides or [(0.0, 0.0), (1.0, 1.0)])
