@@ -6,7 +6,7 @@ Helm's line needs a release on a real API server (`tests/e2e/test_helm.py`); her
 import json
 import re
 import shlex
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from tests.e2e.test_documented_commands import GOES_ON, Shell, is_mention
 from tests.given.processes.kai_commands import spawned
 from tests.given.servers.ports import free_port
 from tests.given.servers.servers import scratch_directory
+from tests.integration.test_shadowing import recorded
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -33,12 +34,15 @@ groups:
   - name: spot
     count: 1
     labels: {cloud.example/spot: "true"}
+    zones: 1
     perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
+    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
     nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
   - name: stays
     count: 1
     zones: 2
     perZone: {cpus: 32, memory: 128Gi, devices: {nvidia.com/gpu: 8}}
+    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
     nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
 """
 
@@ -98,11 +102,6 @@ def rendered(line: str, folder: Path) -> dict[str, Any]:
     return {one.name: one for one in read_shard_settings(made / "scheduler.yaml").policies}
 
 
-def chosen(count: int) -> Callable[[ClusterState], bool]:
-    """A shadow has decided about so many pods."""
-    return lambda state: sum(bool(one.node) for one in state.shadows.choices.values()) >= count
-
-
 @asynccontextmanager
 async def shadow(stack: LiveStack, shell: Shell) -> AsyncIterator[None]:
     """One more `kai-scheduler`, with the settings and the variable that the page says."""
@@ -150,9 +149,10 @@ async def test_page_leads_from_an_empty_folder_to_a_live_policy_and_back() -> No
             (here / "trial.yaml").write_text(block("yaml"))
             async with shadow(stack, shell):
                 await comes(stack, "beside", "default")
-                state = await stack.until(lambda state: bound(2)(state) and chosen(1)(state))
-                assert nodes_of(state)["beside"] == "spot-0"
-                assert [one.node for one in state.shadows.choices.values()] == ["stays-0"]
+                assert nodes_of(await stack.until(bound(2)))["beside"] == "spot-0"
+                async with stack.log() as log:
+                    (decided, *_) = await recorded(log, cluster="e2e")
+                assert [(one.name, one.node) for one in decided.placed] == [("beside", "stays-0")]
             assert "1 other node" in shell.next("kai shadow report ")
         live = load_yaml(block("yaml"))["policies"]
         (here / "live.yaml").write_text(json.dumps({"policies": [{**live[0], "queues": []}]}))

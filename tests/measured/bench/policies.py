@@ -162,12 +162,10 @@ def deciding_as(made: Workloads, decided: Proposal) -> tuple[float, Proposal]:
     row_of, pods = made.state.columns.rows, decided.result.placements
     rows = {one.uid: row_of[one.node] for one in pods}
     ranks = {made.state.pods[one.uid].group: rank for rank, one in reversed([*enumerate(pods)])}
-    pending_groups = session.pending_groups
+    pending_groups, put = session.pending_groups, Placer._put
 
-    def place(placer: Placer, member: Any, pod_class: Any, besides: int | None = None) -> Assignment | None:
-        feasible = placer.feasible_nodes(pod_class)
-        feasible.best(created_at=member.pod.created_at, besides=besides)
-        return placer._put(member, rows[member.pod.uid], feasible, pod_class)
+    def given(placer: Placer, member: Any, _: int, feasible: Any, pod_class: Any) -> Assignment:
+        return put(placer, member, rows[member.pod.uid], feasible, pod_class)
 
     def in_order(*given: Any, **_: Any) -> Mapping[str, PendingGroup]:
         groups = pending_groups(*given)
@@ -176,7 +174,7 @@ def deciding_as(made: Workloads, decided: Proposal) -> tuple[float, Proposal]:
         return groups
 
     with ExitStack() as patches:
-        patches.enter_context(patch.object(Placer, "_place", place))
+        patches.enter_context(patch.object(Placer, "_put", given))
         patches.enter_context(patch.object(session, "pending_groups", in_order))
         took, proposal = cpu_ms(made, EngineConfig(), PolicyBook())
     assert [(one.uid, one.node) for one in proposal.result.placements] == [(one.uid, one.node) for one in pods]

@@ -386,7 +386,7 @@ class FeasibleNodes:
         #: Whether another class may take over the scores of its rows.
         self._shares = not (policies is None or policies.live or avoid)
         #: Where rows are evaluated, for a class that is like another one; with that one's ranking and `_passed_over`.
-        self._like: tuple[FeasibleNodes, Ranking, dict[int, int]] | None = None
+        self._like: tuple[FeasibleNodes, Ranking | LevelRanking, dict[int, int]] | None = None
         self._look_at_all()
 
     def with_policies(self, policies: ClassPolicies | None) -> "FeasibleNodes | None":
@@ -420,7 +420,7 @@ class FeasibleNodes:
         self._ranking = self._ranking_of(len(before), before)
         return self
 
-    def _ranking_of(self, rows: int, scores: Ints | None) -> Ranking:
+    def _ranking_of(self, rows: int, scores: Ints | None) -> Ranking | LevelRanking:
         levels = None if self._policies is None else self._policies.shared_levels
         if levels is not None:
             return LevelRanking(rows, levels, scores)

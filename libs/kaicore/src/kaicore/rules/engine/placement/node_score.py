@@ -274,12 +274,20 @@ class Levels:
         self.by_row, self.of_row = by_row, by_row.data
         self._rows: dict[int, Ints] = {}
         self._below: dict[int | None, int] = {}
+        #: By row, its place among the rows of its level, for those levels of which the rows were asked for.
+        self._places: Ints = np.zeros(len(by_row), np.int64)
 
     def rows(self, level: int) -> Ints:
         """Return the rows of a level."""
         if level not in self._rows:
-            self._rows[level] = np.flatnonzero(self.by_row == level)
+            rows = self._rows[level] = np.flatnonzero(self.by_row == level)
+            self._places[rows] = np.arange(len(rows))
         return self._rows[level]
+
+    @property
+    def places(self) -> Ints:
+        """By row, its place among the rows of its level, if these were asked for."""
+        return self._places
 
     def below(self, level: int | None) -> int:
         """Return the next level below another, for None the highest one; -1 if there is none."""
@@ -289,11 +297,14 @@ class Levels:
         return self._below[level]
 
 
-class LevelRanking(Ranking):
+class LevelRanking:
     """Scores by row, as `Ranking` has them; the first row is one of the highest level, which policies give a row.
 
     An integer has no room for both. So only the rows of the highest level that is wanted are ranked; when none of them
     is left, or a higher one comes back, others are looked for.
+
+    Attributes:
+        by_row: shape (rows,); changed by the methods that set scores only.
     """
 
     def __init__(self, rows: int, levels: Levels, scores: Ints | None = None) -> None:
@@ -302,25 +313,24 @@ class LevelRanking(Ranking):
         levels: of the rows.
         scores: of all rows, which nobody else is to change; None where none is wanted.
         """
-        super().__init__(rows)
-        self.by_row = np.full(rows, NEVER) if scores is None else scores
+        self.by_row: Ints = np.full(rows, NEVER) if scores is None else scores
         self._of_all = self.by_row.data
-        self._levels, self._level_of = levels, levels.of_row
-        #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
-        self._level: int | None = None
-        #: Whether any was ranked yet.
-        self._has_ranked = False
+        self.relevel(levels)
 
     def relevel(self, levels: Levels) -> None:
         """Take over other levels."""
-        self._levels, self._level_of, self._level = levels, levels.of_row, None
+        self._levels, self._level_of, self._place_of = levels, levels.of_row, levels.places.data
+        #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
+        self._level: int | None = None
+        #: The rows of that level, and their ranking by their places.
+        self._rows, self._of_level = levels.by_row[:0].data, _EMPTY
 
     def first(self) -> int | None:
         """Return the row of the highest score of the highest level; None if no row is wanted."""
         if self._level is not None:
-            row = self._first if self._first >= 0 else super().first()
-            if row is not None:
-                return row
+            place = self._of_level.first()
+            if place is not None:
+                return self._rows[place]
         levels, scores = self._levels, self.by_row
         # Mostly it is the next one, of which all classes with these levels share the rows.
         level = levels.below(self._level)
@@ -330,27 +340,28 @@ class LevelRanking(Ranking):
             of_level = scores[levels.rows(level)]
         if level < 0:
             return None
-        self._level = level
-        if self._has_ranked:
-            self._ranked.fill(NEVER)
-        self._has_ranked = True
-        self._ranked[levels.rows(level)] = of_level
-        self._rank()
-        return super().first()
+        self._level, self._rows, self._of_level = level, levels.rows(level).data, Ranking(len(of_level))
+        self._of_level.set_first(of_level)
+        place = self._of_level.first()
+        return None if place is None else self._rows[place]
+
+    def set(self, row: int, score: int) -> None:
+        """Set a row's score."""
+        self.set_few([(row, score)])
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_all, level_of, level = self._of_all, self._level_of, self._level
+        of_all, level_of, place_of, level = self._of_all, self._level_of, self._place_of, self._level
         of_level: list[tuple[int, int]] = []
         for row, score in scores:
             of_all[row] = score
             if level is not None and (of_row := level_of[row]) >= level:
                 if of_row == level:
-                    of_level.append((row, score))
+                    of_level.append((place_of[row], score))
                 elif score != NEVER:
                     level = self._level = None
         if level is not None and of_level:
-            super().set_few(of_level)
+            self._of_level.set_few(of_level)
 
     def set_first(self, scores: Ints) -> None:
         """Set the scores of the first rows."""
@@ -367,4 +378,8 @@ class LevelRanking(Ranking):
             self._level = None
         else:
             of_level = levels == self._level
-            super().set_many(rows[of_level], scores[of_level])
+            self._of_level.set_many(self._levels.places[rows[of_level]], scores[of_level])
+
+
+#: Of no rows: nothing is set in it.
+_EMPTY = Ranking(0)

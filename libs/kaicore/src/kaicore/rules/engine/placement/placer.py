@@ -297,10 +297,11 @@ class Placer:
 
     def _short(self, pod_class: PodClass) -> RoomFilter | None:
         """Return what rows are short of, if that is settled and true of all that may take a pod of a class."""
+        if self._settled is None:
+            return None
         charges, known = len(self.statement.touched), self._shorts.get(pod_class.key)
         if known is None or known[0] != charges:
-            lasting = None if self._settled is None else self._settled.by_key.get(pod_class.key)
-            room = None
+            lasting, room = self._settled.by_key.get(pod_class.key), None
             if lasting is not None and not self._is_kept_off(pod_class):
                 room = RoomFilter(self.statement.columns, pod_class.requests)
                 room = room if room.failing(lasting.eligible).all() else None
