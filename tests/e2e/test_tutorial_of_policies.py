@@ -3,6 +3,7 @@
 Helm's line needs a release on a real API server (`tests/e2e/test_helm.py`); here the chart is rendered with its values.
 """
 
+import asyncio
 import json
 import re
 import shlex
@@ -18,6 +19,7 @@ from kaicore.runtime.shard_settings import read_shard_settings
 from kaicore.yaml_text import load_yaml
 
 from scripts import chart
+from tests.e2e.cluster import PATIENCE_S, answers
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running
 from tests.e2e.test_documented_commands import GOES_ON, Shell, is_mention
 from tests.given.processes.kai_commands import spawned
@@ -106,16 +108,24 @@ def rendered(line: str, folder: Path) -> dict[str, Any]:
 async def shadow(stack: LiveStack, shell: Shell) -> AsyncIterator[None]:
     """One more `kai-scheduler`, with the settings and the variable that the page says."""
     (variable,) = re.findall(r"^With `(KAI_SHADOW=\S+)` it", PAGE, re.MULTILINE)
+    port = free_port()
     environment = shell.environment | {
         "KAI_DATABASE_URL": stack.running.database_url,
         "KAI_NATS_URL": stack.running.nats_url,
         "KAI_CLUSTER": "e2e",
-        "KAI_HTTP_PORT": str(free_port()),
+        "KAI_HTTP_PORT": str(port),
+        # As `kai up` has it where there is one: another one is not waited for.
+        "KAI_LEASE_MS": "0",
+        "KAI_STANDBY_MS": "0",
         "KAI_SCHEDULER_CONFIG": str(shell.here / "trial.yaml"),
         **dict([variable.split("=")]),
     }
     process = await spawned("kai_scheduler.main", environment=environment)
     try:
+        # What was decided before it begins is not decided on.
+        async with asyncio.timeout(PATIENCE_S):
+            while not await asyncio.to_thread(answers, f"http://127.0.0.1:{port}/readyz"):  # noqa: ASYNC110
+                await asyncio.sleep(0.1)
         yield
         assert process.returncode is None
     finally:

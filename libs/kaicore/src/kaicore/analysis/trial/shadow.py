@@ -22,7 +22,7 @@ from jinja2 import Environment, StrictUndefined, Template
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
-from kaicore.analysis.replay.moments import END, parse_moment, position_of, state_at
+from kaicore.analysis.replay.moments import parse_moment, range_of, state_at
 from kaicore.analysis.trial.history import page as history
 from kaicore.analysis.trial.history.alternative import HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import (
@@ -369,7 +369,7 @@ async def shadow_report(  # long: one line for each field of the report
 
     Args:
         scheduler: the scheduler of the pods; may be left out where there is one shadow.
-        since: the window's first moment; empty for the shadow's first record.
+        since: the window's first moment, or one before what is left of the log; empty for the shadow's first record.
         until: its last; empty for the log's end.
         simulate: whether the window is simulated, too.
         policies: the code of those that the shadow's settings name, and the recorded ones.
@@ -380,10 +380,12 @@ async def shadow_report(  # long: one line for each field of the report
         UnknownMoment: there is no such moment.
         EventsRetired: the window's events are gone.
     """
-    last = await position_of(log, cluster, parse_moment(until) if until else END)
+    begins, ends = (parse_moment(text) if text else None for text in (since, until))
+    window = await range_of(log, cluster, since=begins, until=ends)
+    last = window.last
     records = await _records(log, cluster, scheduler, last)
     config = await _config(log, cluster, records)
-    first = await position_of(log, cluster, parse_moment(since)) if since else records[0].input_position
+    first = window.first - 1 if since else records[0].input_position
     state = await state_at(log, cluster, first)
     begin, trajectory = state.recorded_at, None
     comparison = ShadowComparison(state, config, records, policies=policies)
