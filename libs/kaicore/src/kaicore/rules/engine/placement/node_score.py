@@ -268,26 +268,21 @@ class Levels:
     Attributes:
         by_row: the levels, not negative; higher is better.
         of_row: the same memory, of which single elements are read faster.
+        places: by row, its place among the rows of its level, once these were asked for.
     """
 
     def __init__(self, by_row: Ints) -> None:
         self.by_row, self.of_row = by_row, by_row.data
+        self.places: Ints = np.zeros(len(by_row), np.int64)
         self._rows: dict[int, Ints] = {}
         self._below: dict[int | None, int] = {}
-        #: By row, its place among the rows of its level, for those levels of which the rows were asked for.
-        self._places: Ints = np.zeros(len(by_row), np.int64)
 
     def rows(self, level: int) -> Ints:
         """Return the rows of a level."""
         if level not in self._rows:
             rows = self._rows[level] = np.flatnonzero(self.by_row == level)
-            self._places[rows] = np.arange(len(rows))
+            self.places[rows] = np.arange(len(rows))
         return self._rows[level]
-
-    @property
-    def places(self) -> Ints:
-        """By row, its place among the rows of its level, if these were asked for."""
-        return self._places
 
     def below(self, level: int | None) -> int:
         """Return the next level below another, for None the highest one; -1 if there is none."""
