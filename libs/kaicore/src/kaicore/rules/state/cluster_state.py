@@ -255,7 +255,7 @@ class ClusterState(PodIndexes):
             if type(payload) is not payloads.PodObserved:
                 return
             entry = PodEntry(payload.pod)
-        before = copy(entry)
+        before = entry.__copy__()
         transition = change(entry, payload, self.context)
         if transition is not None:
             if type(payload) is payloads.PlacementObserved:
