@@ -290,9 +290,10 @@ class NodeCharges:
             return _NOTHING
         pod, observed, kept, predicted = entry.pod, entry.observed, entry.kept_by_init, entry.predicted or entry.expected
         alternatives = entry.alternatives if alternatives is None else alternatives
-        usual = kept is None and not alternatives and (observed is None or observed.init is None)
+        usual = kept is None and not alternatives
         # The shape tells the zones, and the number of resources which ones zones of any node have.
-        number = (int(zones.shape[row]) * _MOST_RESOURCES + len(zones.resources)) * 2 + (pod.phase == "Pending")
+        number = (int(zones.shape[row]) * _MOST_RESOURCES + len(zones.resources)) * 4
+        number += 2 * (pod.phase == "Pending") + (observed is not None and observed.init is None)
         parts = pod.containers, predicted and predicted.containers, observed and observed.containers
         charge = self._resolved.get(number, parts) if usual else None
         if charge is not None:

@@ -20,7 +20,7 @@ from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Pod, is_kubelet_rejection
 from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
-from kaicore.rules.state.pods.agreement import compare
+from kaicore.rules.state.pods.agreement import Agreement, compare
 from kaicore.rules.state.pods.pod_entry import (
     Eviction,
     KubeletRejection,
@@ -91,7 +91,7 @@ class FoldContext:
         last_cycles: by shard, the last recorded cycle and the position that it knew.
     """
 
-    __slots__ = ("_columns", "_possible", "last_cycles", "occurred_at", "position", "recorded_at")
+    __slots__ = ("_columns", "_compared", "_possible", "last_cycles", "occurred_at", "position", "recorded_at")
 
     def __init__(self, columns: NodeColumns) -> None:
         """Args: columns: of the state."""
@@ -102,6 +102,8 @@ class FoldContext:
         self._columns = columns
         #: Observations of which pods can hold all, by these, their containers, and the shape of the node's zones.
         self._possible: Remembered[bool] = Remembered()
+        #: Comparisons, by the prediction and by what was observed.
+        self._compared: Remembered[Agreement] = Remembered()
 
     def advance(self, event: Event) -> None:
         """Go on to the next event."""
@@ -133,6 +135,13 @@ class FoldContext:
         if problem is None and pod.pod_resources is None:
             self._possible.put(shape, parts, value=True)
         return problem
+
+    def compared(self, predicted: Placement, observed: Placement) -> Agreement:
+        """Compare an observed placement with the predicted one."""
+        if observed.init:
+            return compare(predicted, observed)
+        number, parts = observed.init is None, (predicted, observed.containers)
+        return self._compared.get(number, parts) or self._compared.put(number, parts, compare(predicted, observed))
 
     def input_position(self, cycle: str) -> int:
         """Return the position that a cycle knew; that of the event itself if the cycle is not recorded."""
@@ -261,7 +270,7 @@ def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, con
     entry.exporter_reports += payload.source == "exporter"
     entry.observed = observed
     if entry.predicted is not None and entry.predicts_zones:
-        entry.agreement = compare(entry.predicted, observed)
+        entry.agreement = context.compared(entry.predicted, observed)
 
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
