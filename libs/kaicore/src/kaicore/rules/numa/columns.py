@@ -437,8 +437,11 @@ class ZoneColumns(ZoneArrays):
 
     def assume(self, row: int, charge: ZoneCharge, *, sign: int = 1) -> None:
         """Take a decision off what the exporter saw free, until it publishes again; or add it with `sign=-1`."""
-        for zone, resource, amount in charge.split:
+        for zone, resource, amount in charge.amounts:
             self.published[row, zone, self.resources[resource]] -= sign * amount
+        for block in charge.blocks:
+            for zone, amount in block.drawn:
+                self.published[row, zone, self.resources[block.resource]] -= sign * amount
 
     def holds(self, row: int, charge: ZoneCharge) -> bool:
         """Tell whether a row's zones have free what a charge takes, zone by zone, and no memory group forbids it."""
