@@ -259,7 +259,7 @@ class ClusterState(PodIndexes):
             if type(payload) is not payloads.PodObserved:
                 return
             entry = PodEntry(payload.pod)
-        before = entry.__copy__()
+        before = copy(entry)
         transition = change(entry, payload, self.context)
         if transition is not None:
             if type(payload) is payloads.PlacementObserved:

@@ -288,7 +288,8 @@ class NodeCharges:
         topology = self._columns.topologies[row]
         if topology is None:
             return _NOTHING
-        pod, observed, kept, predicted = entry.pod, entry.observed, entry.kept_by_init, entry.predicted or entry.expected
+        pod, observed, kept = entry.pod, entry.observed, entry.kept_by_init
+        predicted = entry.predicted or entry.expected
         alternatives = entry.alternatives if alternatives is None else alternatives
         usual = kept is None and not alternatives
         # The shape tells the zones, and the number of resources which ones zones of any node have.
