@@ -140,8 +140,8 @@ class FoldContext:
         """Compare an observed placement with the predicted one."""
         if observed.init:
             return compare(predicted, observed)
-        number, parts = observed.init is None, (predicted, observed.containers)
-        return self._compared.get(number, parts) or self._compared.put(number, parts, compare(predicted, observed))
+        parts = predicted, observed.containers
+        return self._compared.get(0, parts) or self._compared.put(0, parts, compare(predicted, observed))
 
     def input_position(self, cycle: str) -> int:
         """Return the position that a cycle knew; that of the event itself if the cycle is not recorded."""
