@@ -42,7 +42,7 @@ def test_memory_of_init_containers_alike_pods_counts_only_where_these_still_run(
 
 
 def test_prediction_of_init_containers_alike_pods_counts_only_where_the_observation_is_silent() -> None:
-    cluster = Cluster().add_nodes(2, ZONE, ZONE)
+    cluster = Cluster().add_nodes(2, ZONE)
     for name in ("a", "b"):
         cluster.add_pod(pod(name, container("setup", ContainerKind.INIT, cpu=6), container("main", cpu=2)))
     cluster.cycle()

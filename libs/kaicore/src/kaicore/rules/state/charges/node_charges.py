@@ -291,10 +291,10 @@ class NodeCharges:
         pod, observed, kept = entry.pod, entry.observed, entry.kept_by_init
         predicted = entry.predicted or entry.expected
         alternatives = entry.alternatives if alternatives is None else alternatives
-        usual = kept is None and not alternatives
+        usual = not kept and not alternatives
         # The shape tells the zones, and the number of resources which ones zones of any node have.
-        number = (int(zones.shape[row]) * _MOST_RESOURCES + len(zones.resources)) * 4
-        number += 2 * (pod.phase == "Pending") + (observed is not None and observed.init is None)
+        number = (int(zones.shape[row]) * _MOST_RESOURCES + len(zones.resources)) * 8
+        number += 4 * (kept is None) + 2 * (pod.phase == "Pending") + (observed is not None and observed.init is None)
         parts = pod.containers, predicted and predicted.containers, observed and observed.containers
         charge = self._resolved.get(number, parts) if usual else None
         if charge is not None:
