@@ -63,7 +63,11 @@ _UPCASTERS: dict[tuple[str, int], Upcaster] = {
 _REASONS = {"CycleCompleted": ("pending", "groups", "policies_left_out")}
 
 _TYPES: dict[str, type[Payload]] = {cls.__name__: cls for cls in payload_types() if cls not in _PARTS}
-_DECODERS = {name: msgspec.json.Decoder(cls) for name, cls in _TYPES.items()}
+#: By the name that an event has in its log: its name now, its decoder, and its current schema version.
+_READERS = {
+    name: (name_now, msgspec.json.Decoder(_TYPES[name_now]), _SCHEMAS.get(name_now, 1))
+    for name, name_now in ({name: name for name in _TYPES} | FORMER_NAMES).items()
+}
 #: Makes all digits alike: a number of 64 bits or more has 19 of them in a row. A pattern takes ten times as long.
 _ALIKE = bytes(ord("0") if chr(byte).isdigit() and byte < 128 else 0 for byte in range(256))
 _LONG_NUMBER = b"0" * 19
@@ -133,19 +137,19 @@ def decode_payload(event: Event) -> Payload:
     Raises:
         UnknownEvent: the type, or the schema version, is newer than this program.
     """
-    name = FORMER_NAMES.get(event.type, event.type)
-    decoder = _DECODERS.get(name)
-    current = schema_version(name)
-    if decoder is None or event.schema > current:
+    reader = _READERS.get(event.type)
+    if reader is None or event.schema > reader[2]:
         raise UnknownEvent(
             f"cluster {event.cluster}: event {event.position}: type {event.type} schema {event.schema} "
             "was written by a newer kai-ledger"
         )
+    name, decoder, current = reader
     try:
         if _LONG_NUMBER in bytes(event.body).translate(_ALIKE) and (problem := _beyond_64_bits(event.body)):
             return payloads.Undecodable(error=problem)
         if event.schema == current:
-            return decoder.decode(event.body)
+            payload: Payload = decoder.decode(event.body)
+            return payload
         document: Document = msgspec.json.decode(event.body)
         for version in range(event.schema, current):
             document = _UPCASTERS[name, version](document)

@@ -139,6 +139,8 @@ def _of_pods(member: Membership, oldest: Pod) -> Group:
 def _pod_topology(pod: Pod) -> TopologyConstraint | None:
     """Return where a pod without any group is to be, in Kueue's words, Volcano's or KAI's."""
     annotations = pod.annotations
+    if not annotations:
+        return None
     return kueue_topology(annotations, pods=1) or annotated_tiers(annotations) or pod_topology(annotations)
 
 

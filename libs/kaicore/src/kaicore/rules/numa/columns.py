@@ -11,6 +11,7 @@ import math
 from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
+from operator import sub
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
@@ -436,8 +437,11 @@ class ZoneColumns(ZoneArrays):
 
     def assume(self, row: int, charge: ZoneCharge, *, sign: int = 1) -> None:
         """Take a decision off what the exporter saw free, until it publishes again; or add it with `sign=-1`."""
-        for zone, resource, amount in charge.split:
+        for zone, resource, amount in charge.amounts:
             self.published[row, zone, self.resources[resource]] -= sign * amount
+        for block in charge.blocks:
+            for zone, amount in block.drawn:
+                self.published[row, zone, self.resources[block.resource]] -= sign * amount
 
     def holds(self, row: int, charge: ZoneCharge) -> bool:
         """Tell whether a row's zones have free what a charge takes, zone by zone, and no memory group forbids it."""
@@ -466,17 +470,19 @@ class ZoneColumns(ZoneArrays):
     def memory(self, row: int) -> MemoryZones:
         """Return a row's zones as its memory manager counts them."""
         zones = int(self.zone_count[row])
-        allocatable = self.allocatable[row, :zones]
-        free = allocatable - self.used[row, :zones]
-        return self._memory_zones(row, _by_resource(allocatable), _by_resource(free), empty=False)
+        allocatable, free = {}, {}
+        for name, column in self._memory.items():
+            has = allocatable[name] = self.allocatable[row, :zones, column].tolist()
+            free[name] = list(map(sub, has, self.used[row, :zones, column].tolist()))
+        return self._memory_zones(row, allocatable, free, empty=False)
 
     def _memory_zones(
-        self, row: int, allocatable: list[list[int]], free: list[list[int]], *, empty: bool
+        self, row: int, allocatable: dict[str, list[int]], free: dict[str, list[int]], *, empty: bool
     ) -> MemoryZones:
-        columns, zones = self._memory.items(), int(self.zone_count[row])
+        zones = int(self.zone_count[row])
         return MemoryZones(
-            {name: allocatable[column] for name, column in columns},
-            {name: list(free[column]) for name, column in columns},
+            allocatable,
+            free,
             [0] * zones if empty else self.assignments[row, :zones].tolist(),
             [0] * zones if empty else self.cells[row, :zones].tolist(),
             regroups=not self.kubelet_of(row).refuses_mixed_memory_groups,
@@ -518,7 +524,12 @@ class ZoneColumns(ZoneArrays):
             for name, column in self.resources.items()
             if reported[column] and name not in self._memory and (name != CPU or settings.static_cpu)
         ]
-        memory = self._memory_zones(row, allocatable, free, empty=empty)
+        memory = self._memory_zones(
+            row,
+            {name: allocatable[column] for name, column in self._memory.items()},
+            {name: list(free[column]) for name, column in self._memory.items()},
+            empty=empty,
+        )
         if self.unknown[row] and not empty:
             self._suspect(row, memory.cells)
         doubtful = () if empty else self.uncertain[row].tolist()
@@ -588,8 +599,7 @@ class ZoneColumns(ZoneArrays):
     def _set_memory(self, row: int, memory: MemoryZones) -> None:
         zones = len(memory.cells)
         for resource, free in memory.free.items():
-            column = self.resources[resource]
-            self.used[row, :zones, column] = self.allocatable[row, :zones, column] - free
+            self.used[row, :zones, self.resources[resource]] = list(map(sub, memory.allocatable[resource], free))
         self.assignments[row, :zones] = memory.assignments
         self.cells[row, :zones] = memory.cells
 

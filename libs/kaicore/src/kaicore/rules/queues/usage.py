@@ -54,14 +54,23 @@ class UseHistory(msgspec.Struct):
         """Write down what was used up to a point in time."""
         at_ms = at_us // 1000
         if at_ms > self.settled_ms:
-            # Most changes are in the hour of the one before: the fold does this for every pod.
-            passed = (
-                self._of_one_hour(at_ms) if at_ms // _HOUR_MS == self.settled_ms // _HOUR_MS else self._since(at_ms)
-            )
-            for resource, hour, amount in passed:
-                by_hour = self.hours.setdefault(resource, {})
-                by_hour[hour] = min(by_hour.get(hour, 0) + amount, _MOST)
+            hour, length = at_ms // _HOUR_MS, at_ms - self.settled_ms
+            if hour == self.settled_ms // _HOUR_MS:
+                # Most changes are in the hour of the one before: the fold does this for every pod.
+                for resource, amount in self.rate.items():
+                    if resource != PODS and (scaled := weighable(resource, amount)):
+                        self._used(resource, hour, scaled * length)
+            else:
+                for used in self._since(at_ms):
+                    self._used(*used)
         self.settled_ms = at_ms
+
+    def _used(self, resource: str, hour: int, amount: int) -> None:
+        by_hour = self.hours.get(resource)
+        if by_hour is None:
+            by_hour = self.hours[resource] = {}
+        now = by_hour.get(hour, 0) + amount
+        by_hour[hour] = now if now < _MOST else _MOST
 
     def forget(self, before_hour: int) -> bool:
         """Forget what was before an hour; tell whether nothing is left."""
@@ -82,14 +91,6 @@ class UseHistory(msgspec.Struct):
             if hour in hours:
                 sums[resource] = sums.get(resource, 0) + amount * weights[hour]
         return sums
-
-    def _of_one_hour(self, at_ms: int) -> Iterable[tuple[str, int, int]]:
-        hour, length = at_ms // _HOUR_MS, at_ms - self.settled_ms
-        return [
-            (resource, hour, scaled * length)
-            for resource, amount in self.rate.items()
-            if resource != PODS and (scaled := weighable(resource, amount))
-        ]
 
     def _since(self, at_ms: int) -> Iterable[tuple[str, int, int]]:
         start = max(self.settled_ms, at_ms - RETENTION_HOURS * _HOUR_MS)

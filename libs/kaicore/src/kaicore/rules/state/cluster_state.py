@@ -34,6 +34,7 @@ from kaicore.rules.model.replicas import replica_shard
 from kaicore.rules.model.reservation import NodeReservation
 from kaicore.rules.queues.accounts import QueueAccounts
 from kaicore.rules.queues.tree import QueueTree
+from kaicore.rules.state.counters import COUNTED_EVENTS
 from kaicore.rules.state.indexes.cluster_constraints import FACTS
 from kaicore.rules.state.indexes.pod_indexes import PodIndexes
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
@@ -200,7 +201,8 @@ class ClusterState(PodIndexes):
             UnknownEvent: this program is too old for it.
             UnfoldableEvent: it makes the fold raise; the state is half changed, and is to be thrown away.
         """
-        if event.cluster != self.cluster or event.position != self.position + 1:
+        context = self.context
+        if event.cluster != self.cluster or event.position != context.position + 1:
             raise CorruptLog(
                 f"cluster {self.cluster}: event {event.position} of cluster {event.cluster} "
                 f"cannot follow position {self.position}"
@@ -208,7 +210,7 @@ class ClusterState(PodIndexes):
         payload: Any = decode_payload(event)
         if event.stream.startswith(_VERSIONED):
             self.versions[event.stream] = event.version
-        self.context.advance(event)
+        context.advance(event)
         if self.misses.open:
             self.misses.expire(self.recorded_at)
         if type(payload) is payloads.Undecodable:
@@ -233,8 +235,10 @@ class ClusterState(PodIndexes):
 
     def _take(self, payload: Any) -> None:
         """Take over what an event says."""
-        self.counters.count(payload)
-        handler = self._HANDLERS[type(payload)]
+        kind = type(payload)
+        if kind in COUNTED_EVENTS:
+            self.counters.count(payload)
+        handler = self._HANDLERS[kind]
         if handler is None:
             self._change_pod(payload.uid, payload)
         else:

@@ -147,3 +147,6 @@ _BY_REASON: dict[type[Payload], str] = {
     payloads.RepairRequested: "evictions_decided",
     payloads.EvictionFailed: "eviction_failures",
 }
+
+#: The events that count whatever the state is.
+COUNTED_EVENTS = frozenset((*_COUNTED, *_BY_REASON))

@@ -28,7 +28,7 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.numa.columns import RowMemory
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.pods.pod_entry import PodEntry, Remembered
 
 
 class RestorePoint:
@@ -127,8 +127,8 @@ class _Fork:
             return _same
         if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             return _same
-        if kind is RowMemory:
-            return lambda original: self._once(original, lambda _: RowMemory())
+        if kind is RowMemory or kind is Remembered:
+            return lambda original: self._once(original, lambda _: kind())
         if kind is types.MethodType:
             return lambda method: types.MethodType(method.__func__, self.of(method.__self__))
         if issubclass(kind, np.ndarray):

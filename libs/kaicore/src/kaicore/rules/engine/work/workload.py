@@ -278,6 +278,11 @@ class Workload:
             among[uid] = member
             self._count(uid, leaf, numbers)
 
+    def counts_as_active(self, member: Member) -> bool:
+        """Tell whether a pod is active, and counts in the leaf that it names now."""
+        uid = member.pod.uid
+        return self.active.get(uid) is member and self._counted[uid] == self.leaf(member)
+
     def _count(self, uid: str, leaf: str, numbers: dict[str, int]) -> None:
         self._counted[uid] = leaf
         numbers[leaf] = numbers.get(leaf, 0) + 1

@@ -46,10 +46,16 @@ class ZoneCharge(msgspec.Struct, frozen=True, gc=False):
         return {(zone, resource) for zone, resource, amount in self.split if amount > repeated.get((zone, resource), 0)}
 
 
+def _alike(one: MemoryBlock, other: MemoryBlock) -> bool:
+    return (one.mask, one.size, one.resource, one.init) == (other.mask, other.size, other.resource, other.init)
+
+
 def shared_blocks(
     blocks: tuple[MemoryBlock, ...], wanted: tuple[MemoryBlock, ...]
 ) -> tuple[tuple[MemoryBlock, ...], tuple[MemoryBlock, ...]]:
     """Part blocks into those that are among the wanted ones, wherever they were drawn from, and the others."""
+    if len(blocks) == len(wanted) and all(map(_alike, blocks, wanted)):
+        return blocks, ()
     left = Counter((block.resource, block.mask, block.size, block.init) for block in wanted)
     kept: list[MemoryBlock] = []
     others: list[MemoryBlock] = []

@@ -22,7 +22,7 @@ from kaicore.rules.numa.kubelet.memory_manager import excluding
 from kaicore.rules.numa.kubelet.verdict import Admitted, predicted_placement
 from kaicore.rules.numa.kubelet.zones import NodeZones, ZoneCharge
 from kaicore.rules.state.pods.agreement import MissCause, contradiction
-from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
+from kaicore.rules.state.pods.pod_entry import PodEntry, Remembered, Stage
 from kaicore.rules.state.pods.resolve import zone_charge
 
 
@@ -51,6 +51,9 @@ class AccountChange(msgspec.Struct, frozen=True):
     otherwise: bool = False
 
 
+_NOTHING = ZoneCharge()
+#: No cluster has so many kinds of resources.
+_MOST_RESOURCES = 1 << 20
 _AS_BEFORE, _OTHERWISE = AccountChange(), AccountChange(otherwise=True)
 
 
@@ -71,6 +74,7 @@ class NodeCharges:
         self._columns = columns
         self._pods = pods
         self._classes = classes
+        self._resolved: Remembered[ZoneCharge] = Remembered()
 
     def history_gap(self, node: str) -> HistoryGap | None:
         """Return since when the log does not tell all that is held of a node's zones; None while it does.
@@ -190,11 +194,11 @@ class NodeCharges:
         self._columns.charge(row, entry.requests)
         self.predict_init_remains(entry)
         charge = self._resolve(entry)
-        entry.zone_charge = self._columns.zones.charge(row, charge or ZoneCharge())
+        entry.zone_charge = self._columns.zones.charge(row, charge or _NOTHING)
         entry.releasing, entry.charged_at = False, at
         self.on_node.setdefault(node, set()).add(entry.pod.uid)
         self._set_unrecorded(entry, recorded=charge is not None)
-        if entry.stage is Stage.PLACED and entry.zone_charge != ZoneCharge():
+        if entry.stage is Stage.PLACED and entry.zone_charge != _NOTHING:
             self._columns.zones.assume(row, entry.zone_charge)
 
     def _resize(self, entry: PodEntry, node: str, *, before: Amounts) -> None:
@@ -217,12 +221,12 @@ class NodeCharges:
         """Charge a pod with what is known of it now; returns whether that changes anything."""
         row, zones = self._columns.row(entry.node), self._columns.zones
         resolved = self._resolve(entry)
-        charge = resolved or ZoneCharge()
-        apart = bool(entry.zone_charge.blocks) and self._has_excluding_groups(entry.node)
+        charge = resolved or _NOTHING
         self._set_unrecorded(entry, recorded=resolved is not None)
         exchanged = zones.exchange(row, entry.zone_charge, charge, releasing=entry.releasing)
         if exchanged is entry.zone_charge:
             return False
+        apart = bool(entry.zone_charge.blocks) and self._has_excluding_groups(entry.node)
         entry.zone_charge = charge if exchanged is None else exchanged
         if exchanged is None or apart:
             # Memory turned out differently: what the pods after it found is as different, so all are predicted anew.
@@ -235,7 +239,7 @@ class NodeCharges:
         self._columns.charge(row, entry.requests, sign=-1, releasing=entry.releasing)
         self._columns.zones.release(row, entry.zone_charge, releasing=entry.releasing)
         entry.releasing = False
-        entry.zone_charge = ZoneCharge()
+        entry.zone_charge = _NOTHING
         entry.kept_by_init, entry.expected, entry.alternatives = None, None, ()
         self._note_unrecorded(entry, node, unrecorded=False)
         pods = self.on_node[node]
@@ -271,23 +275,40 @@ class NodeCharges:
         self._columns.set_topology(topology, row)
         pods = self.held_on(node)
         for entry in pods:
-            entry.zone_charge = ZoneCharge()
+            entry.zone_charge = _NOTHING
         for entry in pods:
             self.predict_init_remains(entry)
-            charge = self._resolve(entry) or ZoneCharge()
+            charge = self._resolve(entry) or _NOTHING
             entry.zone_charge = self._columns.zones.charge(row, charge, releasing=entry.releasing)
         self.node_seen(node)
 
     def _resolve(self, entry: PodEntry, alternatives: tuple[Placement, ...] | None = None) -> ZoneCharge | None:
-        return zone_charge(
-            self._columns.zones,
-            self._columns.topologies[self._columns.row(entry.node)],
-            pod=entry.pod,
-            predicted=entry.predicted or entry.expected,
-            observed=entry.observed,
-            kept=entry.kept_by_init,
-            alternatives=entry.alternatives if alternatives is None else alternatives,
+        """Return what a pod's records charge; what most pods are like is worked out once for all of them."""
+        row, zones = self._columns.row(entry.node), self._columns.zones
+        topology = self._columns.topologies[row]
+        if topology is None:
+            return _NOTHING
+        pod, observed, kept = entry.pod, entry.observed, entry.kept_by_init
+        predicted = entry.predicted or entry.expected
+        alternatives = entry.alternatives if alternatives is None else alternatives
+        usual = not kept and not alternatives
+        # The shape tells the zones, and the number of resources which ones zones of any node have.
+        number = (int(zones.shape[row]) * _MOST_RESOURCES + len(zones.resources)) * 8
+        number += 4 * (kept is None) + 2 * (pod.phase == "Pending") + (observed is not None and observed.init is None)
+        parts = pod.containers, predicted and predicted.containers, observed and observed.containers
+        charge = self._resolved.get(number, parts) if usual else None
+        if charge is not None:
+            return charge
+        charge = zone_charge(
+            zones,
+            topology,
+            pod=pod,
+            predicted=predicted,
+            observed=observed,
+            kept=kept,
+            alternatives=alternatives,
         )
+        return charge if charge is None or not usual else self._resolved.put(number, parts, charge)
 
     def _has_excluding_groups(self, node: str) -> bool:
         """Tell whether the pods of a node are charged with memory of zones in two groups, which its kubelet forbids.

@@ -375,13 +375,17 @@ class RecentWork:
         if day > self._day:
             self._day = day
             self._forget_until(day - MOST_RECENT_DAYS)
-        one = self._seen.get(key) or SeenWork(pod_class, claimed, [])
-        if not one.devices and pod_class.gpu_share is None:
-            return
-        self._seen[key] = one
-        before = next((seen for seen in one.days if seen.day == day), SeenDay(day, 0, 0))
-        new = SeenDay(day, before.pods + pods, before.seconds + seconds)
-        one.days = sorted([*(seen for seen in one.days if seen.day != day), new])
+        one = self._seen.get(key)
+        if one is None:
+            one = SeenWork(pod_class, claimed, [])
+            if not one.devices and pod_class.gpu_share is None:
+                return
+            self._seen[key] = one
+        before = next((seen for seen in reversed(one.days) if seen.day == day), None)
+        if before is None:
+            one.days = sorted([*one.days, SeenDay(day, pods, seconds)])
+        else:
+            one.days[one.days.index(before)] = SeenDay(day, before.pods + pods, before.seconds + seconds)
         if len(self._seen) > _MOST_KEPT:
             self._forget_lightest()
 

@@ -202,7 +202,7 @@ class PodIndexes:
         if moved or after.class_key != before.class_key or after.repairing is not before.repairing:
             self.repairs.update(before, after)
         ends = bool(held) and not holds
-        if not reserves:
+        if (new or ends or after.devices) and not reserves:
             self._update_recent_work(before, after, new=new, ends=ends)
         if ends and after.started_at and not before.leaving_by_decision and after.rejection is before.rejection:
             self._count_run(before)

@@ -68,11 +68,15 @@ class WorkloadIndex:
             waiting: whether it may be decided on.
             at: recorded time of what changed it, microseconds since the epoch.
         """
-        uid = entry.pod.uid
+        uid, workload = entry.pod.uid, self.workloads.get(group.key)
+        if workload is not None and workload.group is group and not waiting and self._stays(entry, workload):
+            if self._changed is not None:
+                self._changed.add(group.key)
+            return
         if self._where.get(uid, group.key) != group.key:
             self.forget(entry, at=at)
+            workload = self.workloads.get(group.key)
         self._where[uid] = group.key
-        workload = self.workloads.get(group.key)
         if workload is None:
             workload = self.workloads[group.key] = Workload(group)
             self._link(group)
@@ -92,6 +96,12 @@ class WorkloadIndex:
         else:
             workload.drop(uid)
         self._judge(workload, at)
+
+    def _stays(self, entry: PodEntry, workload: Workload) -> bool:
+        """Tell whether a pod is active in its group and counts there as before, so that nothing changes for others."""
+        kind = self._kinds.get(workload.group.key)
+        as_before = kind is None or kind[0] == entry.pod.scheduler_name
+        return as_before and entry.charged and not entry.leaving and workload.counts_as_active(entry)
 
     def evicted(self, entry: PodEntry, *, at: int) -> None:
         """Note when a pod of a group was last decided to be evicted."""
@@ -151,6 +161,8 @@ class WorkloadIndex:
             self._index(other)
 
     def _others_are_whole(self, workload: Workload) -> bool:
+        if not workload.group.together:
+            return True
         others = (self.workloads.get(key) for key in workload.group.together if key != workload.group.key)
         return all(other is not None and other.satisfied(other.counts) for other in others)
 

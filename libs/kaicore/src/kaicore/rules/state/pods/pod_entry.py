@@ -2,7 +2,7 @@
 
 from enum import StrEnum
 from sys import intern
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -37,6 +37,31 @@ def shared(value: _Value) -> _Value:
     # Only what looks the same and is of one type is equal.
     found = _SHARED.setdefault(looks, value)
     return found if type(found) is type(value) else value
+
+
+class Remembered(Generic[_Value]):
+    """Results by the shared values that they follow from, which are kept with them and compared by identity."""
+
+    def __init__(self) -> None:
+        self._results: dict[tuple[int, ...], tuple[tuple[object, ...], _Value]] = {}
+
+    def get(self, number: int, parts: tuple[object, ...]) -> _Value | None:
+        """Return the result of parts; None for none. `number` is all else that it depends on."""
+        found = self._results.get((number, *map(id, parts)))
+        return None if found is None else found[1]
+
+    def put(self, number: int, parts: tuple[object, ...], value: _Value) -> _Value:
+        """Remember a result; return it."""
+        if len(self._results) >= _MOST_SHARED:
+            self._results.clear()
+        self._results[number, *map(id, parts)] = parts, value
+        return value
+
+
+def share_containers(placement: Placement) -> Placement:
+    """Let an observation have its containers in common with others; return it."""
+    msgspec.structs.force_setattr(placement, "containers", shared(placement.containers))
+    return placement
 
 
 #: Fields of a pod that most pods have empty, and texts that many have in common.

@@ -11,16 +11,26 @@ from enum import Enum, StrEnum
 from sys import intern
 from typing import Any
 
+from kaicore.errors import InvalidObject
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.work.workload import Nomination
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.groups.labels import NO_RANK
-from kaicore.rules.model.node import NodeTopology
-from kaicore.rules.model.pod import is_kubelet_rejection
+from kaicore.rules.model.placement import Placement
+from kaicore.rules.model.pod import Pod, is_kubelet_rejection
 from kaicore.rules.numa.explain import impossible_holding, most_held, zone_limits
-from kaicore.rules.state.pods.agreement import compare
-from kaicore.rules.state.pods.pod_entry import Eviction, KubeletRejection, PodEntry, Stage, share_parts, shared
+from kaicore.rules.state.pods.agreement import Agreement, compare
+from kaicore.rules.state.pods.pod_entry import (
+    Eviction,
+    KubeletRejection,
+    PodEntry,
+    Remembered,
+    Stage,
+    share_containers,
+    share_parts,
+    shared,
+)
 
 
 class Trigger(Enum):
@@ -81,7 +91,7 @@ class FoldContext:
         last_cycles: by shard, the last recorded cycle and the position that it knew.
     """
 
-    __slots__ = ("_columns", "last_cycles", "occurred_at", "position", "recorded_at")
+    __slots__ = ("_columns", "_compared", "_possible", "last_cycles", "occurred_at", "position", "recorded_at")
 
     def __init__(self, columns: NodeColumns) -> None:
         """Args: columns: of the state."""
@@ -90,6 +100,10 @@ class FoldContext:
         self.occurred_at = 0
         self.last_cycles: dict[str, tuple[str, int]] = {}
         self._columns = columns
+        #: Observations of which pods can hold all, by these, their containers, and the shape of the node's zones.
+        self._possible: Remembered[bool] = Remembered()
+        #: Comparisons, by the prediction and by what was observed.
+        self._compared: Remembered[Agreement] = Remembered()
 
     def advance(self, event: Event) -> None:
         """Go on to the next event."""
@@ -104,10 +118,30 @@ class FoldContext:
         """Go back to an earlier event."""
         self.position, self.recorded_at, self.occurred_at = clock
 
-    def topology(self, node: str) -> NodeTopology | None:
-        """Return a node's zones; None if it has none."""
+    def impossible(self, pod: Pod, node: str, observed: Placement) -> InvalidObject | None:
+        """Return what a pod was observed to hold that it, or a zone, cannot hold; None if nothing."""
         row = self._columns.rows.get(node)
-        return None if row is None else self._columns.topologies[row]
+        topology = None if row is None else self._columns.topologies[row]
+        shape = 0 if row is None or topology is None else int(self._columns.zones.shape[row])
+        parts = pod.containers, observed.containers
+        if pod.pod_resources is None and self._possible.get(shape, parts):
+            return None
+        problem = impossible_holding(
+            observed,
+            subject=f"Pod {pod.subject}",
+            most=most_held(pod),
+            zones=zone_limits(topology) if topology is not None else {},
+        )
+        if problem is None and pod.pod_resources is None:
+            self._possible.put(shape, parts, value=True)
+        return problem
+
+    def compared(self, predicted: Placement, observed: Placement) -> Agreement:
+        """Compare an observed placement with the predicted one."""
+        if observed.init:
+            return compare(predicted, observed)
+        parts = predicted, observed.containers
+        return self._compared.get(0, parts) or self._compared.put(0, parts, compare(predicted, observed))
 
     def input_position(self, cycle: str) -> int:
         """Return the position that a cycle knew; that of the event itself if the cycle is not recorded."""
@@ -227,21 +261,16 @@ def _reject(entry: PodEntry, payload: payloads.PodRejected, context: FoldContext
 
 def _observe_placement(entry: PodEntry, payload: payloads.PlacementObserved, context: FoldContext) -> None:
     """Take over the observed zones, unless they are more than the pod or a zone can hold."""
-    topology = context.topology(payload.node)
-    problem = impossible_holding(
-        payload.placement,
-        subject=f"Pod {entry.pod.subject}",
-        most=most_held(entry.pod),
-        zones=zone_limits(topology) if topology is not None else {},
-    )
+    observed = share_containers(payload.placement)
+    problem = context.impossible(entry.pod, payload.node, observed)
     entry.implausible = str(problem or "")
     if problem is not None:
         entry.implausible_reports += 1
         return
     entry.exporter_reports += payload.source == "exporter"
-    entry.observed = payload.placement
+    entry.observed = observed
     if entry.predicted is not None and entry.predicts_zones:
-        entry.agreement = compare(entry.predicted, payload.placement)
+        entry.agreement = context.compared(entry.predicted, observed)
 
 
 def _place(entry: PodEntry, payload: payloads.PodPlaced, context: FoldContext) -> None:
