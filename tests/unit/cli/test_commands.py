@@ -3,6 +3,8 @@
 import inspect
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -98,6 +100,17 @@ def test_a_command_with_closed_streams_runs() -> None:
         text=True,
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_a_command_that_waits_for_an_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, (tmp_path / "said").open("w+") as said:
+        streams = (said.fileno(),) * 3
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        process = forked("kai_cli.main", "get", "pods", "--api-url", url, streams=streams)
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        assert (tmp_path / "said").read_text() == ""
 
 
 def test_what_asks_or_hands_over_imports_nothing_heavy() -> None:

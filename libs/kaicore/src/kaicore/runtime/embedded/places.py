@@ -78,7 +78,7 @@ def usable_directory(preferred: Path) -> Path:
     """Return `preferred`, or where a server's user cannot get there, a directory in `/var/tmp` that stands for it.
 
     The same `preferred` always gives the same directory. Only for root does it ever differ from `preferred`.
-    Raises ConfigurationError: `preferred`, or what it is in, is no directory, or what stands for it belongs to another user.
+    Raises ConfigurationError: `preferred`, or what it is in, is no directory; or what stands for it is another user's.
     """
     preferred = preferred.absolute()
     for path in (*reversed(preferred.parents), preferred):
