@@ -83,8 +83,8 @@ def _files(path: Path) -> list[Path]:
             return [path]
         listed = [Path(folder, name) for folder, _, names in os.walk(path, onerror=problems.append) for name in names]
         files = sorted(file for file in listed if file.suffix in _SUFFIXES and file.is_file())
+        if problems:
+            raise problems[0]
     except OSError as error:
-        problems.append(error)
-    for problem in problems:
-        raise ConfigurationError(f"{problem.filename}: {problem.strerror}") from problem
+        raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
     return files
