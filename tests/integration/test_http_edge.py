@@ -11,9 +11,11 @@ from typing import Any
 import aiohttp
 import psycopg
 import pytest
+from fastapi import FastAPI, Request
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.health import with_health
+from kaicore.runtime.service.http_errors import add_error_handlers
 from kaicore.runtime.service.http_limits import CONNECTION, HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 
@@ -350,6 +352,23 @@ async def test_answers_do_not_wait_for_the_clients_acknowledgements() -> None:
 
     async with serving(HttpLimits(), app) as address:
         assert await get(address, "/") == 200
+
+
+async def test_a_client_that_leaves_with_its_request_is_no_failure_of_the_server() -> None:
+    app = FastAPI()
+    add_error_handlers(app)
+
+    @app.post("/")
+    async def taken(request: Request) -> int:
+        return len(await request.body())
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        pass
+
+    await app({"type": "http", "method": "POST", "path": "/", "query_string": b"", "headers": []}, receive, send)
 
 
 async def test_any_target_reaches_an_application_that_takes_them() -> None:

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.config import Config
-from kaicore.errors import ConfigurationError, LogUnavailable
+from kaicore.errors import ConfigurationError, LogError, LogUnavailable
 from kaicore.ledger.log import migrate as migrate_module
 from kaicore.ledger.log.chain import GENESIS
 from kaicore.ledger.log.migrate import upgrade
@@ -108,6 +108,11 @@ async def test_a_log_from_before_there_were_roles_of_services_goes_on(
         assert (await verify(log, "c")).ok
         with psycopg.connect(empty_database_url) as connection:
             assert connection.execute("SELECT FROM append_grant WHERE role = 'kai_append'").rowcount == 8
+
+
+def test_a_role_that_may_not_migrate_is_refused_in_one_line(superuser_url: str) -> None:
+    with pytest.raises(LogError, match=r"^cannot migrate: permission denied for table alembic_version$"):
+        upgrade(as_role(superuser_url, "kai_read"))
 
 
 def test_missing_server_is_named() -> None:

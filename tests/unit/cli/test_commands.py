@@ -1,17 +1,21 @@
 """The command line as a whole: what each command says of itself, versions, completion, and what is imported for it."""
 
 import inspect
+import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
+from pathlib import Path
 
 import pytest
 from cyclopts import App
 from kai_cli.main import app
 
-from tests.given.processes.kai_commands import kai
+from tests.given.processes.kai_commands import forked, kai
 
 #: What most commands can do without, and what takes its time to import.
 HEAVY = ("alembic", "fastapi", "kubernetes_asyncio", "nats", "numpy", "psycopg", "pydantic", "sqlalchemy")
@@ -65,6 +69,48 @@ def test_a_value_that_cannot_be_is_refused_with_its_flag_or_argument(
     done = kai(*arguments, value)
     output = done.stdout + done.stderr
     assert (done.returncode, f'Invalid value "{value}" for {name}' in output) == (2, True), output
+
+
+@pytest.mark.parametrize(
+    ("reader", "code", "said"),
+    [
+        ("a pipe that nobody reads any more", 141, ""),
+        ("/dev/full", 1, "kai: [Errno 28] No space left on device\n"),
+    ],
+)
+@pytest.mark.parametrize("command", ["import sources", "completion bash"], ids=["short", "long"])
+def test_an_answer_that_cannot_be_written_ends_with_a_code_and_no_traceback(
+    command: str, reader: str, code: int, said: str, tmp_path: Path
+) -> None:
+    reading, out = os.pipe()
+    os.close(reading)
+    if reader == "/dev/full":
+        os.dup2(os.open(reader, os.O_WRONLY), out)
+    with (tmp_path / "said").open("w") as errors, Path(os.devnull).open() as empty, os.fdopen(out, "w") as answer:
+        streams = (empty.fileno(), answer.fileno(), errors.fileno())
+        ended = forked("kai_cli.main", *command.split(), streams=streams).wait(30)
+    assert (ended, (tmp_path / "said").read_text()) == (code, said)
+
+
+def test_a_command_with_closed_streams_runs() -> None:
+    done = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m kai_cli.main import sources <&- >&-"],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_interrupt_ends_a_command_that_waits_for_an_answer(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent, (tmp_path / "said").open("w+") as said:
+        streams = (said.fileno(),) * 3
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        process = forked("kai_cli.main", "get", "pods", "--api-url", url, streams=streams)
+        with silent.accept()[0]:
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 130
+        assert (tmp_path / "said").read_text() == ""
 
 
 def test_what_asks_or_hands_over_imports_nothing_heavy() -> None:

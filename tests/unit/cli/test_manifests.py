@@ -1,10 +1,13 @@
 """Manifests as people keep them."""
 
+import os
 from pathlib import Path
 
 import pytest
 from kai_cli.sources.manifests import read_files, read_manifests
 from kaicore.errors import ConfigurationError, InvalidObject
+
+from tests.given.servers.servers import scratch_directory
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n"
 
@@ -48,6 +51,20 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
     (tmp_path / "bad.yaml").write_text("a: [")
     with pytest.raises(ConfigurationError, match=r"bad\.yaml"):
         read_manifests([tmp_path / "bad.yaml"])
+
+
+@pytest.mark.parametrize("named", ["", "closed/m.yaml"], ids=["folder in it", "file in it"])
+def test_a_folder_that_may_not_be_read_is_no_empty_one(named: str) -> None:
+    with scratch_directory() as root:
+        (root / "closed").mkdir(mode=0)
+        us = os.geteuid()
+        if us == 0:
+            os.seteuid(65534)
+        try:
+            with pytest.raises(ConfigurationError, match=f"closed{'/m.yaml' if named else ''}: Permission denied"):
+                read_files([root / named])
+        finally:
+            os.seteuid(us)
 
 
 def test_yaml_in_flow_style_is_no_json(tmp_path: Path) -> None:

@@ -49,8 +49,9 @@ def test_up_with_something_wrong_says_so_and_leaves_nothing_behind(given: dict[s
 
 def test_data_directory_that_is_a_file_or_cannot_be_made_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigurationError, match="file: is no directory"):
-        up(data_dir=tmp_path / "file")
+    for directory in (tmp_path / "file", tmp_path / "file" / "below"):
+        with pytest.raises(ConfigurationError, match="file: is no directory"):
+            up(data_dir=directory)
     with pytest.raises(ConfigurationError, match="/proc/kai: No such file or directory"):
         up(data_dir=Path("/proc/kai"))
 

@@ -4,10 +4,12 @@ import pickle
 
 import msgspec
 import pytest
+from kaicore.analysis.replay.log_states import fold_through
 from kaicore.errors import UnfoldableEvent
+from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads, quarantine
 from kaicore.rules.events.codec import unhashed_event
-from kaicore.rules.events.envelope import Event, NewEvent, derived_id
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.events.quarantine import quarantine_text
 from kaicore.rules.state.cluster_state import ClusterState
@@ -66,6 +68,22 @@ def test_live_state_that_goes_on_as_another_is_bit_for_bit_the_one_folded_anew()
         live.fold(events[2])
     live.become(ClusterState("c").fold_all(events[:3]))
     live.fold(events[3])
+    assert encode_state(live) == encode_state(ClusterState("c").fold_all(events))
+
+
+@pytest.mark.parametrize("broken", [False, True], ids=["spoilt state", "broken event"])
+async def test_an_event_is_quarantined_only_if_a_state_from_the_log_cannot_take_it_either(broken: bool) -> None:
+    log = MemoryLog(clock=lambda: 7)
+    for position, (stream, payload) in enumerate(EVENTS, 1):
+        if broken or payload is not BROKEN:
+            new = NewEvent(derived_id("c", str(position)), stream, payload, "watcher", position)
+            await log.append("c", [Unit((new,))])
+    events = await log.read("c", limit=10)
+    live = ClusterState("c").fold_all(events[:1])
+    if not broken:
+        del live.columns
+    await fold_through(log, live, events[1:])
+    assert list(live.quarantined) == ([3] if broken else [])
     assert encode_state(live) == encode_state(ClusterState("c").fold_all(events))
 
 

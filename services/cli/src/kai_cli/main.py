@@ -7,7 +7,9 @@ from its source.
 import gc
 import os
 import re
+import signal
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -213,28 +215,57 @@ def main() -> None:
     if _NO_COLOUR in arguments:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
+    _open_closed_streams()
     try:
-        sys.exit(_run(arguments))
+        status = _status(arguments)
+        # What fails at the interpreter's end could not be caught.
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except BrokenPipeError:
+        # The reader of our answer, such as `head`, has had enough.
+        _silence()
+        status = 128 + signal.SIGPIPE
+    except OSError as error:
+        # A disk that is full or broken, a file that may not be read or written.
+        with suppress(OSError):
+            sys.stderr.write(f"kai: {str(error) or type(error).__name__}\n")
+        _silence()
+        status = 1
+    sys.exit(status)
+
+
+def _status(arguments: list[str]) -> int | str | None:
+    """Run a command; return its exit code, having said what it failed of."""
+    try:
+        return _run(arguments)
+    except SystemExit as ended:
+        return ended.code
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
-        sys.exit(2)
+        return 2
     except KaiError as error:
         sys.stderr.write(f"kai: {error}\n")
-        sys.exit(1)
+        return 1
     except UnicodeEncodeError as error:
         # Arguments are bytes, and these are no UTF-8.
         sys.stderr.write(f"kai: no Unicode text: {error.object[:100]!r}\n")
-        sys.exit(2)
+        return 2
     except KeyboardInterrupt:
-        sys.exit(130)
-    except BrokenPipeError:
-        # The reader of our answer, such as `head`, has had enough.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    except OSError as error:
-        # A disk that is full or broken, a file that may not be read or written.
-        sys.stderr.write(f"kai: {str(error) or type(error).__name__}\n")
-        sys.exit(1)
+        return 130
+
+
+def _open_closed_streams() -> None:
+    """Have each standard stream that the caller has closed lead nowhere."""
+    # In this order each takes its own number, which another file would take otherwise.
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode))  # noqa: SIM115  # until the end
+
+
+def _silence() -> None:
+    """Have what is still to be written lead nowhere, for it cannot be written."""
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

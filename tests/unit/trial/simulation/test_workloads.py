@@ -294,7 +294,7 @@ def test_pods_of_a_hyper_job_are_those_of_its_jobs(group: str, field: str) -> No
         f" {field}: {{tasks: [{{name: w, replicas: 2, template: POD}}]}}}}]}}"
     )
     between: list[dict[str, Any]] = []
-    found = expand(owner(text), nodes_for=lambda _: [], between=between.append)
+    found = list(expand(owner(text), nodes_for=lambda _: [], between=between.append))
     assert names([made.object for made in found]) == [f"x-a-{job}-w-{index}" for job in (0, 1) for index in (0, 1)]
     assert {made.spec_field for made in found} == {f"spec.replicatedJobs[0].{field}.tasks[0].template.spec"}
     jobs = [job["metadata"] for job in between]

@@ -1,5 +1,6 @@
 """The outcome of manifests on a cluster, and that nothing else changes."""
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -223,15 +224,54 @@ def test_pods_of_another_scheduler_are_not_ours_and_pods_of_none_are_taken_for_o
     assert answer.warnings == (named_none if scheduler == "''" else [])
 
 
+#: Each stands for more than there is time or room for.
+MANY = {
+    "Job": ("batch/v1", "parallelism: 100000, template: POD", "spec.template.spec"),
+    "StatefulSet": ("apps/v1", "replicas: 100000, template: POD", "spec.template.spec"),
+    "JobSet": (
+        "jobset.x-k8s.io/v1alpha2",
+        "replicatedJobs: [{name: j, replicas: 100000,"
+        " template: {spec: {parallelism: 0, completions: 0, template: POD}}}]",
+        "spec",
+    ),
+    "LeaderWorkerSet": (
+        "leaderworkerset.x-k8s.io/v1",
+        "replicas: 100000, leaderWorkerTemplate: {size: 100000, workerTemplate: POD}",
+        "spec.leaderWorkerTemplate.workerTemplate.spec",
+    ),
+    "RayCluster": (
+        "ray.io/v1",
+        "headGroupSpec: {template: POD},"
+        " workerGroupSpecs: [{groupName: g, replicas: 100000, numOfHosts: 100000, template: POD}]",
+        "spec.workerGroupSpecs[0].template.spec",
+    ),
+}
+
+
 def test_more_pods_than_one_question_may_make_are_refused_and_no_more_are_made() -> None:
     reading = Reading()
     read_text(reading, "m", (job("a", pods=3) + job("b", pods=2) + job("c")).encode(), is_json=False, named=True)
     world = read_world(reading.objects, scheduler_name="kai-ledger", most_pods=4)
     assert [str(problem) for problem in world.problems] == [
-        "m, document 2: Job default/b: spec: more than 4 pods are made in all: 5",
+        "m, document 2: Job default/b: spec.template.spec: more than 4 pods are made in all: 5",
         "m, document 3: Job default/c: spec: more than 4 pods are made in all: 5",
     ]
     assert len(world.pods) == 3
+
+
+@pytest.mark.parametrize("kind", MANY)
+def test_an_owner_of_too_many_pods_is_refused_before_they_are_made(kind: str) -> None:
+    version, spec, field = MANY[kind]
+    spec = spec.replace("POD", "{spec: {containers: [{name: main}]}}")
+    text = f"apiVersion: {version}\nkind: {kind}\nmetadata: {{name: a}}\nspec: {{{spec}}}\n"
+    reading = Reading()
+    read_text(reading, "m", text.encode(), is_json=False, named=True)
+    began = time.process_time()
+    world = read_world(reading.objects, scheduler_name="kai-ledger", most_pods=100)
+    assert [str(problem) for problem in world.problems] == [
+        f"m, document 1: {kind} default/a: {field}: more than 100 pods are made in all: 101"
+    ]
+    assert time.process_time() - began < 1.0
 
 
 def test_several_jobs_share_what_is_free() -> None:

@@ -5,9 +5,11 @@ Nothing that folding needs is imported before it is clear that there is no API: 
 
 import asyncio
 import sys
+import threading
 import urllib.parse
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
@@ -196,7 +198,36 @@ class ApiAnswers:
         given = {name: "true" if value is True else value for name, value in query.items() if value}
         url = f"{self._url}/{where}?{urllib.parse.urlencode(given, doseq=True)}"
         method = "GET" if body is None else "POST"
-        return await asyncio.to_thread(request_api, url, self._token, method=method, body=body, answer_s=answer_s)
+        return await _in_the_background(
+            partial(request_api, url, self._token, method=method, body=body, answer_s=answer_s)
+        )
+
+
+async def _in_the_background(ask: Callable[[], bytes]) -> bytes:
+    """Return the result of a call in a thread that nothing waits for after Ctrl-C, as it would for `to_thread`'s."""
+    loop = asyncio.get_running_loop()
+    answered: asyncio.Future[bytes] = loop.create_future()
+
+    def settle(answer: bytes, error: Exception | None) -> None:
+        if answered.done():
+            return
+        if error is None:
+            answered.set_result(answer)
+        else:
+            answered.set_exception(error)
+
+    def run() -> None:
+        answer, problem = b"", None
+        try:
+            answer = ask()
+        except Exception as error:  # raised where it is awaited
+            problem = error
+        # The loop may be closed by now.
+        with suppress(RuntimeError):
+            loop.call_soon_threadsafe(settle, answer, problem)
+
+    threading.Thread(target=run, daemon=True).start()
+    return await answered
 
 
 def _ends(span: Span) -> dict[str, str]:

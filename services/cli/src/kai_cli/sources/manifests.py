@@ -1,5 +1,6 @@
 """Kubernetes manifests as people keep them: YAML or JSON, several documents in a file, `List` kinds, folders."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -73,8 +74,17 @@ def _faultless(reading: Reading) -> list[Located]:
 
 
 def _files(path: Path) -> list[Path]:
-    if not path.exists():
-        raise ConfigurationError(f"{path}: no such file or folder")
-    if path.is_dir():
-        return sorted(file for file in path.rglob("*") if file.suffix in _SUFFIXES and file.is_file())
-    return [path]
+    """Return a file, or those of a folder; one that cannot be listed is no empty one."""
+    problems: list[OSError] = []
+    try:
+        if not path.exists():
+            raise ConfigurationError(f"{path}: no such file or folder")
+        if not path.is_dir():
+            return [path]
+        listed = [Path(folder, name) for folder, _, names in os.walk(path, onerror=problems.append) for name in names]
+        files = sorted(file for file in listed if file.suffix in _SUFFIXES and file.is_file())
+        if problems:
+            raise problems[0]
+    except OSError as error:
+        raise ConfigurationError(f"{error.filename}: {error.strerror}") from error
+    return files

@@ -123,8 +123,8 @@ def _pod(manifest: Manifest) -> Manifest | None:
     if not is_owner(manifest["apiVersion"], manifest["kind"]):
         return None
     named = {"namespace": "default", "uid": "", **manifest["metadata"]}
-    made = expand({**manifest, "metadata": named}, nodes_for=lambda _: [""])
-    return made[0].object if made else None
+    made = next(expand({**manifest, "metadata": named}, nodes_for=lambda _: [""]), None)
+    return None if made is None else made.object
 
 
 def _shape(spec: dict[str, Any]) -> dict[str, Any]:

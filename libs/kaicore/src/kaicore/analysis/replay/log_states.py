@@ -14,6 +14,7 @@ from kaicore.errors import CorruptLog, EventsRetired, UnfoldableEvent, UnknownMo
 from kaicore.ledger.log.port import EventLog, Filter, Head
 from kaicore.ledger.log.snapshots import STATE_SNAPSHOT, content, newest_kept, read_state, trail_of
 from kaicore.rules.events.envelope import Event
+from kaicore.rules.events.quarantine import doubt
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import SNAPSHOT_SCHEMA
 
@@ -204,14 +205,20 @@ async def fold_through(
 
 
 async def refolded(log: EventLog, failed: UnfoldableEvent) -> ClusterState:
-    """Return the state right behind an event that cannot be folded, in which it is quarantined.
+    """Return the state right behind an event that cannot be folded.
+
+    The event is quarantined if a state from the log cannot take it in either: what is in memory can be wrong, too.
 
     Raises EventsRetired: the events before it are gone, and no state before it was kept.
     """
+    doubted = False
     while True:
         state = await restored(log, failed.cluster, upto=failed.position - 1)
         try:
             async for event in events_of(log, failed.cluster, after=state.position, upto=failed.position):
+                if event.position == failed.position and not doubted:
+                    doubt(event)
+                    doubted = True
                 state.fold(event)
         except UnfoldableEvent:
             # An earlier one, now known.

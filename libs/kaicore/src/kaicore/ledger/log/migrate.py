@@ -54,7 +54,8 @@ def upgrade(url: str) -> None:
     except sqlalchemy.exc.OperationalError as error:
         raise _unreachable(url, error.orig) from None
     except sqlalchemy.exc.SQLAlchemyError as error:
-        raise LogError(f"cannot migrate: {without_login(url, error)}") from None
+        # SQLAlchemy's own text has the statement in it, and an address.
+        raise LogError(f"cannot migrate: {without_login(url, getattr(error, 'orig', None) or error)}") from None
 
 
 def admit_roles(url: str) -> None:

@@ -88,6 +88,11 @@ def learn(event: Event, error: Exception) -> UnfoldableEvent:
     return UnfoldableEvent(event.cluster, event.position, f"{event.type} on {event.stream}: {problem}")
 
 
+def doubt(event: Event) -> None:
+    """Forget that an event makes the fold raise: it may have been the state that was wrong, and the next fold shows."""
+    _problems.pop(event.hash, None)
+
+
 def is_passed_over(event: Event, reader: str) -> bool:
     """Tell whether an event is known to make a reader's own fold raise."""
     return (reader, event.hash) in _of_readers if _of_readers else False

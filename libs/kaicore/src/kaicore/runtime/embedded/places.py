@@ -78,11 +78,12 @@ def usable_directory(preferred: Path) -> Path:
     """Return `preferred`, or where a server's user cannot get there, a directory in `/var/tmp` that stands for it.
 
     The same `preferred` always gives the same directory. Only for root does it ever differ from `preferred`.
-    Raises ConfigurationError: `preferred` is no directory, or what stands for it belongs to another user.
+    Raises ConfigurationError: `preferred`, or what it is in, is no directory; or what stands for it is another user's.
     """
     preferred = preferred.absolute()
-    if preferred.exists() and not preferred.is_dir():
-        raise ConfigurationError(f"{preferred}: is no directory")
+    for path in (*reversed(preferred.parents), preferred):
+        if path.exists() and not path.is_dir():
+            raise ConfigurationError(f"{path}: is no directory")
     if blocked_at(preferred, unprivileged_user()) is None:
         return preferred
     digest = hashlib.sha256(os.fsencode(preferred)).hexdigest()[:12]

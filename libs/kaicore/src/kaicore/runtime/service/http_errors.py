@@ -9,6 +9,7 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from kaicore.runtime.service.health import error_body
 from kaicore.spelling import did_you_mean
@@ -30,11 +31,16 @@ def add_error_handlers(app: FastAPI) -> None:
         assert isinstance(error, RequestValidationError)
         return error_response(HTTPStatus.UNPROCESSABLE_ENTITY, _faults(error.errors()))
 
+    async def gone(_: Request, __: Exception) -> Response:
+        # Nobody reads it, and nothing failed here.
+        return error_response(HTTPStatus.BAD_REQUEST, "the request did not come to its end")
+
     async def failed(_: Request, __: Exception) -> Response:
         return error_response(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed; its log says how")
 
     app.add_exception_handler(HTTPException, refused)
     app.add_exception_handler(RequestValidationError, not_valid)
+    app.add_exception_handler(ClientDisconnect, gone)
     app.add_exception_handler(Exception, failed)
 
 

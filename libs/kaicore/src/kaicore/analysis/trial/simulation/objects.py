@@ -435,10 +435,17 @@ class _Reader:
         metadata = owner["metadata"]
         subject = subject_of(owner["kind"], metadata["namespace"], metadata["name"])
         between: list[Object] = []
-        self._check_made(subject)
-        pods = expand(owner, nodes_for=self._nodes_for, between=between.append)
-        self._made += len(pods)
-        self._check_made(subject)
+        pods: list[Made] = []
+
+        def on_the_way(made: Object) -> None:
+            between.append(made)
+            self._check_made(subject, len(between))
+
+        self._check_made(subject, self._made)
+        for made in expand(owner, nodes_for=self._nodes_for, between=on_the_way):
+            self._made += 1
+            self._check_made(subject, self._made, made.spec_field)
+            pods.append(made)
         if owner is not item.object and pods:
             queue, count = kueue_queue(owner), _pods(len(pods))
             done = f"{count} shown as if LocalQueue {queue} admitted it" if queue else f"{count} left out"
@@ -475,9 +482,10 @@ class _Reader:
             if group_kind(one["apiVersion"], one["kind"]) is not None:
                 self._add_group_source(Located(item.where, one))
 
-    def _check_made(self, subject: str) -> None:
-        if self._most_pods is not None and self._made > self._most_pods:
-            raise InvalidObject(subject, "spec", self._made, f"more than {self._most_pods} pods are made in all")
+    def _check_made(self, subject: str, made: int, field: str = "spec") -> None:
+        """Refuse what stands for too much before all of it is made: some lines can stand for 10 billion pods."""
+        if self._most_pods is not None and made > self._most_pods:
+            raise InvalidObject(subject, field, made, f"more than {self._most_pods} pods are made in all")
 
     def _add_group_source(self, item: Located) -> None:
         kind = group_kind(item.object["apiVersion"], item.object["kind"])

@@ -4,6 +4,7 @@ Source: `pkg/controller/{deployment,replicaset,statefulset,daemon}` of Kubernete
 pods one after the other is left out: all of them exist at once.
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
 from hashlib import sha256
 
@@ -51,22 +52,22 @@ def deployment_replica_sets(deployment: Object) -> list[Made]:
     return [Made(made, "spec")]
 
 
-def replica_set_pods(owner: Object) -> list[Made]:
-    """Return the pods of a ReplicaSet or a ReplicationController."""
+def replica_set_pods(owner: Object) -> Iterator[Made]:
+    """Yield the pods of a ReplicaSet or a ReplicationController."""
     spec = spec_of(owner)
     template = spec.inside("template", required=True)
     count = spec.pods("replicas", 1)
-    return [pod_from(owner, template, generate_name=f"{name_of(owner)}-", key=str(n)) for n in range(count)]
+    for number in range(count):
+        yield pod_from(owner, template, generate_name=f"{name_of(owner)}-", key=str(number))
 
 
-def stateful_set_pods(owner: Object) -> list[Made]:
-    """Return the pods of a StatefulSet, by ordinal."""
+def stateful_set_pods(owner: Object) -> Iterator[Made]:
+    """Yield the pods of a StatefulSet, by ordinal."""
     spec = spec_of(owner)
     template = spec.inside("template", required=True)
     first = spec.inside("ordinals").integer("start", 0)
     name = name_of(owner)
     revision = f"{name}-{template_hash(template)}"
-    pods = []
     for ordinal in range(first, first + spec.pods("replicas", 1)):
         labels = {
             "controller-revision-hash": revision,
@@ -79,12 +80,11 @@ def stateful_set_pods(owner: Object) -> list[Made]:
             volume = claim.inside("metadata").text("name")
             claims = {"claimName": f"{volume}-{name}-{ordinal}"}
             list_in(pod, "volumes").append({"name": volume, "persistentVolumeClaim": claims})
-        pods.append(pod)
-    return pods
+        yield pod
 
 
-def daemon_set_pods(owner: Object, nodes_for: NodesFor) -> list[Made]:
-    """Return a pod of a DaemonSet for each node that it may run on, bound to that node by its affinity."""
+def daemon_set_pods(owner: Object, nodes_for: NodesFor) -> Iterator[Made]:
+    """Yield a pod of a DaemonSet for each node that it may run on, bound to that node by its affinity."""
     spec = spec_of(owner)
     template = spec.inside("template", required=True)
     labels = {"controller-revision-hash": template_hash(template)}
@@ -95,7 +95,6 @@ def daemon_set_pods(owner: Object, nodes_for: NodesFor) -> list[Made]:
         key = "node.kubernetes.io/network-unavailable"
         tolerations.append({"key": key, "operator": "Exists", "effect": "NoSchedule"})
     model.object["spec"]["tolerations"] = tolerations
-    pods = []
     for node in nodes_for(model.object):
         pod = pod_from(owner, template, generate_name=f"{name_of(owner)}-", key=node, labels=labels)
         pod_spec = pod.object["spec"]
@@ -103,8 +102,7 @@ def daemon_set_pods(owner: Object, nodes_for: NodesFor) -> list[Made]:
         term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
         node_affinity = mapping_in(mapping_in(pod_spec, "affinity"), "nodeAffinity")
         node_affinity["requiredDuringSchedulingIgnoredDuringExecution"] = {"nodeSelectorTerms": [term]}
-        pods.append(pod)
-    return pods
+        yield pod
 
 
 DIALECT = Dialect(

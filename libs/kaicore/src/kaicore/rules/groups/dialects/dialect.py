@@ -4,7 +4,7 @@ All else derives from it (`kaicore.rules.groups.dialects.table`): the kinds that
 objects that the webhook judges, the pods of `kai simulate`, the group and the pod set of a pod, and the reference.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -86,8 +86,8 @@ class WorkloadKind:
     versions: tuple[str, ...] = ()
     wire: type[Any] | None = None
     normalize: Callable[[Any, Lost], GroupSource] | None = None
-    made: Callable[[Object], list[Made]] | None = None
-    made_per_node: Callable[[Object, NodesFor], list[Made]] | None = None
+    made: Callable[[Object], Iterable[Made]] | None = None
+    made_per_node: Callable[[Object, NodesFor], Iterable[Made]] | None = None
     suspend: tuple[str, ...] | None = None
     name_label: str = ""
     instance_label: str = ""

@@ -132,18 +132,18 @@ class _Clique(NamedTuple):
     after: tuple[str, ...] = ()
 
 
-def pod_clique_set_parts(owner: Object) -> list[Made]:
-    """Return the PodGangs and the PodCliques of a PodCliqueSet."""
+def pod_clique_set_parts(owner: Object) -> Iterator[Made]:
+    """Yield the PodGangs, then the PodCliques of a PodCliqueSet."""
     spec = spec_of(owner)
     template = spec.inside("template", required=True)
-    gangs: list[Made] = []
-    cliques: list[Made] = []
+    cliques: list[tuple[str, _Clique]] = []
     for replica in range(spec.pods("replicas", 0)):
         for gang, place, unordered in _gangs(name_of(owner), template, replica):
             of_gang = _in_order(template, unordered)
-            gangs.append(Made(_pod_gang(owner, template, gang, place, of_gang), template.path))
-            cliques += [_pod_clique(owner, gang, clique) for clique in of_gang]
-    return [*gangs, *cliques]
+            yield Made(_pod_gang(owner, template, gang, place, of_gang), template.path)
+            cliques += [(gang, clique) for clique in of_gang]
+    for gang, clique in cliques:
+        yield _pod_clique(owner, gang, clique)
 
 
 def _gangs(name: str, template: Fields, replica: int) -> Iterator[tuple[str, Fields, list[_Clique]]]:
@@ -270,8 +270,8 @@ def _pod_clique(owner: Object, gang: str, clique: _Clique) -> Made:
     return Made(made, clique.template.where("spec"))
 
 
-def pod_clique_pods(owner: Object) -> list[Made]:
-    """Return the pods of a PodClique, without the gate that Grove takes off when the PodGang is complete.
+def pod_clique_pods(owner: Object) -> Iterator[Made]:
+    """Yield the pods of a PodClique, without the gate that Grove takes off when the PodGang is complete.
 
     Pods that start after others have a container more, which waits for those on the node. It asks for nothing, so that
     their quality of service is not Guaranteed.
@@ -280,15 +280,13 @@ def pod_clique_pods(owner: Object) -> list[Made]:
     pod_spec = spec.inside("podSpec", required=True).value
     template = Fields("", {"metadata": owner["metadata"], "spec": pod_spec})
     name, after = name_of(owner), spec.value.get("startsAfter")
-    pods = []
     for index in range(spec.pods("replicas", 1)):
         labels = {POD_CLIQUE_LABEL: name, _POD_INDEX: str(index)}
         pod = pod_from(owner, template, generate_name=f"{name}-", key=str(index), labels=labels)
         if after:
             waits = {"name": "grove-initc", "args": [f"--podcliques={parent}" for parent in after]}
             list_in(pod, "initContainers").append(waits)
-        pods.append(pod._replace(spec_field=spec.where("podSpec")))
-    return pods
+        yield pod._replace(spec_field=spec.where("podSpec"))
 
 
 DIALECT = Dialect(

@@ -7,7 +7,7 @@ while it runs.
 Source: Kubernetes 1.36, `pkg/controller/job` (`job_controller.go`, `pod_failure_policy.go`, `backoff_utils.go`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from itertools import islice
 
 import msgspec
@@ -167,11 +167,11 @@ def _is_about_evictions(rule: PodFailureRule) -> bool:
 _ENDS = ("Complete", "Failed", "SuccessCriteriaMet", "FailureTarget")
 
 
-def job_pods(job: Object) -> list[Made]:
-    """Return the pods that a Job has active at first: as many as run at once, the lowest indexes first."""
+def job_pods(job: Object) -> Iterator[Made]:
+    """Yield the pods that a Job has active at first: as many as run at once, the lowest indexes first."""
     spec, status = spec_of(job), status_of(job)
     if spec.flag("suspend") or is_finished(job, *_ENDS):
-        return []
+        return
     completions = None if spec.value.get("completions") is None else spec.integer("completions", 0)
     if completions is None and spec.value.get("parallelism") is None:
         completions = 1
@@ -184,17 +184,17 @@ def job_pods(job: Object) -> list[Made]:
         wanted = parallelism if completions is None else min(parallelism, max(completions - done, 0))
         if completions is None and done:
             wanted = 0
-        return [pod_from(job, template, generate_name=f"{name}-", key=str(n), labels=labels) for n in range(wanted)]
+        for number in range(wanted):
+            yield pod_from(job, template, generate_name=f"{name}-", key=str(number), labels=labels)
+        return
     if completions is None:
         raise spec.error("completions", "is needed with completionMode Indexed")
     over = _indexes(status, completions)
-    pods = []
     for index in islice((index for index in range(completions) if index not in over), parallelism):
         says = {COMPLETION_INDEX: str(index)}
         pod = pod_from(job, template, generate_name=f"{name}-{index}-", labels=labels | says, annotations=says)
         pod.object["spec"].setdefault("hostname", f"{name}-{index}")
-        pods.append(pod)
-    return pods
+        yield pod
 
 
 def _indexes(status: Fields, completions: int) -> set[int]:

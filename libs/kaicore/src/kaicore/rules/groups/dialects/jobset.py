@@ -3,6 +3,8 @@
 Source: JobSet 0.8 (`pkg/controllers`, `pkg/webhooks`).
 """
 
+from collections.abc import Iterator
+
 import msgspec
 
 from kaicore.errors import InvalidObject, Lost, unheard
@@ -123,16 +125,16 @@ def _jobs_pods(one: ReplicatedJob, *, subject: str, field: str) -> tuple[int, in
     return replicas, pods_at_once(one.template.spec, subject=subject, field=f"{field}.template.spec")
 
 
-def jobset_jobs(jobset: Object) -> list[Made]:
-    """Return the Jobs of a JobSet, all of them: dependencies are taken to become ready, not to complete."""
+def jobset_jobs(jobset: Object) -> Iterator[Made]:
+    """Yield the Jobs of a JobSet, all of them: dependencies are taken to become ready, not to complete."""
     spec = spec_of(jobset)
     if spec.flag("suspend") or is_finished(jobset, "Completed", "Failed"):
-        return []
+        return
     name, namespace = name_of(jobset), namespace_of(jobset)
     replicated = spec.items("replicatedJobs")
     total = sum(item.pods("replicas", 1) for item in replicated)
     topology_key = annotation_of(jobset, _EXCLUSIVE)
-    jobs: list[Made] = []
+    number = 0
     for item in replicated:
         if any(need.text("status") == "Complete" for need in item.items("dependsOn")):
             continue
@@ -148,7 +150,7 @@ def jobset_jobs(jobset: Object) -> list[Made]:
                 f"{_JOBSET}/replicatedjob-replicas": str(item.pods("replicas", 1)),
                 f"{_JOBSET}/global-replicas": str(total),
                 f"{_JOBSET}/job-index": str(index),
-                f"{_JOBSET}/job-global-index": str(len(jobs)),
+                f"{_JOBSET}/job-global-index": str(number),
                 _JOB_KEY: sha1_key(f"{namespace}/{job_name}"),
                 f"{_JOBSET}/restart-attempt": "0",
             }
@@ -164,8 +166,8 @@ def jobset_jobs(jobset: Object) -> list[Made]:
             job["metadata"]["annotations"].update(notes)
             if topology_key:
                 keep_alone(job["spec"]["template"], label=_JOB_KEY, topology_key=topology_key)
-            jobs.append(Made(job, template.where("spec")))
-    return jobs
+            yield Made(job, template.where("spec"))
+            number += 1
 
 
 DIALECT = Dialect(

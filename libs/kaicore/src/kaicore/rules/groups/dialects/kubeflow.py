@@ -3,7 +3,7 @@
 Sources: training-operator 1.9 (`pkg/controller.v1/common/pod.go`), mpi-operator 0.6 (`pkg/controller`).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -190,27 +190,25 @@ _KINDS = {
 }
 
 
-def training_job_pods(job: Object) -> list[Made]:
-    """Return the pods of a training job, replica types in order of name, replicas by index."""
+def training_job_pods(job: Object) -> Iterator[Made]:
+    """Yield the pods of a training job, replica types in order of name, replicas by index."""
     kind = _KINDS[job["kind"]]
     spec = spec_of(job)
     if _is_held(job, spec):
-        return []
+        return
     replicas = spec.inside(kind.replicas, required=True)
-    pods = []
     for replica_type in sorted(replicas.value):
         labels = {f"{_TRAINING}/operator-name": kind.operator, f"{_TRAINING}/job-name": name_of(job)}
         if replica_type in kind.leaders:
             labels[f"{_TRAINING}/job-role"] = "master"
-        pods += _replicas(job, replicas.inside(replica_type), replica_type=replica_type, labels=labels)
-    return pods
+        yield from _replicas(job, replicas.inside(replica_type), replica_type=replica_type, labels=labels)
 
 
-def mpi_job_pods(job: Object) -> list[Made]:
-    """Return workers and launcher of an MPIJob: of the training operator (v1), or of the MPI operator (v2beta1)."""
+def mpi_job_pods(job: Object) -> Iterator[Made]:
+    """Yield workers and launcher of an MPIJob: of the training operator (v1), or of the MPI operator (v2beta1)."""
     spec = spec_of(job)
     if _is_held(job, spec):
-        return []
+        return
     replicas = spec.inside("mpiReplicaSpecs", required=True)
     name, by_training_operator = name_of(job), job["apiVersion"].endswith("/v1")
     operator = "mpijob-controller" if by_training_operator else "mpi-operator"
@@ -218,41 +216,35 @@ def mpi_job_pods(job: Object) -> list[Made]:
     workers = replicas.inside("Worker")
     # Then the launcher is the first worker.
     leads = spec.flag("runLauncherAsWorker") and not by_training_operator
-    made = []
     if workers.value:
         role = {f"{_TRAINING}/job-role": "worker"}
-        made += _replicas(job, workers, replica_type="Worker", labels=labels | role, first=int(leads))
+        yield from _replicas(job, workers, replica_type="Worker", labels=labels | role, first=int(leads))
     template = replicas.inside("Launcher", required=True).inside("template", required=True)
     labels[f"{_TRAINING}/job-role"] = "launcher"
     if leads:
         labels[f"{_TRAINING}/replica-index"] = "0"
     if by_training_operator:
         labels |= {f"{_TRAINING}/replica-type": "launcher", f"{_TRAINING}/replica-index": "0"}
-        made.append(pod_from(job, template, name=f"{name}-launcher", labels=labels))
+        yield pod_from(job, template, name=f"{name}-launcher", labels=labels)
     else:
-        made.append(submitter_pod(job, name=f"{name}-launcher", template=template, labels=labels))
-    return made
+        yield submitter_pod(job, name=f"{name}-launcher", template=template, labels=labels)
 
 
 def _is_held(job: Object, spec: Fields) -> bool:
     return spec.inside("runPolicy").flag("suspend") or is_finished(job, "Succeeded", "Failed")
 
 
-def _replicas(job: Object, replica: Fields, *, replica_type: str, labels: dict[str, str], first: int = 0) -> list[Made]:
+def _replicas(
+    job: Object, replica: Fields, *, replica_type: str, labels: dict[str, str], first: int = 0
+) -> Iterator[Made]:
     template = replica.inside("template", required=True)
     kind = replica_type.lower()
-    return [
-        pod_from(
-            job,
-            template,
-            name=f"{name_of(job)}-{kind}-{index}",
-            labels=labels | {f"{_TRAINING}/replica-type": kind, f"{_TRAINING}/replica-index": str(first + index)},
-        )
-        for index in range(replica.pods("replicas", 1))
-    ]
+    for index in range(replica.pods("replicas", 1)):
+        marks = {f"{_TRAINING}/replica-type": kind, f"{_TRAINING}/replica-index": str(first + index)}
+        yield pod_from(job, template, name=f"{name_of(job)}-{kind}-{index}", labels=labels | marks)
 
 
-def _workload(name: str, versions: tuple[str, ...], made: Callable[[Object], list[Made]]) -> WorkloadKind:
+def _workload(name: str, versions: tuple[str, ...], made: Callable[[Object], Iterable[Made]]) -> WorkloadKind:
     kind = f"{name}.kubeflow.org"
     return WorkloadKind(
         kind,

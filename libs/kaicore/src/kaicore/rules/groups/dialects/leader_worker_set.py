@@ -5,6 +5,7 @@ Sources: KAI-Scheduler 0.17, its guide to segments; LeaderWorkerSet 0.7 (`pkg/co
 their leader.
 """
 
+from collections.abc import Iterator
 from copy import deepcopy
 
 import msgspec
@@ -195,8 +196,8 @@ def _pod_set(pod: Pod, template: GroupTemplate, _key: str) -> SetName:
     return SetName(FIRST_WORKERS if within else "workers")
 
 
-def leader_worker_set_pods(owner: Object) -> list[Made]:
-    """Return leaders and workers of all groups; a group has `size` pods, its leader among them."""
+def leader_worker_set_pods(owner: Object) -> Iterator[Made]:
+    """Yield leaders and workers of all groups; a group has `size` pods, its leader among them."""
     spec = spec_of(owner)
     template = spec.inside("leaderWorkerTemplate", required=True)
     worker = template.inside("workerTemplate", required=True)
@@ -207,7 +208,6 @@ def leader_worker_set_pods(owner: Object) -> list[Made]:
     revision = template_hash(template)
     leaders = _stateful_set(owner, name_of(owner))
     topology_key = annotation_of(owner, _EXCLUSIVE_TOPOLOGY)
-    pods = []
     for group in range(spec.pods("replicas", 1)):
         leader_name = f"{name_of(owner)}-{group}"
         workers = _stateful_set(owner, leader_name)
@@ -235,8 +235,7 @@ def leader_worker_set_pods(owner: Object) -> list[Made]:
             )
             if topology_key:
                 keep_alone(pod.object, label=_GROUP_KEY, topology_key=topology_key)
-            pods.append(pod)
-    return pods
+            yield pod
 
 
 def _stateful_set(owner: Object, name: str) -> Object:
@@ -265,15 +264,14 @@ def _mark_subgroup(
 _SET = "disaggregatedset.x-k8s.io"
 
 
-def disaggregated_set_parts(owner: Object) -> list[Made]:
-    """Return the LeaderWorkerSets of all roles of a DisaggregatedSet, slice by slice.
+def disaggregated_set_parts(owner: Object) -> Iterator[Made]:
+    """Yield the LeaderWorkerSets of all roles of a DisaggregatedSet, slice by slice.
 
     Source: LeaderWorkerSet (kubernetes-sigs/lws, August 2026), `pkg/controllers/disaggregatedset/lws_manager.go`.
     """
     spec, name = spec_of(owner), name_of(owner)
     policy = spec.inside("placementPolicy")
     revision = template_hash(Fields("", {"roles": spec.value.get("roles")}))
-    parts = []
     for number in range(spec.pods("slices", 1)):
         for role in spec.items("roles"):
             role_name = role.text("name")
@@ -298,8 +296,7 @@ def disaggregated_set_parts(owner: Object) -> list[Made]:
                 if templates.get(of):
                     mapping_in(mapping_in(templates[of], "metadata"), "labels").update(labels)
                     _keep_slices_apart(mapping_in(templates[of], "spec"), policy, name, str(number))
-            parts.append(Made(part, role.where("spec")))
-    return parts
+            yield Made(part, role.where("spec"))
 
 
 def _keep_slices_apart(pod_spec: Object, policy: Fields, name: str, number: str) -> None:

@@ -4,7 +4,7 @@ Source: KubeRay 1.4 (`ray-operator/controllers/ray`): the head gets a sidecar wh
 init container that waits for the head, and a RayJob a Job beside its cluster that submits it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -140,11 +140,11 @@ def _same(cpu: str, memory: str) -> dict[str, Any]:
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": cpu, "memory": memory}}
 
 
-def ray_cluster_pods(cluster: Object) -> list[Made]:
-    """Return the head and the workers of a RayCluster."""
+def ray_cluster_pods(cluster: Object) -> Iterator[Made]:
+    """Yield the head and the workers of a RayCluster."""
     spec = spec_of(cluster)
     if spec.flag("suspend"):
-        return []
+        return
     name = name_of(cluster)
     template = spec.inside("headGroupSpec", required=True).inside("template", required=True)
     labels = _ray_labels(name, group="headgroup", node_type="head")
@@ -152,7 +152,7 @@ def ray_cluster_pods(cluster: Object) -> list[Made]:
     if spec.flag("enableInTreeAutoscaling"):
         resources = spec.inside("autoscalerOptions").copy("resources") or _same("500m", "512Mi")
         list_in(head, "containers").append({"name": "autoscaler", "resources": resources})
-    pods = [head]
+    yield head
     for group in spec.items("workerGroupSpecs"):
         template = group.inside("template", required=True)
         group_name = group.text("groupName")
@@ -162,8 +162,7 @@ def ray_cluster_pods(cluster: Object) -> list[Made]:
             worker = pod_from(cluster, template, generate_name=base, key=str(number), labels=labels)
             waiting = {"name": "wait-gcs-ready", "resources": _same("200m", "256Mi")}
             list_in(worker, "initContainers").append(waiting)
-            pods.append(worker)
-    return pods
+            yield worker
 
 
 def ray_job_parts(job: Object) -> list[Made]:

@@ -3,7 +3,7 @@
 The order counts where a pod has name labels of several dialects: the first one has it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.dialects import apps, grove, job, jobset, kubeflow, leader_worker_set, ray, volcano
@@ -51,8 +51,10 @@ def is_owner(api_version: str, kind: str) -> bool:
     return workload is not None and (workload.made is not None or workload.made_per_node is not None)
 
 
-def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], None] = lambda _: None) -> list[Made]:
-    """Return the pods that the controllers would make for an owner, in the order in which they would.
+def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], None] = lambda _: None) -> Iterator[Made]:
+    """Yield the pods that the controllers would make for an owner, in the order in which they would.
+
+    Each is made when it is asked for: a few lines can stand for more pods than there is room for.
 
     Names and uids are made of the owner's, so the same owner always gives the same pods.
 
@@ -61,26 +63,24 @@ def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], No
         nodes_for: tells which nodes a pod of a DaemonSet may run on.
         between: is given each object that is made on the way to the pods, such as the Jobs of a JobSet.
     """
-    pods: list[Made] = []
     for part in _made(owner, nodes_for):
         if part.object["kind"] == "Pod":
             if part.through is not None:
                 between(part.through)
-            pods.append(part)
+            yield part
             continue
         between(part.object)
         if not is_owner(part.object["apiVersion"], part.object["kind"]):
             continue
         try:
-            inner = expand(part.object, nodes_for=nodes_for, between=between)
+            for pod in expand(part.object, nodes_for=nodes_for, between=between):
+                yield Made(pod.object, part.field_in_owner(pod.spec_field))
         except InvalidObject as error:
             subject = f"{owner['kind']} {owner['metadata']['namespace']}/{owner['metadata']['name']}"
             raise InvalidObject(subject, part.field_in_owner(error.field), error.value, error.problem) from error
-        pods += [Made(pod.object, part.field_in_owner(pod.spec_field)) for pod in inner]
-    return pods
 
 
-def _made(owner: Object, nodes_for: NodesFor) -> list[Made]:
+def _made(owner: Object, nodes_for: NodesFor) -> Iterable[Made]:
     workload = workload_of(owner)
     assert workload is not None
     if workload.made_per_node is not None:

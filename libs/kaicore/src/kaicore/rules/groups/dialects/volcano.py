@@ -5,7 +5,7 @@ pods of a Job), `pkg/webhooks/admission/jobs/mutate` (defaults of a Job); for pa
 `docs/design/Network Topology Aware Scheduling.md`, and `training/v1alpha1` of `volcano.sh/apis`.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -531,10 +531,9 @@ _NUMA_POLICY = f"{_VOLCANO}/numa-topology-policy"
 _OVER = ("Aborted", "Aborting", "Completed", "Completing", "Failed", "Terminated", "Terminating")
 
 
-def hyper_job_jobs(hyper_job: Object) -> list[Made]:
-    """Return the Jobs of a HyperJob, of each template in order of their index."""
+def hyper_job_jobs(hyper_job: Object) -> Iterator[Made]:
+    """Yield the Jobs of a HyperJob, of each template in order of their index."""
     name = name_of(hyper_job)
-    jobs = []
     for item in spec_of(hyper_job).items("replicatedJobs"):
         field = "templateSpec" if item.value.get("templateSpec") is not None else "template"
         template = item.inside(field, required=True)
@@ -552,20 +551,17 @@ def hyper_job_jobs(hyper_job: Object) -> list[Made]:
                 metadata=Fields("", {"labels": marks}),
             )
             job["spec"] = item.copy(field)
-            jobs.append(Made(job, template.path))
-    return jobs
+            yield Made(job, template.path)
 
 
-def volcano_job_pods(job: Object) -> list[Made]:
-    """Return the pods of a job, task by task; those that wait for other tasks too, which are taken to be ready."""
+def volcano_job_pods(job: Object) -> Iterator[Made]:
+    """Yield the pods of a job, task by task; those that wait for other tasks too, which are taken to be ready."""
     spec, status = spec_of(job), status_of(job)
     if status.inside("state").text("phase") in _OVER:
-        return []
-    return [
-        _pod(job, task, name=task.text("name") or f"default{index}", index=replica)
-        for index, task in enumerate(spec.items("tasks"))
-        for replica in range(task.pods("replicas", 0))
-    ]
+        return
+    for index, task in enumerate(spec.items("tasks")):
+        for replica in range(task.pods("replicas", 0)):
+            yield _pod(job, task, name=task.text("name") or f"default{index}", index=replica)
 
 
 def _pod(job: Object, task: Fields, *, name: str, index: int) -> Made:
