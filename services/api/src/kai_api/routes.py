@@ -90,6 +90,7 @@ def _asked_reservation(  # long: one parameter for each part of a reservation
     count: int = 0,
     within: str = "",
     recurrence: str = "",
+    time_zone: str = "",
     notice: str = "",
     drain_by: str = "",
 ) -> ReservationQuestion:
