@@ -8,6 +8,7 @@ import pytest
 from dateutil.rrule import rrulestr
 from dateutil.tz import tzical
 from icalendar import Calendar
+from kaicore.analysis.ask.answers import NodeRow, RowSelection
 from kaicore.analysis.ask.counterfactuals.drains import DrainPlan, planned_drain
 from kaicore.analysis.ask.counterfactuals.reservations import (
     ReservationPlan,
@@ -17,6 +18,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     standing_reservations,
 )
 from kaicore.analysis.ask.explanations import why_node
+from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.engine.policies.book import NO_POLICIES
@@ -218,6 +220,18 @@ def test_times_without_a_zone_are_of_the_zone_that_is_named(tmp_path: Path) -> N
     unknown = kai(*asked, *weekly, "--time-zone", "Berlin")
     assert (unknown.returncode, "reserve: --time-zone: is no time zone" in unknown.stderr) == (2, True)
     assert "needs a zone" in kai(*asked, *weekly).stderr
+
+
+def test_node_is_reserved_once_its_window_has_begun_although_the_log_is_silent() -> None:
+    cluster = fleet()
+    made(cluster, "later", ("a0",), begins=1)
+
+    def status(hours: int) -> str:
+        (row,) = list_rows(cluster.state, "nodes", RowSelection(name="a0"), now=cluster.now + hours * HOUR)
+        assert isinstance(row, NodeRow)
+        return row.status
+
+    assert [status(hours) for hours in (-9, 0, 1, 4, 5)] == ["Ready", "Ready", *["Ready,Reserved"] * 2, "Ready"]
 
 
 def busy(*, waiting: bool = False) -> Workloads:
