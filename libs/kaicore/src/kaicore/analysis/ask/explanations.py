@@ -299,6 +299,11 @@ _MOST_REASONS = 20
 _TEMPLATE_HASH = "pod-template-hash"
 
 
+def _remarks(state: ClusterView, entry: PodEntry) -> list[str]:
+    probe = probe_text(state, entry)
+    return [*([probe] if probe else []), *notes(entry, state), *shadow_notes(entry, state)]
+
+
 def why_pod(
     state: ClusterState,
     namespace: str,
@@ -344,11 +349,7 @@ def why_pod(
         if evidence.cycles is not None
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[
-            *(
-                []
-                if entry is None
-                else (*filter(None, [probe_text(state, entry)]), *notes(entry, state), *shadow_notes(entry, state))
-            ),
+            *([] if entry is None else _remarks(state, entry)),
             *([] if entry is None or not waiting else one_by_one(state, group_entries(state, entry.group))),
             *left_out,
             *miss_notes(evidence.uid, state),

@@ -38,10 +38,10 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
     if not spec.nodes and not spec.node_selector:
         raise InvalidObject(subject, "spec.nodes", spec.nodes, "names no node, and nodeSelector no label")
     recurrence = spec.recurrence or ""
-    zone, offsets = spec.time_zone or "", ()
+    zone = spec.time_zone or ""
     if zone:
         zone_named(zone, subject=subject, field="spec.timeZone")
-        offsets = zone_offsets(zone, start) if recurrence else ()
+    offsets = zone_offsets(zone, start) if zone and recurrence else ()
     if recurrence:
         check_recurrence(recurrence, start=start, offsets=offsets, subject=subject, field="spec.recurrence")
     notice = NOTICE_US

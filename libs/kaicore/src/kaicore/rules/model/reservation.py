@@ -84,6 +84,9 @@ class _Zone(tzinfo):
     def dst(self, moment: datetime | None, /) -> None:
         return None
 
+    def tzname(self, moment: datetime | None, /) -> None:
+        return None
+
     def fromutc(self, moment: datetime, /) -> datetime:
         return moment + self._offsets[bisect_right(self._since, _us(moment.replace(tzinfo=UTC)))]
 
