@@ -299,7 +299,7 @@ _MOST_REASONS = 20
 _TEMPLATE_HASH = "pod-template-hash"
 
 
-def _remarks(state: ClusterView, entry: PodEntry) -> list[str]:
+def _remarks(state: ClusterState, entry: PodEntry) -> list[str]:
     probe = probe_text(state, entry)
     return [*([probe] if probe else []), *notes(entry, state), *shadow_notes(entry, state)]
 
