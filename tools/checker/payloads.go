@@ -14,11 +14,15 @@ type podBody struct {
 	Node      string            `json:"node_name"`
 	Phase     string            `json:"phase"`
 	Labels    map[string]string `json:"labels"`
-	Overhead  amounts           `json:"overhead"`
-	PodLevel  amounts           `json:"pod_resources"`
-	Deletion  *int64            `json:"deletion_at"`
-	Deadline  int64             `json:"active_deadline_s"`
-	Parts     []struct {
+	Notes     map[string]string `json:"annotations"`
+	Owner     struct {
+		Name string `json:"name"`
+	} `json:"owner"`
+	Overhead amounts `json:"overhead"`
+	PodLevel amounts `json:"pod_resources"`
+	Deletion *int64  `json:"deletion_at"`
+	Deadline int64   `json:"active_deadline_s"`
+	Parts    []struct {
 		Kind     string  `json:"kind"`
 		Requests amounts `json:"requests"`
 	} `json:"containers"`
@@ -160,6 +164,7 @@ type reservedBody struct {
 	Name       string            `json:"name"`
 	Queue      string            `json:"queue"`
 	Namespace  string            `json:"namespace"`
+	Work       string            `json:"work"`
 	Nodes      []string          `json:"nodes"`
 	Labels     map[string]string `json:"node_labels"`
 	Recurrence string            `json:"recurrence"`

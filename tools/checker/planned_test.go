@@ -31,6 +31,11 @@ func limited(seconds int) string {
 	return fmt.Sprintf(`{"pod":{"active_deadline_s":%d,%s`, seconds, text[len(`{"pod":{`):])
 }
 
+func ofWork(fields string) string {
+	text := podText("a", "Pending", "", "1000")
+	return fmt.Sprintf(`{"pod":{"namespace":"d",%s,%s`, fields, text[len(`{"pod":{`):])
+}
+
 func TestWhatRunsIntoAReservedTimeIsRefused(t *testing.T) {
 	endless := podText("a", "Pending", "", "1000")
 	for _, h := range []*history{
@@ -39,6 +44,7 @@ func TestWhatRunsIntoAReservedTimeIsRefused(t *testing.T) {
 		reserved("", limited(10), 95*second, true),
 		reserved(`,"queue":"other"`, endless, 150*second, true),
 		reserved(`,"notice_us":30000000`, endless, 80*second, true),
+		reserved(`,"namespace":"d","work":"other"`, ofWork(`"name":"p"`), 150*second, true),
 	} {
 		refused(t, h.check(t, nil), "reserved: cluster c: position 4 places pod default/p on node n, which reservation r of position 2")
 	}
@@ -48,6 +54,10 @@ func TestWhatRunsIntoAReservedTimeIsRefused(t *testing.T) {
 		reserved("", limited(10), 90*second, true),
 		reserved(`,"queue":"q"`, endless, 150*second, true),
 		reserved(`,"notice_us":10000000`, endless, 80*second, true),
+		reserved(`,"namespace":"d"`, ofWork(`"name":"p"`), 150*second, true),
+		reserved(`,"namespace":"d","work":"p"`, ofWork(`"name":"p"`), 150*second, true),
+		reserved(`,"namespace":"d","work":"j"`, ofWork(`"owner":{"name":"j"}`), 150*second, true),
+		reserved(`,"namespace":"d","work":"j"`, ofWork(`"annotations":{"pod-group-name":"j"}`), 150*second, true),
 	} {
 		accepted(t, h.check(t, nil))
 	}

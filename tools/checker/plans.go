@@ -50,9 +50,24 @@ func limitOf(pod *podBody) int64 {
 	return limit * 1_000_000
 }
 
+// isOf tells whether a pod can be of a work: it, its owner, or what a label or an annotation names, has the work's name.
+func (p *podBody) isOf(work string) bool {
+	if work == "" || p.Name == work || p.Owner.Name == work {
+		return true
+	}
+	for _, names := range []map[string]string{p.Labels, p.Notes} {
+		for _, name := range names {
+			if name == work {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // whom tells whether a reservation is for a pod.
 func (p *plan) whom(pod *podBody, parents map[string]string) bool {
-	if p.Queue == "" && p.Namespace == "" || p.Namespace != "" && p.Namespace != pod.Namespace {
+	if p.Queue == "" && p.Namespace == "" || p.Namespace != "" && p.Namespace != pod.Namespace || !pod.isOf(p.Work) {
 		return false
 	}
 	for name := pod.Labels["kai.scheduler/queue"]; p.Queue != "" && name != p.Queue; name = parents[name] {

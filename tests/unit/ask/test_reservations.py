@@ -1,10 +1,14 @@
 """`kai reserve` and `kai reservations`: plans, what is in the way, and the calendar."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
+from dateutil.rrule import rrulestr
+from dateutil.tz import tzical
 from icalendar import Calendar
+from kaicore.analysis.ask.answers import NodeRow, RowSelection
 from kaicore.analysis.ask.counterfactuals.drains import DrainPlan, planned_drain
 from kaicore.analysis.ask.counterfactuals.reservations import (
     ReservationPlan,
@@ -14,6 +18,7 @@ from kaicore.analysis.ask.counterfactuals.reservations import (
     standing_reservations,
 )
 from kaicore.analysis.ask.explanations import why_node
+from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.rules.engine.policies.book import NO_POLICIES
@@ -179,6 +184,54 @@ def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
     drained = kai("drain", "a0", "--by", "+1h", "--file", str(file))
     assert "default/endless" in drained.stdout
     assert "drainBy: " in drained.stdout
+
+
+def test_calendar_of_a_zone_has_the_windows_that_the_schedule_heeds(tmp_path: Path) -> None:
+    cluster = fleet()
+    cluster.now = int(datetime(2027, 3, 1, tzinfo=UTC).timestamp()) * 1_000_000
+    times = {"start": "2027-03-06T02:30:00+01:00", "end": "2027-03-06T04:30:00+01:00"}
+    spec = times | {"nodes": ["a0"], "recurrence": "FREQ=DAILY;COUNT=300", "timeZone": "Europe/Berlin"}
+    one = reservation_of({"metadata": {"name": "nightly", "uid": "u"}, "spec": spec})
+    cluster.record("reservation/nightly", payloads.ReservationObserved(one))
+    file = write_file(tmp_path / "log.gz", cluster.events)
+    assert "FREQ=DAILY;COUNT=300 Europe/Berlin" in kai("reservations", "--file", str(file)).stdout
+    text = kai("reservations", "--ical", "--file", str(file)).stdout
+    (event,) = Calendar.from_ical(text).walk("VEVENT")
+    assert "DTSTART;TZID=Europe/Berlin:20270306T023000" in text
+    # As another program reads it, by the file's own zone.
+    path = tmp_path / "zone.ics"
+    path.write_text(text)
+    zone = tzical(str(path)).get("Europe/Berlin")
+    read = list(rrulestr(event["rrule"].to_ical().decode(), dtstart=datetime(2027, 3, 6, 2, 30, tzinfo=zone)))
+    windows = one.windows(one.start, one.start + 400 * 24 * HOUR)
+    assert len(windows) == 300
+    differ = [at for at, window in zip(read, windows, strict=True) if at.timestamp() != window.start / 1_000_000]
+    # dateutil does not read the hour that is skipped as RFC 5545 has it.
+    assert [at.isoformat()[:16] for at in differ] == ["2027-03-28T02:30"]
+
+
+def test_times_without_a_zone_are_of_the_zone_that_is_named(tmp_path: Path) -> None:
+    file = write_file(tmp_path / "log.gz", fleet().events)
+    asked = ("reserve", "x", "--maintenance", "--nodes", "a0", "--start", "2036-01-05T08:00", "--end", "+1h")
+    weekly = ("--repeat", "FREQ=WEEKLY;BYDAY=SA", "--file", str(file))
+    planned = kai(*asked, *weekly, "--time-zone", "Europe/Berlin").stdout
+    assert "2036-01-05T07:00:00Z to 2036-01-05T08:00:00Z, again FREQ=WEEKLY;BYDAY=SA in Europe/Berlin" in planned
+    assert "  timeZone: Europe/Berlin\n" in planned
+    unknown = kai(*asked, *weekly, "--time-zone", "Berlin")
+    assert (unknown.returncode, "reserve: --time-zone: is no time zone" in unknown.stderr) == (2, True)
+    assert "needs a zone" in kai(*asked, *weekly).stderr
+
+
+def test_node_is_reserved_once_its_window_has_begun_although_the_log_is_silent() -> None:
+    cluster = fleet()
+    made(cluster, "later", ("a0",), begins=1)
+
+    def status(hours: int) -> str:
+        (row,) = list_rows(cluster.state, "nodes", RowSelection(name="a0"), now=cluster.now + hours * HOUR)
+        assert isinstance(row, NodeRow)
+        return row.status
+
+    assert [status(hours) for hours in (-9, 0, 1, 4, 5)] == ["Ready", "Ready", *["Ready,Reserved"] * 2, "Ready"]
 
 
 def busy(*, waiting: bool = False) -> Workloads:

@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import pytest
-from kaicore.analysis.ask.explanations import why_node
+from kaicore.analysis.ask.explanations import why_node, why_pod
+from kaicore.analysis.life.pod_history import PodEvidence
 from kaicore.rules.deciding.cycle_input import idle, next_due
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
+from kaicore.rules.deciding.suspects import probe_text
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import (
@@ -18,6 +20,7 @@ from kaicore.rules.events.payloads import (
     PodObserved,
     PodRejected,
 )
+from kaicore.rules.events.reasons.base import time_text
 from kaicore.rules.events.reasons.node import NodeSuspect
 from kaicore.rules.model.pod import Owner, is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
@@ -216,6 +219,21 @@ def test_probe_comes_once_it_is_due(mended: bool, nodes: str, news: list[str]) -
     assert (fleet.try_one("h") == "n0") is mended, "each probe that fails doubles the time to the next"
     wait(fleet, 2 * 60)
     assert fleet.try_one("i") == "n0"
+
+
+def test_pod_that_is_a_probe_says_so_and_of_which_node() -> None:
+    fleet = black_hole()
+    wait(fleet, 125)
+    others = []
+    while fleet.start("e") != "n0":
+        others.append(fleet.last.uid)
+    (suspect,) = fleet.state.node_trials.suspects.values()
+    since = f"suspect since {time_text(suspect.since)}, event {suspect.position}"
+    assert probe_text(fleet.state, fleet.state.pods[fleet.last.uid]) == f"probe of node n0, {since}"
+    why = why_pod(fleet.state, fleet.last.namespace, fleet.last.name, PodEvidence((), fleet.last.uid))
+    assert why is not None
+    assert f"probe of node n0, {since}" in why.notes
+    assert {probe_text(fleet.state, fleet.state.pods[uid]) for uid in others} <= {""}
 
 
 def test_probe_is_one_pod_at_a_time_and_clears_the_node_once_it_has_run_for_a_minute() -> None:

@@ -1,18 +1,23 @@
 """Reserved nodes in cycles: who may start on them, and when."""
 
+import json
+from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
+import msgspec
 import pytest
 from kaicore.analysis.json_spelling import time_text
 from kaicore.errors import InvalidObject
 from kaicore.kube.kinds.table import RESERVATION
+from kaicore.kube.normalize.reservation import zone_named
 from kaicore.rules.deciding.cycle_input import next_due
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
+from kaicore.rules.events.codec import encode_payload
 from kaicore.rules.events.reasons.node import NodeReserved
 from kaicore.rules.model.pod import Owner, PodDisruptionBudget
 from kaicore.rules.model.queue import Queue
-from kaicore.rules.model.reservation import NodeReservation, Window, reservation_terms
+from kaicore.rules.model.reservation import NodeReservation, Window, ZoneOffset, reservation_terms
 from kaicore.rules.model.selector import PodSelector
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
@@ -155,7 +160,16 @@ def test_object_says_for_whom_where_and_when() -> None:
         ("BYDAY=SA", "INTERVAL=0", "INTERVAL cannot be '0'"),
         ("BYDAY=SA", "INTERVAL=-1", "INTERVAL cannot be '-1'"),
         ("BYDAY=SA", "BYMONTH=13", "BYMONTH cannot be '13'"),
+        ("BYDAY=SA", "COUNT=3;UNTIL=20300101T000000Z", "COUNT and UNTIL exclude each other"),
         ("WEEKLY;BYDAY=SA", "MONTHLY;BYDAY=1MO,53MO", "BYDAY cannot be '1MO,53MO'"),
+        (
+            '"notice"',
+            '"timeZone": "Europe/Atlantis", "notice"',
+            "Reservation r: spec.timeZone: is no time zone such as Europe/Berlin: 'Europe/Atlantis'",
+        ),
+        # Names are no paths, and the machine's own zone is none.
+        ('"notice"', '"timeZone": "../Berlin", "notice"', "spec.timeZone: is no time zone"),
+        ('"notice"', '"timeZone": "Local", "notice"', "spec.timeZone: is no time zone"),
         ("BYDAY=SA", r"BYMONTH=1\nRRULE:FREQ=SECONDLY", "spec.recurrence: is no rule of RFC 5545: BYMONTH"),
     ],
 )
@@ -163,6 +177,94 @@ def test_what_cannot_be_is_named(before: str, after: str, problem: str) -> None:
     assert before in OBJECT
     with pytest.raises(InvalidObject, match=problem):
         normalized(OBJECT.replace(before, after))
+
+
+SATURDAYS, BERLIN = "FREQ=WEEKLY;BYDAY=SA", "Europe/Berlin"
+
+
+def clocks_of(zone: str) -> tzinfo:
+    """A zone as the pinned data have it; a machine may have older ones."""
+    return zone_named(zone, subject="test", field="zone")
+
+
+def recurring(start: str, rule: str, zone: str) -> NodeReservation:
+    """A reservation of an hour that comes again by a zone's clocks; the start is theirs, too."""
+    begin = datetime.fromisoformat(start).replace(tzinfo=clocks_of(zone)).astimezone(UTC)
+    times = {"start": begin.isoformat(), "end": (begin + timedelta(hours=1)).isoformat()}
+    spec = {"nodes": ["n0"], "recurrence": rule, "timeZone": zone} | times
+    model, lost = normalized(json.dumps({"metadata": {"name": "r", "uid": "u"}, "spec": spec}))
+    assert not lost
+    return model
+
+
+def begins(one: NodeReservation, day: str, days: int) -> list[str]:
+    """When its windows of some days begin, in UTC; `window`, asked for each, must agree with `windows`."""
+    begin = int(datetime.fromisoformat(day).replace(tzinfo=UTC).timestamp()) * 1_000_000
+    found = one.windows(begin, begin + days * 24 * HOUR)
+    before = [found[0].start, *(window.end for window in found)]
+    assert [one.window(at) for at in before[: len(found)]] == found
+    assert {window.end - window.start for window in found} == {HOUR}
+    return [time_text(window.start)[5:16] for window in found]
+
+
+@pytest.mark.parametrize(
+    ("start", "rule", "zone", "day", "windows"),
+    [
+        # In summer an hour earlier by UTC, and in winter again an hour later.
+        ("2026-12-05T08:00", SATURDAYS, BERLIN, "2027-03-21", ["03-27T07:00", "04-03T06:00"]),
+        ("2026-12-05T08:00", SATURDAYS, BERLIN, "2027-10-24", ["10-30T06:00", "11-06T07:00"]),
+        # 02:30 is skipped: it counts by the clocks before, which is 03:30. 02:30 comes twice: the first counts.
+        ("2026-12-05T02:30", "FREQ=DAILY", BERLIN, "2027-03-27", ["03-27T01:30", "03-28T01:30", "03-29T00:30"]),
+        ("2026-12-05T02:30", "FREQ=DAILY", BERLIN, "2027-10-30", ["10-30T00:30", "10-31T00:30", "11-01T01:30"]),
+        # On Saturday there it is Friday in UTC; half an hour of summer; none at all.
+        ("2026-12-05T08:00", SATURDAYS, "Pacific/Auckland", "2027-04-01", ["04-02T19:00", "04-09T20:00"]),
+        ("2026-12-05T08:00", SATURDAYS, "Australia/Lord_Howe", "2027-04-01", ["04-02T21:00", "04-09T21:30"]),
+        ("2026-12-05T08:00", SATURDAYS, "Asia/Kolkata", "2027-04-01", ["04-03T02:30", "04-10T02:30"]),
+        # Before Saturday begins in UTC, the last one is over there.
+        ("2026-12-05T08:00", SATURDAYS + ";UNTIL=20270402T200000Z", "Pacific/Auckland", "2027-04-01", ["04-02T19:00"]),
+    ],
+)  # fmt: skip
+def test_windows_of_a_zone_begin_by_its_clocks(start: str, rule: str, zone: str, day: str, windows: list[str]) -> None:
+    assert begins(recurring(start, rule, zone), day, 14 if "WEEKLY" in rule else 3) == windows
+
+
+@pytest.mark.parametrize("zone", ["Europe/Dublin", "America/Santiago", "Africa/Casablanca", "Asia/Tehran", "EST5EDT"])
+@pytest.mark.parametrize("clock", ["00:00", "01:30", "02:00", "03:00", "23:45"])
+def test_windows_of_nine_years_begin_as_the_zones_data_say(zone: str, clock: str) -> None:
+    one = recurring(f"2026-01-01T{clock}", "FREQ=WEEKLY;BYDAY=SU", zone)
+    first = datetime.fromisoformat(f"2026-01-04T{clock}").replace(tzinfo=clocks_of(zone))
+    found = one.windows(one.start + 1, one.start + 9 * 365 * 24 * HOUR)[1:]
+    expected = [(first + timedelta(weeks=week)).timestamp() for week in range(len(found))]
+    assert len(found) > 400
+    assert [window.start / 1_000_000 for window in found] == expected
+
+
+def test_fact_decides_and_not_what_a_machine_knows_of_zones() -> None:
+    recorded = recurring("2026-12-05T08:00", SATURDAYS, BERLIN)
+    law = (*recorded.offsets[:1], ZoneOffset(recorded.start + 1, 7_200))
+    assert begins(msgspec.structs.replace(recorded, offsets=law), "2027-01-01", 7) == ["01-02T06:00"]
+    assert begins(msgspec.structs.replace(recorded, offsets=law, time_zone="Gone/Zone"), "2027-01-01", 7) == [
+        "01-02T06:00"
+    ]
+
+
+def test_fact_without_a_zone_is_what_it_was() -> None:
+    model, _ = normalized(OBJECT)
+    assert (
+        not {"time_zone", "offsets"}
+        & json.loads(encode_payload(payloads.ReservationObserved(model)))["reservation"].keys()
+    )
+
+
+def test_first_window_in_an_hour_that_comes_twice_is_the_one_that_was_named() -> None:
+    text = OBJECT.replace('"notice"', '"timeZone": "Europe/Berlin", "notice"')
+    text = text.replace("2026-12-05T02:00:00.9+01:00", "2027-10-31T02:30:00+01:00").replace("SA", "SU")
+    model, _ = normalized(text.replace("2026-12-05T06", "2027-10-31T03"))
+    begin = model.start - 24 * HOUR
+    assert [time_text(one.start)[5:16] for one in model.windows(begin, begin + 9 * 24 * HOUR)] == [
+        "10-31T01:30",
+        "11-07T01:30",
+    ]
 
 
 def test_window_that_ends_with_the_calendar_has_repetitions_that_do_not_go_beyond() -> None:

@@ -90,6 +90,7 @@ def _asked_reservation(  # long: one parameter for each part of a reservation
     count: int = 0,
     within: str = "",
     recurrence: str = "",
+    time_zone: str = "",
     notice: str = "",
     drain_by: str = "",
 ) -> ReservationQuestion:
@@ -585,7 +586,7 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
         )
         if wrong := inapplicable_filters(kind, wanted):
             raise HTTPException(400, f"{kind} cannot be filtered by {', '.join(wrong)}")
-        return await forecasts.listing(cluster, kind, wanted, at=at)
+        return await forecasts.listing(cluster, kind, wanted, at=at, now=0 if at else time.time_ns() // 1000)
 
     return router
 

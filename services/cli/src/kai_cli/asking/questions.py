@@ -6,6 +6,7 @@ With `--watch` a list goes on: printed once, and then what is new, has changed o
 
 import asyncio
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, Literal, cast, get_args
 
@@ -69,7 +70,7 @@ async def _watch(
     before: dict[str, Row] = {}
     columns: list[str] = []
     while True:
-        listing = await answers.listing(cluster, kind, wanted)
+        listing = await answers.listing(cluster, kind, wanted, now=time.time_ns() // 1000)
         now = {_key(row): row for row in listing.rows}
         changed = [row for key, row in now.items() if key not in before or _news(before[key]) != _news(row)]
         gone = [row for key, row in before.items() if key not in now]
@@ -281,7 +282,9 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
         if watch:
             await watch_listings(answers, clusters, kind, wanted, output=output)
         listed = with_forecasts(answers) if kind == "groups" and not isinstance(answers, ApiAnswers) else answers
-        listings = [await listed.listing(cluster, kind, wanted, at=at) for cluster in clusters]
+        # A log may be silent while windows begin; a file goes on no more.
+        now = 0 if at or source.file is not None else time.time_ns() // 1000
+        listings = [await listed.listing(cluster, kind, wanted, at=at, now=now) for cluster in clusters]
     print_answers(listings, output, lambda: "\n".join(_lines(listings, past=bool(at))) or "the log is empty")
     return 0
 

@@ -3,11 +3,13 @@
 import re
 import sys
 import time
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
+from itertools import pairwise
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import yaml
-from icalendar import Calendar, Event, vRecur
+from icalendar import Calendar, Event, Timezone, TimezoneDaylight, TimezoneStandard, vRecur
 from kaicore.analysis.ask.counterfactuals.drains import DrainPlan
 from kaicore.analysis.ask.counterfactuals.reservations import (
     InTheWayRow,
@@ -21,6 +23,7 @@ from kaicore.errors import ConfigurationError, InvalidObject
 from kaicore.interpreter import version
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.kube.normalize.reservation import zone_named, zone_offsets
 from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.quantity import parse_duration
 
@@ -49,6 +52,7 @@ async def reserve(  # long: one flag for each part of a reservation
     count: int = 0,
     within: str = "",
     repeat: str = "",
+    time_zone: str = "",
     notice: str = "",
     make: bool = False,
     kubeconfig: Path | None = None,
@@ -72,7 +76,8 @@ async def reserve(  # long: one flag for each part of a reservation
         gpus: how many GPUs the chosen nodes have together, at least.
         count: how many nodes are chosen.
         within: a label; all chosen nodes are in one of its domains.
-        repeat: when further windows begin, as RFC 5545 has it, in UTC: FREQ=WEEKLY;BYDAY=SA.
+        repeat: when further windows begin, as RFC 5545 has it: FREQ=WEEKLY;BYDAY=SA.
+        time_zone: by which they do, and times without a zone count: Europe/Berlin; by default UTC.
         notice: until so long before a window work without a limit may start there; by default 1h.
         make: make it on the cluster.
         kubeconfig: by which it is made; by default as kubectl finds it.
@@ -81,11 +86,12 @@ async def reserve(  # long: one flag for each part of a reservation
     """
     if maintenance == bool(queue or namespace):
         raise ConfigurationError("reserve: name --queue or --namespace, or say --maintenance")
-    begins = _moment(start, datetime.now(UTC), "--start")
+    zone = _zone(time_zone) if time_zone else None
+    begins = _moment(start, datetime.now(UTC), "--start", zone)
     asked = ReservationQuestion(
         name=_checked(name),
         start=_text(begins),
-        end=_text(_moment(end, begins, "--end")),
+        end=_text(_moment(end, begins, "--end", zone)),
         queue=queue,
         namespace=namespace,
         work=work,
@@ -95,6 +101,7 @@ async def reserve(  # long: one flag for each part of a reservation
         count=count,
         within=within,
         recurrence=repeat,
+        time_zone=time_zone,
         notice=notice,
     )
     async with open_answers(source or AnswerSource()) as (answers, clusters):
@@ -186,11 +193,20 @@ def drain_text(plan: DrainPlan, *, made: bool) -> str:
     return "\n\n".join(parts)
 
 
-def _moment(text: str, base: datetime, flag: str) -> datetime:
+def _zone(name: str) -> ZoneInfo:
+    try:
+        return zone_named(name, subject="reserve", field="--time-zone")
+    except InvalidObject as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def _moment(text: str, base: datetime, flag: str, zone: tzinfo | None = None) -> datetime:
     try:
         if ahead := _AHEAD.fullmatch(text):
             return base + timedelta(microseconds=parse_duration(ahead[1], subject="reserve", field=flag))
         moment = datetime.fromisoformat(text)
+        if moment.tzinfo is None and zone is not None:
+            moment = moment.replace(tzinfo=zone)
         if moment.tzinfo is None:
             raise ConfigurationError(f"{flag}: needs a zone, such as Z or +01:00: {text!r}")
         return moment.astimezone(UTC)
@@ -209,7 +225,8 @@ def plan_text(plan: ReservationPlan, *, made: bool) -> str:
     spec = plan.manifest["spec"]
     assert isinstance(spec, dict)
     later = ", ".join(one.start.replace(".000Z", "Z") for one in plan.windows[1:])
-    again = f", again {spec['recurrence']}{later and f': {later}, …'}" if "recurrence" in spec else ""
+    rule = " in ".join(str(spec[part]) for part in ("recurrence", "timeZone") if part in spec)
+    again = f", again {rule}{later and f': {later}, …'}" if "recurrence" in spec else ""
     about = f"{plural(len(plan.nodes), 'node')} with {plural(plan.gpus, 'GPU')}: {', '.join(plan.nodes)}"
     parts = [f"{about}\n{spec['start']} to {spec['end']}{again}", _in_the_way(plan.displaces)]
     if not made:
@@ -263,7 +280,8 @@ def _cells(row: ReservationRow) -> list[str]:
     nodes = (listed or "none") + (f" ({len(row.missing)} not ready)" if row.missing else "")
     names = [f"{one.namespace}/{one.name}" for one in row.in_the_way]
     more = f" and {len(names) - 2} more" if len(names) > 2 else ""
-    about = [row.name, row.state, row.whom, row.start, row.end, row.recurrence or "-", nodes, str(row.gpus)]
+    rule = f"{row.recurrence} {row.time_zone}".strip() if row.recurrence else "-"
+    about = [row.name, row.state, row.whom, row.start, row.end, rule, nodes, str(row.gpus)]
     return [*about, f"{', '.join(names[:2])}{more}" if names else "-"]
 
 
@@ -272,6 +290,12 @@ def calendar_text(answers: list[ReservationsAnswer]) -> str:
     calendar = Calendar()
     calendar.add("prodid", f"-//kai-ledger//{version()}//EN")
     calendar.add("version", "2.0")
+    rows = sorted(
+        (row for answer in answers for row in answer.reservations), key=lambda row: row.first.start, reverse=True
+    )
+    # By each zone's name, its first window.
+    for name, first in sorted({row.time_zone: row.first.start for row in rows if row.time_zone}.items()):
+        calendar.add_component(_calendar_zone(name, datetime.fromisoformat(first)))
     for answer in answers:
         for row in answer.reservations:
             event = Event()
@@ -279,8 +303,9 @@ def calendar_text(answers: list[ReservationsAnswer]) -> str:
             event.add("dtstamp", datetime.fromisoformat(answer.recorded_at))
             # A rule's COUNT counts from the first window.
             window = row.first if row.recurrence else row
-            event.add("dtstart", datetime.fromisoformat(window.start))
-            event.add("dtend", datetime.fromisoformat(window.end))
+            zone = _zone(row.time_zone) if row.time_zone else UTC
+            event.add("dtstart", datetime.fromisoformat(window.start).astimezone(zone))
+            event.add("dtend", datetime.fromisoformat(window.end).astimezone(zone))
             event.add("summary", f"{row.name}: {plural(len(row.nodes), 'node')} for {row.whom}")
             event.add("description", ", ".join(row.nodes))
             if row.recurrence:
@@ -288,3 +313,22 @@ def calendar_text(answers: list[ReservationsAnswer]) -> str:
             calendar.add_component(event)
     text: bytes = calendar.to_ical()
     return text.decode()
+
+
+def _calendar_zone(name: str, begin: datetime) -> Timezone:
+    """Return a zone as iCalendar has it: for each change of its clocks, when it comes by the clocks before."""
+    zone, changes = Timezone(), dict[tuple[int, int], list[datetime]]()
+    zone.add("tzid", name)
+    offsets = zone_offsets(name, int(begin.timestamp()) * 1_000_000)
+    for earlier, later in pairwise([offsets[0], *offsets]):
+        clock = datetime.fromtimestamp(later.since // 1_000_000 + earlier.seconds, UTC).replace(tzinfo=None)
+        changes.setdefault((earlier.seconds, later.seconds), []).append(clock)
+    for (before, after), (first, *again) in changes.items():
+        part = TimezoneDaylight() if after > before else TimezoneStandard()
+        part.add("dtstart", first)
+        part.add("tzoffsetfrom", timedelta(seconds=before))
+        part.add("tzoffsetto", timedelta(seconds=after))
+        if again:
+            part.add("rdate", again)
+        zone.add_component(part)
+    return zone

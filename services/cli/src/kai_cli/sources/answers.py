@@ -71,8 +71,8 @@ class ApiAnswers:
         """Say in which cluster a dispatch is, and why."""
         return await self._get(DispatchWhy, "dispatches", name, "why")
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
-        """Return rows of a kind."""
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "", now: int = 0) -> Listing:
+        """Return rows of a kind; the API has a clock of its own."""
         return await self._get(Listing, "clusters", cluster, kind, **msgspec.to_builtins(wanted), at=at)
 
     async def topologies(self, cluster: str, wanted: TopologyQuestion, *, at: str = "") -> TopologiesAnswer:

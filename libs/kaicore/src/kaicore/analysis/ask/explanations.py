@@ -23,7 +23,7 @@ from kaicore.analysis.life.placements import kubelet_text, placement_answer
 from kaicore.analysis.life.pod_history import OBSERVED, PodEvidence, evictions, rejections, timeline
 from kaicore.rules.deciding.cycle_run import explained, recorded_left_out
 from kaicore.rules.deciding.shadow import shadow_notes, shadow_reasons
-from kaicore.rules.deciding.suspects import suspect_texts
+from kaicore.rules.deciding.suspects import probe_text, suspect_texts
 from kaicore.rules.deciding.why import (
     default_queue_text,
     miss_notes,
@@ -299,6 +299,11 @@ _MOST_REASONS = 20
 _TEMPLATE_HASH = "pod-template-hash"
 
 
+def _remarks(state: ClusterState, entry: PodEntry) -> list[str]:
+    probe = probe_text(state, entry)
+    return [*([probe] if probe else []), *notes(entry, state), *shadow_notes(entry, state)]
+
+
 def why_pod(
     state: ClusterState,
     namespace: str,
@@ -344,7 +349,7 @@ def why_pod(
         if evidence.cycles is not None
         else next((one.at for one in reversed(steps) if one.what != OBSERVED), ""),
         notes=[
-            *([] if entry is None else (*notes(entry, state), *shadow_notes(entry, state))),
+            *([] if entry is None else _remarks(state, entry)),
             *([] if entry is None or not waiting else one_by_one(state, group_entries(state, entry.group))),
             *left_out,
             *miss_notes(evidence.uid, state),

@@ -130,17 +130,19 @@ def summary(state: ClusterView) -> answers.ClusterSummary:
     )
 
 
-def list_rows(state: ClusterView, kind: str, wanted: answers.RowSelection) -> list[answers.Row]:
+def list_rows(state: ClusterView, kind: str, wanted: answers.RowSelection, *, now: int = 0) -> list[answers.Row]:
     """Return the rows of a kind that are wanted, but all of them whatever `limit` says, in order of their names.
 
     Args:
         kind: pods, groups, queues, nodes or zones.
+        now: where a log goes on, the time: windows of nodes begin although nothing is recorded.
     """
+    if kind == "nodes":
+        return list(_nodes(state, wanted, now=now))
     listing: dict[str, Callable[[ClusterView, answers.RowSelection], Iterable[answers.Row]]] = {
         "pods": _pods,
         "groups": _groups,
         "queues": _queues,
-        "nodes": _nodes,
         "zones": list_zones,
     }
     return list(listing[kind](state, wanted))
@@ -407,25 +409,26 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answer
 # Nodes.
 
 
-def _nodes(state: FleetView, wanted: answers.RowSelection) -> Iterable[answers.Row]:
+def _nodes(state: FleetView, wanted: answers.RowSelection, *, now: int) -> Iterable[answers.Row]:
     for name in sorted(state.columns.rows):
         node = state.columns.facts[state.columns.rows[name]]
         if node is None or wanted.name not in ("", name) or wanted.node not in ("", name):
             continue
         if not wanted.rejected or state.rejections.by_node.get(name):
-            yield node_row(state, node)
+            yield node_row(state, node, now=now)
 
 
-def node_row(state: FleetView, node: Node) -> answers.NodeRow:
-    """Return the row of a node."""
+def node_row(state: FleetView, node: Node, *, now: int = 0) -> answers.NodeRow:
+    """Return the row of a node, at a time since the last event (0: at that event)."""
     columns = state.columns
     row = columns.rows[node.name]
     topology, zones = columns.topologies[row], columns.zones
     status = ["Ready" if node.ready else "NotReady", *(["SchedulingDisabled"] if node.unschedulable else [])]
     suspect = suspect_texts(state, node.name)
     status += ["Suspect"] if suspect else []
-    windows = (one.window(state.recorded_at) for one in state.reservations.values() if one.has(node.name, node.labels))
-    status += ["Reserved"] if any(one is not None and one.start <= state.recorded_at for one in windows) else []
+    now = max(now, state.recorded_at)
+    windows = (one.window(now) for one in state.reservations.values() if one.has(node.name, node.labels))
+    status += ["Reserved"] if any(one is not None and one.start <= now for one in windows) else []
     return answers.NodeRow(
         name=node.name,
         status=",".join(status),

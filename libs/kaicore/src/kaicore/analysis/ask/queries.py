@@ -348,8 +348,8 @@ class Inquiry:
         """Return a cluster in figures."""
         return summary(await self.state_at(cluster, at))
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
-        """Return rows of a kind. Raises InvalidObject: there is no such kind."""
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "", now: int = 0) -> Listing:
+        """Return rows of a kind; `now` where a log goes on. Raises InvalidObject: there is no such kind."""
         if kind not in ROWS:
             raise InvalidObject("list", "kind", kind, f"is none of {', '.join(ROWS)}")
         state = await self.state_at(cluster, at)
@@ -359,7 +359,7 @@ class Inquiry:
             rows = await list_cycles(self.log, cluster, wanted, head=position)
             total = len(rows) if wanted.name else total
         else:
-            rows = list_rows(state, kind, wanted)
+            rows = list_rows(state, kind, wanted, now=now)
             total = len(rows)
         end = wanted.skip + wanted.limit if wanted.limit else len(rows)
         shown = rows[wanted.skip : end]

@@ -1,21 +1,34 @@
-"""Reservations from the wire into the model."""
+"""Reservations from the wire into the model.
 
+Zones come from the wheel `tzdata`, as `requirements/` pins it, and not from the machine: all services of a release know
+the same. What a reservation needs of its zone becomes part of the fact (`kaicore.rules.model.reservation`).
+"""
+
+from bisect import bisect_left
 from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache, partial
+from importlib.resources import files
+from zoneinfo import ZoneInfo
 
 from kaicore.errors import InvalidObject, Lost, unheard
 from kaicore.kube.wire.custom_resources import ReservationObject, ReservedFor
 from kaicore.kube.wire.resources import named_subject
 from kaicore.rules.model.quantity import parse_duration
-from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, check_recurrence
+from kaicore.rules.model.reservation import NOTICE_US, NodeReservation, ZoneOffset, check_recurrence
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_DAY_US = 86_400_000_000
+#: Changes of a zone's clocks are recorded for thirty years from the first window on.
+_ZONE_US = 10_958 * _DAY_US
+_LAST_US = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // timedelta(microseconds=1) - _DAY_US
 
 
 def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> NodeReservation:
     """Reduce a Reservation; a notice that says nothing counts as not there.
 
     Raises:
-        InvalidObject: it has no times or nodes, its end is not after its start, or its recurrence cannot be followed.
+        InvalidObject: it has no times or nodes, its end is not after its start, its recurrence cannot be followed, or
+            there is no such time zone.
     """
     spec, subject = wire.spec, named_subject("Reservation", wire)
     start = _moment(spec.start, subject=subject, field="spec.start")
@@ -25,8 +38,12 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
     if not spec.nodes and not spec.node_selector:
         raise InvalidObject(subject, "spec.nodes", spec.nodes, "names no node, and nodeSelector no label")
     recurrence = spec.recurrence or ""
+    zone = spec.time_zone or ""
+    if zone:
+        zone_named(zone, subject=subject, field="spec.timeZone")
+    offsets = zone_offsets(zone, start) if zone and recurrence else ()
     if recurrence:
-        check_recurrence(recurrence, start=start, subject=subject, field="spec.recurrence")
+        check_recurrence(recurrence, start=start, offsets=offsets, subject=subject, field="spec.recurrence")
     notice = NOTICE_US
     try:
         if spec.notice:
@@ -54,7 +71,47 @@ def normalize_reservation(wire: ReservationObject, lost: Lost = unheard) -> Node
         notice_us=notice,
         drain_by=drain_by,
         work=reserved_for.work or "",
+        time_zone=zone,
+        offsets=offsets,
     )
+
+
+def zone_named(name: str, *, subject: str, field: str) -> ZoneInfo:
+    """Return a zone by its IANA name. Raises InvalidObject: there is none."""
+    if name not in _zones():
+        raise InvalidObject(subject, field, name[:100], "is no time zone such as Europe/Berlin")
+    return _zone(name)
+
+
+@cache
+def _zones() -> frozenset[str]:
+    return frozenset(files("tzdata").joinpath("zones").read_text("utf-8").split())
+
+
+@lru_cache(maxsize=64)
+def _zone(name: str) -> ZoneInfo:
+    with files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as file:
+        return ZoneInfo.from_file(file, key=name)
+
+
+@lru_cache(maxsize=256)
+def zone_offsets(name: str, start: int) -> tuple[ZoneOffset, ...]:
+    """Return a zone's offset at a time, and those of the thirty years after it: no zone changes twice within a day."""
+    zone = _zone(name)
+
+    def seconds(us: int) -> int:
+        offset = (_EPOCH + timedelta(microseconds=min(us, _LAST_US))).astimezone(zone).utcoffset()
+        assert offset is not None
+        return int(offset.total_seconds())
+
+    found = [ZoneOffset(start, seconds(start))]
+    for day in range(start, start + _ZONE_US, _DAY_US):
+        before, after = found[-1].seconds, seconds(day + _DAY_US)
+        if before != after:
+            moments = range(day, day + _DAY_US, 1_000_000)
+            changed = bisect_left(moments, True, key=partial(lambda before, us: seconds(us) != before, before))
+            found.append(ZoneOffset(day + changed * 1_000_000, after))
+    return tuple(found)
 
 
 def _moment(time: datetime | None, *, subject: str, field: str) -> int:

@@ -498,6 +498,7 @@ class ReservationSpec(Wire):
     start: datetime | None = None
     end: datetime | None = None
     recurrence: str | None = None
+    time_zone: str | None = None
     notice: str | None = None
     drain_by: datetime | None = None
 

@@ -91,6 +91,15 @@ def _probes(state: FleetView, suspect: SuspectNode) -> Iterable[PodEntry]:
     return (entry for entry in held if kind_of(entry) == suspect.suspected.kind and suspect.tries(entry))
 
 
+def probe_text(state: FleetView, entry: PodEntry) -> str:
+    """Say of which suspect node a pod is the probe; empty where it is none."""
+    for one in state.node_trials.of_node(entry.node):
+        if entry in _probes(state, one):
+            found = one.suspected
+            return f"probe of node {found.node}, suspect since {time_text(one.since)}, event {one.position}"
+    return ""
+
+
 def suspect_texts(state: FleetView, node: str) -> list[str]:
     """Say for which work a node is suspect, why, and what becomes of its probe."""
     texts = []

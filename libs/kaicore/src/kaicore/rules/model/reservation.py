@@ -3,13 +3,17 @@
 A reservation is an object of its own (`kai reserve`, or `kubectl`). Nodes are named, or chosen by their labels. Work of
 its queue or namespace may use them as before. All other work may be on them only outside its windows, so a pod starts
 there only if it ends before the next one begins. A reservation for nobody is a maintenance window.
+
+A time zone's law changes, and machines know different states of it. So the fact has the offsets of its zone, as the
+watcher that recorded it knew them: whoever replays a log finds the windows of that day.
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Collection, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
-from itertools import islice, takewhile
+from itertools import islice, pairwise, takewhile
 from typing import NamedTuple
 
 import msgspec
@@ -53,6 +57,40 @@ class Window(NamedTuple):
     end: int
 
 
+class ZoneOffset(NamedTuple):
+    """So many seconds a zone's clocks are ahead of UTC since a time (microseconds since the epoch)."""
+
+    since: int
+    seconds: int
+
+
+class _Zone(tzinfo):
+    """The clocks of a reservation.
+
+    A time that they skip counts by the offset before, and of one that they show twice the first counts, as RFC 5545 has
+    it. The first offset holds for all earlier times, the last for all later ones.
+    """
+
+    def __init__(self, offsets: tuple[ZoneOffset, ...]) -> None:
+        self._since = [since for since, _ in offsets[1:]]
+        self._local = [
+            later.since + 1_000_000 * max(earlier.seconds, later.seconds) for earlier, later in pairwise(offsets)
+        ]
+        self._offsets = [timedelta(seconds=seconds) for _, seconds in offsets]
+
+    def utcoffset(self, moment: datetime | None, /) -> timedelta | None:
+        return None if moment is None else self._offsets[bisect_right(self._local, _us(moment.replace(tzinfo=UTC)))]
+
+    def dst(self, moment: datetime | None, /) -> None:
+        return None
+
+    def tzname(self, moment: datetime | None, /) -> None:
+        return None
+
+    def fromutc(self, moment: datetime, /) -> datetime:
+        return moment + self._offsets[bisect_right(self._since, _us(moment.replace(tzinfo=UTC)))]
+
+
 class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
     """A reservation.
 
@@ -64,10 +102,12 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
         node_labels: labels of further nodes; all must be there. None for no further ones.
         start: of the first window, microseconds since the epoch.
         end: of the first window.
-        recurrence: when further windows begin, as RFC 5545 has it (`FREQ=WEEKLY;BYDAY=SA`), in UTC; empty for never.
+        recurrence: when further windows begin, as RFC 5545 has it (`FREQ=WEEKLY;BYDAY=SA`); empty for never.
         notice_us: until so long before a window work of unknown length may start there.
         drain_by: when all other work has left its nodes, microseconds since the epoch; 0 where nothing is evicted. From
             its start on, work is evicted that can go on elsewhere; then all of it.
+        time_zone: name of the zone by which it recurs (`Europe/Berlin`); empty for UTC.
+        offsets: of that zone, in order; none for UTC.
     """
 
     uid: str
@@ -83,6 +123,8 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
     notice_us: int = NOTICE_US
     drain_by: int = 0
     work: str = ""
+    time_zone: str = ""
+    offsets: tuple[ZoneOffset, ...] = ()
 
     @property
     def maintenance(self) -> bool:
@@ -105,7 +147,7 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
         """Return the window in which a moment is, or else the next one; None after the last."""
         if at < self.end or not self.recurrence:
             return Window(self.start, self.end) if at < self.end else None
-        found = _next_start(self.recurrence, self.start, at - (self.end - self.start))
+        found = _next_start(self.recurrence, self.start, at - (self.end - self.start), self.offsets)
         return None if found is None else Window(found, found + self.end - self.start)
 
     def windows(self, begin: int, end: int) -> list[Window]:
@@ -113,18 +155,24 @@ class NodeReservation(msgspec.Struct, frozen=True, omit_defaults=True):
         length = self.end - self.start
         starts = [self.start]
         if self.recurrence:
-            rule = rrulestr(self.recurrence, dtstart=_moment(self.start))
+            rule = rrulestr(self.recurrence, dtstart=_local(self.start, self.offsets))
             found = islice(rule.xafter(_moment(max(begin - length, 0))), _MOST_WINDOWS)
             later = takewhile(lambda start: start < end, (_us(moment) for moment in found))
-            starts += [start for start in later if start != self.start]
+            starts += [start for start in later if start > self.start]
         windows = (Window(start, start + length) for start in starts)
         return [one for one in windows if one.start < end and one.end > begin]
 
+    def first_of_rule(self) -> int | None:
+        """Return the first moment of its recurrence that is not before its start; None where there is none."""
+        return _next_start(self.recurrence, self.start, self.start - 1, self.offsets)
 
-def check_recurrence(text: str, *, start: int, subject: str, field: str) -> None:
+
+def check_recurrence(text: str, *, start: int, offsets: tuple[ZoneOffset, ...] = (), subject: str, field: str) -> None:
     """Look whether a rule of recurrence can be followed.
 
-    Args: start: of the first window, microseconds since the epoch.
+    Args:
+        start: of the first window, microseconds since the epoch.
+        offsets: of its zone; none for UTC.
 
     Raises InvalidObject: it is none, is too fine, or has no day in four years.
     """
@@ -136,10 +184,13 @@ def check_recurrence(text: str, *, start: int, subject: str, field: str) -> None
     try:
         if wrong := [name for name, value in parts.items() if not re.fullmatch(_PARTS[name], value)]:
             raise ValueError(f"{wrong[0]} cannot be {parts[wrong[0]][:40]!r}")
-        begin = _moment(start)
+        if {"COUNT", "UNTIL"} <= parts.keys():
+            raise ValueError("COUNT and UNTIL exclude each other")
+        begin = _local(start, offsets)
         found = None
         if sought := _may_have_a_day(parts, begin):
-            found = next(iter(rrulestr(text, dtstart=begin).replace(until=begin + _FOUR_YEARS)), None)
+            endless = ";".join(part for part in text.split(";") if not part.upper().startswith("COUNT="))
+            found = next(iter(rrulestr(endless, dtstart=begin).replace(until=begin + _FOUR_YEARS)), None)
         if found is None and not (sought and "UNTIL" in parts):
             raise ValueError("it has no day in four years")
     except (ValueError, TypeError, OverflowError) as error:
@@ -155,17 +206,21 @@ def _may_have_a_day(parts: Mapping[str, str], begin: datetime) -> bool:
     return min(days) <= max(_MOST_DAYS[month - 1] for month in months)
 
 
-def first_from(recurrence: str, start: int) -> int | None:
-    """Return the first moment of a rule that is not before a start; None where the rule has none."""
-    return _next_start(recurrence, start, start - 1)
-
-
 @lru_cache(maxsize=4096)
-def _next_start(recurrence: str, start: int, after: int) -> int | None:
+def _next_start(recurrence: str, start: int, after: int, offsets: tuple[ZoneOffset, ...]) -> int | None:
     """Return when the first window begins after a moment."""
-    rule = rrulestr(recurrence, dtstart=_moment(start))
+    rule = rrulestr(recurrence, dtstart=_local(start, offsets))
     found = rule.after(_moment(after))
     return None if found is None else _us(found)
+
+
+@lru_cache(maxsize=256)
+def _zone(offsets: tuple[ZoneOffset, ...]) -> tzinfo:
+    return _Zone(offsets) if offsets else UTC
+
+
+def _local(us: int, offsets: tuple[ZoneOffset, ...]) -> datetime:
+    return _moment(us).astimezone(_zone(offsets))
 
 
 def _us(moment: datetime) -> int:

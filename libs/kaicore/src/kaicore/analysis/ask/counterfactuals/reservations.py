@@ -16,7 +16,7 @@ from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.gpu_share import GPU, gpus_text
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.queue import CLUSTER_QUEUE_PREFIX
-from kaicore.rules.model.reservation import NodeReservation, Window, first_from, whom_text
+from kaicore.rules.model.reservation import NodeReservation, Window, whom_text
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry, gpus_asked
 
@@ -41,7 +41,7 @@ class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
         count: how many nodes are chosen; 0 for all that have the labels.
         within: label of the domain in which all chosen nodes are; empty for any nodes.
         start, end: of its first window, RFC 3339.
-        recurrence: see `kaicore.rules.model.reservation.NodeReservation`.
+        recurrence, time_zone: see `kaicore.rules.model.reservation.NodeReservation`.
         notice: a duration such as 30m; empty for an hour.
         drain_by: when all other work has left the nodes, RFC 3339; empty where nothing is evicted.
     """
@@ -58,6 +58,7 @@ class ReservationQuestion(msgspec.Struct, frozen=True, kw_only=True):
     count: int = 0
     within: str = ""
     recurrence: str = ""
+    time_zone: str = ""
     notice: str = ""
     drain_by: str = ""
 
@@ -90,6 +91,7 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     Attributes:
         state: Active in a window, Planned before one, Over after the last.
         start, end: of that window; of the first, where it is over.
+        time_zone: by which it recurs; empty for UTC.
         drain_by: when all other work has left; empty where nothing is evicted.
         missing: nodes that it names and that are not there, or not ready.
         in_the_way: pods on its nodes that it is not for, and that are there when the window begins.
@@ -105,6 +107,7 @@ class ReservationRow(Answer, frozen=True, kw_only=True):
     start: str
     end: str
     recurrence: str
+    time_zone: str
     drain_by: str
     nodes: list[str]
     missing: list[str]
@@ -169,6 +172,7 @@ def standing_reservations(state: ClusterState, *, now: int = 0) -> ReservationsA
                 start=time_text(shown.start),
                 end=time_text(shown.end),
                 recurrence=one.recurrence,
+                time_zone=one.time_zone,
                 drain_by=time_text(one.drain_by) if one.drain_by else "",
                 nodes=[node.name for node in nodes],
                 missing=sorted({*one.nodes, *(node.name for node in nodes)} - ready),
@@ -231,7 +235,8 @@ def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]
     whom = {name: value for name, value in of if value}
     spec: dict[str, object] = {"nodes": sorted(nodes), "start": asked.start, "end": asked.end}
     spec |= {"for": whom} if whom else {}
-    optional = {"recurrence": asked.recurrence, "notice": asked.notice, "drainBy": asked.drain_by}
+    again = {"recurrence": asked.recurrence, "timeZone": asked.time_zone}
+    optional = again | {"notice": asked.notice, "drainBy": asked.drain_by}
     spec |= {name: value for name, value in optional.items() if value}
     return {
         "apiVersion": "kai.scheduler/v1alpha1",
@@ -321,9 +326,10 @@ def _problems(state: ClusterState, one: NodeReservation) -> Iterator[str]:
     named = (queue for entry in state.pods.values() for queue in queue_names(state, entry))
     if one.queue and one.queue not in {name.removeprefix(CLUSTER_QUEUE_PREFIX) for name in queues}.union(queues, named):
         yield f"there is no queue {one.queue}, and no work that names it"
-    if one.recurrence and (first := first_from(one.recurrence, one.start)) != one.start:
+    if one.recurrence and (first := one.first_of_rule()) != one.start:
         then = "never" if first is None else f"at {time_text(first)} first"
-        yield f"its start, {time_text(one.start)}, is not among its windows: {one.recurrence} begins {then} (in UTC)"
+        rule = f"{one.recurrence} in {one.time_zone or 'UTC'}"
+        yield f"its start, {time_text(one.start)}, is not among its windows: {rule} begins {then}"
     if any(earlier.end > later.start for earlier, later in pairwise(one.windows(one.start, one.start + _AHEAD_US))):
         yield "one of its windows begins before the one before it has ended"
 

@@ -289,12 +289,12 @@ class StartForecasts:
         #: By cluster, until when it is given, of which groups, and when they are expected to start.
         self._expected: dict[str, tuple[float, frozenset[str], dict[str, str]]] = {}
 
-    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "") -> Listing:
+    async def listing(self, cluster: str, kind: str, wanted: RowSelection, *, at: str = "", now: int = 0) -> Listing:
         """Return rows of a kind, as `Inquiry.listing` does; groups that wait with when they are expected to start.
 
         Forecasts are those of half a minute, of the first groups only, and only where past ones came true.
         """
-        listing = await self._inquiry.listing(cluster, kind, wanted, at=at)
+        listing = await self._inquiry.listing(cluster, kind, wanted, at=at, now=now)
         if kind != "groups" or not listing.total:
             return listing
         rows = [row for row in listing.rows if isinstance(row, GroupRow)]
