@@ -14,9 +14,10 @@ import pytest
 from fastapi.openapi.models import OpenAPI
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kaicore.analysis.life.traces import EventAnswer, event_answer
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
-from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
+from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 
 from tests.given.cluster.factory import pod
 from tests.given.examples import examples
@@ -254,3 +255,32 @@ async def test_streams_beyond_the_limit_of_one_caller_are_refused(
         async with client._session.get(client.url + path) as response:
             await take(response, 1)
             assert "as many streams" in (await client.get(path, status=429))["error"]
+
+
+async def test_streams_of_the_past_take_turns_so_that_other_questions_wait_for_one_turn_only(
+    postgres_log: EventLog, cluster_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams, events = 20, 120
+    spelled = most = 0
+
+    def counted(event: Event) -> EventAnswer:
+        nonlocal spelled
+        spelled += 1
+        return event_answer(event)
+
+    await record(postgres_log, cluster_name, *(f"p{number}" for number in range(events)))
+    monkeypatch.setattr("kai_api.events.event_answer", counted)
+    async with serving(postgres_log, anonymous="loopback") as client:
+        url = f"{client.url}/v1/clusters/{cluster_name}/events/stream?after=0"
+
+        async def positions() -> list[str]:
+            async with client._session.get(url) as response:
+                return [identity for identity, _ in await take(response, events)]
+
+        answers = asyncio.gather(*(positions() for _ in range(streams)))
+        while not answers.done():
+            before = spelled
+            await asyncio.sleep(0)
+            most = max(most, spelled - before)
+    assert await answers == [[str(number) for number in range(1, events + 1)]] * streams
+    assert (spelled, most) == (streams * events, 50)

@@ -85,6 +85,8 @@ class _Tail:
         self._position: int | None = None
         self._changed = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
+        #: Held by the follower that reads what is no longer kept.
+        self._turn = asyncio.Lock()
         self.followers = 0
 
     def __enter__(self) -> None:
@@ -120,7 +122,9 @@ class _Tail:
             first = position + 1 - self._kept[0].position
             return [self._kept[index] for index in range(first, min(len(self._kept), first + _PAGE))]
         if self._position is not None and position < self._position:
-            return await self._log.read(self._cluster, after=position, upto=self._position, limit=_PAGE)
+            upto = self._position
+            async with self._turn:
+                return await self._log.read(self._cluster, after=position, upto=upto, limit=_PAGE)
         return []
 
     async def _read(self) -> None:
