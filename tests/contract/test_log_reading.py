@@ -181,7 +181,9 @@ async def test_old_events_are_upcast_as_they_are_read(
     log: EventLog, cluster: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await log.append(cluster, [unit(new_event(payload=NodeDeleted(uid="u1", name="old")))])
+    name, decoder, _ = codec._READERS["NodeDeleted"]
     monkeypatch.setitem(codec._SCHEMAS, "NodeDeleted", 2)
+    monkeypatch.setitem(codec._READERS, "NodeDeleted", (name, decoder, 2))
     monkeypatch.setitem(codec._UPCASTERS, ("NodeDeleted", 1), lambda old: {**old, "name": old["name"] + "-upcast"})
     await log.append(cluster, [unit(new_event(payload=NodeDeleted(uid="u1", name="new")))])
     events = await log.read(cluster)

@@ -15,7 +15,7 @@ def _samples(draw: st.DrawFn) -> list[Sample]:
     for at in times:
         gpus, nodes = draw(st.integers(0, 64)), draw(st.integers(0, 8))
         held, fragmented = draw(st.integers(0, gpus)), draw(st.integers(0, nodes))
-        samples.append(Sample(at, gpus, held, nodes, fragmented, draw(st.integers(0, gpus - held)), 0, 0))
+        samples.append(Sample(at, gpus, held, nodes, fragmented, draw(st.integers(0, gpus - held)), 0))
     return samples
 
 

@@ -169,7 +169,7 @@ def _from(samples: Sequence[Sample], begin: int) -> list[Sample]:
     first = samples[last]
     rest = [sample for sample in samples[last + 1 :] if sample.at > begin]
     return [
-        Sample(begin, first.gpus, first.held, first.nodes, first.fragmented, 0, 0, 0),
+        Sample(begin, first.gpus, first.held, first.nodes, first.fragmented, 0, 0),
         *rest,
     ]
 

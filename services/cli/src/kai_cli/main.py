@@ -5,6 +5,7 @@ from its source.
 """
 
 import gc
+import io
 import os
 import re
 import signal
@@ -265,7 +266,9 @@ def _open_closed_streams() -> None:
 def _silence() -> None:
     """Have what is still to be written lead nowhere, for it cannot be written."""
     for stream in (sys.stdout, sys.stderr):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        # Another program may have given a stream that is no file.
+        with suppress(io.UnsupportedOperation):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 if __name__ == "__main__":

@@ -105,7 +105,7 @@ def pytorch_job(view: View) -> Plan:
         return ended
     replicas: Mapping[str, Object] = view.spec.get("pytorchReplicaSpecs") or {}
     statuses = _count_replicas(view, replicas, pods)
-    kind, wanted, policy = view.owner["kind"], training_job_pods(view.owner), _run_policy(view)
+    kind, wanted, policy = view.owner["kind"], list(training_job_pods(view.owner)), _run_policy(view)
     policies = {name.lower(): replica.get("restartPolicy", "OnFailure") for name, replica in replicas.items()}
     failed = [pod for pod in pods if phase_of(pod) == "Failed" and not is_going(pod)]
     lost = [pod for pod in failed if not _is_retried(pod, policies.get(label_of(pod, _REPLICA_TYPE), "Never"))]
@@ -160,7 +160,7 @@ def mpi_job(view: View) -> Plan:
     elif is_past_deadline(view, policy.get("activeDeadlineSeconds")):
         _end_kubeflow(view, "Failed", "is past its deadline.")
     else:
-        made = mpi_job_pods(view.owner)
+        made = list(mpi_job_pods(view.owner))
         workers = [one.object for one in made if one.through is None]
         for pod in workers:
             pod["spec"]["restartPolicy"] = (replicas.get("Worker") or {}).get("restartPolicy", "Never")
