@@ -4,8 +4,9 @@ No event that decodes and that no state can take in is known, but for defects. I
 which leaves a state half changed. That state is thrown away, and the states before are folded again. This time the
 event is quarantined instead of folded. Readers with a fold of their own, such as the binder, do the same (`folding`).
 
-Whether the fold raises depends on the event and on the events before it, and on nothing else. An event's hash covers
-all of them. So what was learned of a hash holds for every state of this program, live or replayed.
+Whether the fold raises depends on the event and on the events before it. An event's hash covers all of them. So what
+was learned of a hash holds for every state of this program, live or replayed. Only a state in memory can be wrong, too:
+what it blames is tried once more on a state from the log (`doubt`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -57,10 +57,7 @@ def counted(amounts: Amounts) -> Amounts:
 
 def gpus_of(amounts: Amounts) -> int:
     """Return how many GPUs amounts hold, of all kinds."""
-    gpus = 0
-    for resource, amount in amounts.items():
-        gpus += amount * gpus_per_unit(resource)
-    return gpus
+    return sum(amount * gpus_per_unit(resource) for resource, amount in amounts.items())
 
 
 def thousandths_of_gpus(amounts: Amounts) -> int:

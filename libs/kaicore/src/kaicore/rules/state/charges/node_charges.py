@@ -52,8 +52,6 @@ class AccountChange(msgspec.Struct, frozen=True):
 
 
 _NOTHING = ZoneCharge()
-#: No cluster has so many kinds of resources.
-_MOST_RESOURCES = 1 << 20
 _AS_BEFORE, _OTHERWISE = AccountChange(), AccountChange(otherwise=True)
 
 
@@ -293,10 +291,10 @@ class NodeCharges:
         alternatives = entry.alternatives if alternatives is None else alternatives
         usual = not kept and not alternatives
         # The shape tells the zones, and the number of resources which ones zones of any node have.
-        number = (int(zones.shape[row]) * _MOST_RESOURCES + len(zones.resources)) * 8
-        number += 4 * (kept is None) + 2 * (pod.phase == "Pending") + (observed is not None and observed.init is None)
+        kinds = kept is None, pod.phase == "Pending", observed is not None and observed.init is None
+        numbers = int(zones.shape[row]), len(zones.resources), *kinds
         parts = pod.containers, predicted and predicted.containers, observed and observed.containers
-        charge = self._resolved.get(number, parts) if usual else None
+        charge = self._resolved.get(numbers, parts) if usual else None
         if charge is not None:
             return charge
         charge = zone_charge(
@@ -308,7 +306,7 @@ class NodeCharges:
             kept=kept,
             alternatives=alternatives,
         )
-        return charge if charge is None or not usual else self._resolved.put(number, parts, charge)
+        return charge if charge is None or not usual else self._resolved.put(numbers, parts, charge)
 
     def _has_excluding_groups(self, node: str) -> bool:
         """Tell whether the pods of a node are charged with memory of zones in two groups, which its kubelet forbids.

@@ -45,16 +45,16 @@ class Remembered(Generic[_Value]):
     def __init__(self) -> None:
         self._results: dict[tuple[int, ...], tuple[tuple[object, ...], _Value]] = {}
 
-    def get(self, number: int, parts: tuple[object, ...]) -> _Value | None:
-        """Return the result of parts; None for none. `number` is all else that it depends on."""
-        found = self._results.get((number, *map(id, parts)))
+    def get(self, numbers: tuple[int, ...], parts: tuple[object, ...]) -> _Value | None:
+        """Return the result of parts; None for none. `numbers` are all else that it depends on."""
+        found = self._results.get((*numbers, *map(id, parts)))
         return None if found is None else found[1]
 
-    def put(self, number: int, parts: tuple[object, ...], value: _Value) -> _Value:
+    def put(self, numbers: tuple[int, ...], parts: tuple[object, ...], value: _Value) -> _Value:
         """Remember a result; return it."""
         if len(self._results) >= _MOST_SHARED:
             self._results.clear()
-        self._results[number, *map(id, parts)] = parts, value
+        self._results[*numbers, *map(id, parts)] = parts, value
         return value
 
 

@@ -122,7 +122,7 @@ class FoldContext:
         """Return what a pod was observed to hold that it, or a zone, cannot hold; None if nothing."""
         row = self._columns.rows.get(node)
         topology = None if row is None else self._columns.topologies[row]
-        shape = 0 if row is None or topology is None else int(self._columns.zones.shape[row])
+        shape = (0 if row is None or topology is None else int(self._columns.zones.shape[row]),)
         parts = pod.containers, observed.containers
         if pod.pod_resources is None and self._possible.get(shape, parts):
             return None
@@ -141,7 +141,7 @@ class FoldContext:
         if observed.init:
             return compare(predicted, observed)
         parts = predicted, observed.containers
-        return self._compared.get(0, parts) or self._compared.put(0, parts, compare(predicted, observed))
+        return self._compared.get((), parts) or self._compared.put((), parts, compare(predicted, observed))
 
     def input_position(self, cycle: str) -> int:
         """Return the position that a cycle knew; that of the event itself if the cycle is not recorded."""
