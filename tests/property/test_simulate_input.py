@@ -174,6 +174,7 @@ def refusals(wire: dict[str, Any]) -> set[str]:
 
 @settings(max_examples=examples(200), deadline=None)
 @example(field=(0, ("status", "allocatable", "cpu")), junk=10**30, kubelets=True)
+@example(field=(4, ("spec", "containers", 0, "resources", "limits", "nvidia.com/gpu")), junk=2**40, kubelets=True)
 @given(field=st.sampled_from(FIELDS), junk=st.sampled_from(JUNK), kubelets=st.booleans())
 def test_junk_in_any_field_is_named_or_harmless(field: tuple[int, Path], junk: Any, kubelets: bool) -> None:
     simulated(replaced(field, junk), kubelets=kubelets)

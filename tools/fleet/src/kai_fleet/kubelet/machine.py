@@ -35,7 +35,7 @@ def members(subset: int) -> Iterator[int]:
 def lowest(subset: int, count: int) -> int:
     """Return the `count` smallest members, or all if there are fewer."""
     result = 0
-    for _ in range(count):
+    for _ in range(min(count, subset.bit_count())):
         low = subset & -subset
         result |= low
         subset ^= low
