@@ -124,6 +124,19 @@ async def test_a_stream_goes_on_after_the_last_event_id_without_loss_and_says_ho
                 assert (response.status, problem in await response.text()) == (400, True)
 
 
+async def test_head_is_answered_as_get_without_a_body_also_where_that_has_no_end(
+    postgres_log: EventLog, cluster_name: str
+) -> None:
+    await record(postgres_log, cluster_name, "a")
+    async with serving(postgres_log, anonymous="loopback") as client:
+        url = f"{client.url}/v1/clusters/{cluster_name}"
+        for path, kind in (("/pods", "application/json"), ("/events/stream", "text/event-stream")):
+            async with client._session.head(url + path) as response:
+                assert (response.status, response.content_type, await response.read()) == (200, kind, b"")
+        async with client._session.head(f"{url}/nothing") as response:
+            assert response.status == 404
+
+
 async def test_events_are_valid_cloud_events_in_batches_and_in_the_stream(
     postgres_log: EventLog, cluster_name: str
 ) -> None:

@@ -52,7 +52,7 @@ def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorR
     async def routed(scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
         answer = answers.get(scope["path"]) if scope["type"] == "http" else None
         if answer is None and app is not None:
-            await app(scope, receive, send)
+            await (_asked_for_head(app) if scope.get("method") == "HEAD" else app)(scope, receive, send)
             return
         given = _Answer(404, error_body(f"nothing is at {scope['path']}"), _JSON)
         if answer is not None:
@@ -62,6 +62,21 @@ def with_health(health: Health, *, app: Asgi | None = None, registry: CollectorR
         await send({"type": "http.response.body", "body": given.body})
 
     return routed
+
+
+def _asked_for_head(app: Asgi) -> Asgi:
+    """Answer HEAD as GET, without the body, which the HTTP server leaves out (RFC 9110, 9.3.2)."""
+
+    async def answered(scope: MutableMapping[str, Any], receive: _Receive, send: _Send) -> None:
+        async def only_head(message: Any) -> None:
+            # A stream would have no end.
+            if message["type"] == "http.response.start":
+                await send(message)
+                await send({"type": "http.response.body", "body": b""})
+
+        await app({**scope, "method": "GET"}, receive, only_head)
+
+    return answered
 
 
 class Later:
