@@ -3,7 +3,8 @@
 import msgspec
 import pytest
 from kai_cli.asking.why_page import why_text
-from kaicore.analysis.ask.answers import Why
+from kaicore.analysis.ask import listing
+from kaicore.analysis.ask.answers import PodRow, RowSelection, Why
 from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.replay import past_states
@@ -285,3 +286,28 @@ async def test_a_share_of_a_gpu_is_remedied_by_a_whole_one() -> None:
     assert [(one.message, one.node) for one in starts.remedies] == [
         ("request a whole GPU (nvidia.com/gpu: 1) instead of a share of one in default/share", "n0")
     ]
+
+
+async def test_work_for_one_kind_of_node_waits_for_what_these_lack_not_for_the_labels_of_all_others() -> None:
+    made, product = fleet(0), "nvidia.com/gpu.product"
+    for number in range(5):
+        made.add_node(f"other{number}", cpu=64, gpu=8, labels={product: "H100", "pool": "b"})
+    made.add_node("right", cpu=64, gpu=8, labels={product: "A100", "pool": "a"})
+    made.add_node("unlabelled", cpu=64, gpu=8, labels={"pool": "a"})
+    made.full(comes(made, "there", 8, of="b", node_selector={product: "A100"}))
+    comes(made, "waits", 8, node_selector={product: "A100"})
+    comes(made, "in-pool", 8, node_selector={"pool": "c"})
+    made.cycle()
+    answer = await why(made, "waits")
+    assert answer.nodes[0].node == "right", "all others have one obstacle as well"
+    (row,) = listing.list_rows(made.state, "pods", RowSelection(name="waits"))
+    assert isinstance(row, PodRow)
+    assert "1 node short of nvidia.com/gpu: 8 needed, 0 free" in row.message
+    assert labelled(answer) == {"unlabelled"}, "what others are labelled says which hardware they have"
+    assert labelled(await why(made, "in-pool")) >= {"other0", "other1"}
+
+
+def labelled(answer: Why) -> set[str]:
+    assert answer.starts_if is not None
+    messages = [one.message.split() for one in answer.starts_if.remedies]
+    return {words[2] for words in messages if words[:2] == ["label", "node"]}

@@ -90,7 +90,7 @@ def _attempts(attempts: AttemptsAnswer) -> list[str]:
         lines.append(f"  its reasons changed {times}; from position:")
         for one in changes:
             how = "not tried" if one.skipped else "tried"
-            codes = ", ".join(one.reasons) or "none recorded"
+            codes = ", ".join(dict.fromkeys(one.reasons)) or "none recorded"
             lines.append(f"    {one.position:>8}  {one.cycles} cycles, {how}: {codes}")
     return lines
 

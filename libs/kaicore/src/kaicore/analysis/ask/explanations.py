@@ -58,14 +58,13 @@ MOST_NODES = 5
 
 
 def node_shortfalls(asked: Asked) -> list[why_answers.NodeShortfall]:
-    """Return what the closest nodes lack: those with the fewest obstacles, of these those that lack the least.
+    """Return what the closest nodes lack: the least unfit, then those with the fewest obstacles, that lack the least.
 
     A node that has nothing at all of a resource that is asked for is close to nothing.
     """
-    few = len(asked.obstacles[0].reasons) if asked.obstacles else 0
     closest = sorted(
         (one for one in asked.obstacles if one.reasons and asked.has_some(one.row)),
-        key=lambda one: (len(one.reasons) - few, _lack(asked, one), asked.columns.names[one.row]),
+        key=lambda one: (one.unfit, len(one.reasons), _lack(asked, one), asked.columns.names[one.row]),
     )
     return [_node(asked, one) for one in closest[:MOST_NODES]]
 

@@ -21,6 +21,7 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import CycleCompleted, QueueFigures
 from kaicore.rules.events.reasons.base import CodedReason
+from kaicore.rules.events.reasons.node import NodeNotReady, NodeUnschedulable
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
 from kaicore.rules.model.gpu_share import WHOLE, gpus_text
@@ -227,11 +228,17 @@ def pod_message(state: WorkView, entry: PodEntry) -> str:
         reasons = pending_reasons(entry, state)
         if not reasons:
             return ""
-        # What other nodes would not remove; else what stands in the way on most nodes, of two the one that got further.
-        most = max(reversed(reasons), key=lambda reason: reason.affected_nodes)
+        # What other nodes would not remove; else what work that ends may; of most nodes; of two what got further.
+        most = max(reversed(reasons), key=_passing_nodes)
         first = next((reason for reason in reasons if not reason.of_nodes), most)
         return str(first) + (f" (and {len(reasons) - 1} more)" if len(reasons) > 1 else "")
     return entry.pod.reason if entry.stage is Stage.FINISHED and entry.pod.phase != "Succeeded" else ""
+
+
+def _passing_nodes(reason: CodedReason) -> tuple[bool, bool, int]:
+    nodes = reason.affected_nodes
+    passes = not (reason.lasting or isinstance(reason, NodeNotReady | NodeUnschedulable))
+    return nodes > 0, passes, nodes
 
 
 def pod_zones(entry: PodEntry) -> list[str]:

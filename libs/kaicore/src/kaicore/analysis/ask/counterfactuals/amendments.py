@@ -73,6 +73,19 @@ from kaicore.rules.numa.own_policy import POLICY_ANNOTATION, RESOURCES_ANNOTATIO
 _Mended = tuple[Node, str] | None
 #: Of alike nodes so many are tried one by one.
 _MOST_ALONE = 3
+#: Labels that a program writes from what a machine is, such as GPU Feature Discovery, the kubelet or a cloud's
+#: controller: one that is there is true.
+_OF_HARDWARE = (
+    "nvidia.com/",
+    "amd.com/",
+    "gpu.intel.com/",
+    "feature.node.kubernetes.io/",
+    "kubernetes.io/",
+    "node.kubernetes.io/",
+    "topology.kubernetes.io/",
+    "beta.kubernetes.io/",
+    "cloud.google.com/",
+)
 
 
 def node_amendments(asked: Asked) -> Iterator[Amendment]:
@@ -123,8 +136,10 @@ def _untainted(asked: Asked, node: Node, reason: Any) -> _Mended:
 
 
 def _labelled(node: Node, labels: dict[str, str | None]) -> _Mended:
-    """Return a node with labels; a value of None takes one off."""
+    """Return a node with labels, or None where that were a lie; a value of None takes one off."""
     news = {key: value for key, value in labels.items() if node.labels.get(key) != value}
+    if any(key in node.labels and key.startswith(_OF_HARDWARE) for key in news):
+        return None
     merged = {**node.labels, **news}
     after = {key: value for key, value in merged.items() if value is not None}
     parts = [f"{key}={value}" if value is not None else f"{key}-" for key, value in sorted(news.items())]

@@ -20,7 +20,7 @@ from kaicore.rules.deciding.cycle_run import input_to_explain
 from kaicore.rules.deciding.decided_classes import decided_classes
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.constraints.node_filter import NodeFilter
+from kaicore.rules.engine.constraints.node_filter import GroupedMaskFilter, MaskFilter, NodeFilter
 from kaicore.rules.engine.constraints.zones.zone_filters import AdmissionFilter, OwnPolicyFilter
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.explain.remedies import Remedies, Remedy
@@ -43,6 +43,7 @@ from kaicore.rules.events.reasons.node import (
     NoNodes,
     PodAffinity,
     PodAntiAffinity,
+    UntoleratedTaint,
 )
 from kaicore.rules.events.reasons.numa import NumaNeverFits, NumaZoneShort
 from kaicore.rules.events.reasons.queue import BoundReason
@@ -99,13 +100,15 @@ class Amendment:
 
 @dataclass(frozen=True, slots=True)
 class NodeObstacles:
-    """An obstacle between a pod and a node.
+    """The obstacles between a pod and a node.
 
     Attributes:
+        unfit: how many filters it fails that neither work that ends nor an operator's command makes it pass.
         reasons: one for each filter that it fails, in the order of the filters.
     """
 
     row: int
+    unfit: int
     reasons: tuple[NodeReason, ...]
 
 
@@ -194,19 +197,30 @@ class Asked:
 
     @cached_property
     def obstacles(self) -> list[NodeObstacles]:
-        """The obstacles on each node: nodes with the fewest first, then by name."""
+        """The obstacles on each node: the least unfit nodes first, then those with the fewest, then by name."""
         rows = sorted_rows(self.columns, np.flatnonzero(self.columns.present))
         failed: dict[int, list[NodeFilter]] = {row: [] for row in rows.tolist()}
-        for one in self.placer.feasible_nodes(self.pod_class).filters.in_order():
+        unfit = dict.fromkeys(failed, 0)
+
+        def closest() -> list[int]:
+            return sorted(rows.tolist(), key=lambda row: (unfit[row], len(failed[row])))[:_MOST_NODES]
+
+        filters = self.placer.feasible_nodes(self.pod_class).filters
+        lasting = sum(1 for _ in filters.lasting())
+        for number, one in enumerate(filters.in_order()):
             if isinstance(one, AdmissionFilter | OwnPolicyFilter):
                 # These ask kubelets' rules node by node.
-                rows = np.array(sorted(rows.tolist(), key=lambda row: len(failed[row]))[:_MOST_NODES], np.int64)
+                rows = np.array(closest(), np.int64)
+            code = one.code if isinstance(one, MaskFilter | GroupedMaskFilter) else NodeReason
+            of_hardware = number < lasting and (code is NodeReason or code.lasting) and code is not UntoleratedTaint
             for row in rows[one.failing(rows)].tolist() if len(rows) else ():
                 failed[row].append(one)
-        few = sorted(rows.tolist(), key=lambda row: len(failed[row]))[:_MOST_NODES]
+                unfit[row] += of_hardware
         return [
-            NodeObstacles(row, tuple(reason for one in failed[row] for reason in one.reasons(np.array([row]))))
-            for row in few
+            NodeObstacles(
+                row, unfit[row], tuple(reason for one in failed[row] for reason in one.reasons(np.array([row])))
+            )
+            for row in closest()
         ]
 
     def free(self, row: int) -> Amounts:
