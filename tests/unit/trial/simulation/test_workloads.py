@@ -121,6 +121,11 @@ def reference(pod: dict[str, Any]) -> tuple[str, str]:
     return owner_reference["kind"], owner_reference["name"]
 
 
+def test_each_of_many_pods_has_a_name_and_uid_of_its_own() -> None:
+    made = pods(JOB % "parallelism: 8000, completions: 8000")
+    assert len({pod["metadata"]["name"] for pod in made}) == len({pod["metadata"]["uid"] for pod in made}) == 8000
+
+
 def test_an_indexed_pod_says_its_index_in_label_annotation_and_hostname() -> None:
     pod = pods(JOB % "completionMode: Indexed, completions: 1")[0]
     index = "batch.kubernetes.io/job-completion-index"

@@ -91,6 +91,19 @@ def pod_from(
     return Made(pod, template.where("spec"))
 
 
+def take_free_name(pod: Object, taken: set[str]) -> None:
+    """Give a pod another generated name while another has its own, as an API server does; the name is taken then.
+
+    Of 10,000 names of five letters some four are alike.
+    """
+    metadata = pod["metadata"]
+    while metadata["name"] in taken and "generateName" in metadata:
+        uid = metadata["uid"]
+        metadata["name"] = generated_name(metadata["generateName"], uid)
+        metadata["uid"] = derived_uid(uid, metadata["name"])
+    taken.add(metadata["name"])
+
+
 def marked(template: Fields, labels: Texts, annotations: Texts | None = None) -> Object:
     """Return a copy of a template's metadata with further labels and annotations.
 

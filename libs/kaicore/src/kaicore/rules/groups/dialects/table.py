@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from kaicore.errors import InvalidObject
 from kaicore.rules.groups.dialects import apps, grove, job, jobset, kubeflow, leader_worker_set, ray, volcano
 from kaicore.rules.groups.dialects.dialect import Dialect, NodesFor, WorkloadKind
-from kaicore.rules.objects.made import Made
+from kaicore.rules.objects.made import Made, take_free_name
 from kaicore.rules.objects.mappings import Object, group_of
 
 DIALECTS: tuple[Dialect, ...] = (
@@ -63,10 +63,12 @@ def expand(owner: Object, *, nodes_for: NodesFor, between: Callable[[Object], No
         nodes_for: tells which nodes a pod of a DaemonSet may run on.
         between: is given each object that is made on the way to the pods, such as the Jobs of a JobSet.
     """
+    names = set[str]()
     for part in _made(owner, nodes_for):
         if part.object["kind"] == "Pod":
             if part.through is not None:
                 between(part.through)
+            take_free_name(part.object, names)
             yield part
             continue
         between(part.object)
