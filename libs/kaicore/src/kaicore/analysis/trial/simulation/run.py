@@ -352,10 +352,12 @@ class Simulation:
 
     def _opened(self, parts: tuple[GpuPart, ...], wire: PodObject) -> Iterator[Unit]:
         """Yield what opens the GPUs of a running pod of the input."""
+        if not parts:
+            return
         reservations = {
             (one["metadata"].get("labels") or {}).get(GPU_GROUP_LABEL, ""): one
             for one in self._pods.values()
-            if parts and is_reservation(one)
+            if is_reservation(one)
         }
         namespace = self._config.gpu_reservation_namespace
         for opened in opened_for(parts, normalize_pod(wire), self.state, reservations.get, namespace=namespace):
