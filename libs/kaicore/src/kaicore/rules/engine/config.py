@@ -15,7 +15,7 @@ from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.model.queue import NODE_POOL_LABEL
 from kaicore.rules.numa.kubelet.settings import KubeletSettings
 from kaicore.rules.numa.kubelet.versions import GATES, versioned_model
-from kaicore.rules.numa.scoring import NumaScoring
+from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 from kaicore.rules.queues.division import FairShareConfig
 from kaicore.rules.topology.placing.request import TopologyStrategy
 
@@ -359,10 +359,12 @@ _FORMER = {
     "repair_backoff_max_us": "heal_backoff_max_us",
 }
 _CURRENT = {former: current for current, former in _FORMER.items()}
+#: Words that YAML 1.1 reads as false where nobody quotes them, by setting.
+_OFF = {"backfill": Backfill.OFF.value, "numa_scoring.strategy": ScoringStrategy.OFF.value}
 
 
 def current_names(settings: Mapping[str, object]) -> dict[str, object]:
-    """Return settings under their current names.
+    """Return settings under their current names, with a bare `off` of YAML as the word that it stands for.
 
     Raises:
         ConfigurationError: one stands there under its current and its former name.
@@ -370,4 +372,10 @@ def current_names(settings: Mapping[str, object]) -> dict[str, object]:
     for former, current in _CURRENT.items():
         if former in settings and current in settings:
             raise ConfigurationError(f"{current} and {former} are one setting: give {current}")
-    return {_CURRENT.get(name, name): value for name, value in settings.items()}
+    return {_CURRENT.get(name, name): _word(_CURRENT.get(name, name), value) for name, value in settings.items()}
+
+
+def _word(name: str, value: object) -> object:
+    if isinstance(value, dict):
+        return {part: _word(f"{name}.{part}", of_part) for part, of_part in value.items()}
+    return _OFF[name] if value is False and name in _OFF else value
