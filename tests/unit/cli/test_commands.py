@@ -113,6 +113,24 @@ def test_an_interrupt_ends_a_command_that_waits_for_an_answer(tmp_path: Path) ->
         assert (tmp_path / "said").read_text() == ""
 
 
+def test_an_interrupt_ends_a_command_that_computes() -> None:
+    code = """
+import asyncio, signal
+from kai_cli import main
+async def compute():
+    print("computing", flush=True)
+    while True: pass
+signal.signal(signal.SIGINT, signal.default_int_handler)
+main.app = lambda *_, **__: asyncio.run(compute())
+main.main()
+"""
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.STDOUT) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        assert (process.wait(20), process.stdout.read()) == (130, b"")
+
+
 def test_what_asks_or_hands_over_imports_nothing_heavy() -> None:
     modules = "main", "asking.questions", "asking.status", "asking.service_logs", "running.fleet"
     code = f"import sys, kai_cli.{', kai_cli.'.join(modules)}; print(*(set({HEAVY!r}) & set(sys.modules)))"

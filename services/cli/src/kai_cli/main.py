@@ -13,7 +13,8 @@ import sys
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from types import FrameType
+from typing import Literal, NoReturn
 
 from cyclopts import App, Group, Parameter
 from kaicore.errors import ConfigurationError, KaiError, UnfoldableEvent
@@ -217,6 +218,9 @@ def main() -> None:
         arguments = [argument for argument in arguments if argument != _NO_COLOUR]
         os.environ["NO_COLOR"] = "1"
     _open_closed_streams()
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        # With that handler, asyncio would only cancel the task: it computes on until it waits for something.
+        signal.signal(signal.SIGINT, _interrupt)
     try:
         status = _status(arguments)
         # What fails at the interpreter's end could not be caught.
@@ -253,6 +257,10 @@ def _status(arguments: list[str]) -> int | str | None:
         return 2
     except KeyboardInterrupt:
         return 130
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _open_closed_streams() -> None:
