@@ -1,14 +1,11 @@
-"""Pods that are placed anew, end to end: for a kubelet that missed, and from a node that is drained."""
+"""A pod that missed its zone on a kubelet is placed anew, end to end; `test_set_aside.py` drains nodes."""
 
-from collections.abc import Callable
 from typing import Any
 
 import aiohttp
 import pytest
-from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.ledger.log.port import Filter
 from kaicore.rules.state.cluster_state import ClusterState
-from kaicore.yaml_text import load_yaml
 
 from tests.e2e.cluster import TWO_GPU_NODES, Cluster, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest
@@ -80,33 +77,4 @@ async def test_a_pod_that_missed_its_zone_is_placed_anew_once(cluster: Cluster, 
     assert stack.ask("why", successor.pod.subject)["notes"] == [
         "replaces a pod that was evicted from gpu-0, and will not be repaired itself"
     ]
-    await stack.check()
-
-
-@pytest.mark.skipif(real_nodes(), reason="nodes of others are not ours to drain")
-async def test_a_node_is_drained_by_one_command_and_its_work_goes_on_elsewhere(
-    cluster: Cluster, stack: LiveStack
-) -> None:
-    manifest = job("moves")
-    del manifest["spec"]["template"]["metadata"]
-    await stack.create(load_yaml(shipped_crds()["reservations.yaml"]), manifest)
-
-    def runs_on(node: str) -> Callable[[ClusterState], bool]:
-        return lambda state: any(entry.node == node and entry.started_at for entry in ours(state, "moves"))
-
-    state = await stack.until(lambda state: any(one.started_at for one in ours(state, "moves")))
-    (before,) = (entry.node for entry in ours(state, "moves"))
-    other = "gpu-1" if before == "gpu-0" else "gpu-0"
-    flags = ("--by", "+1h", "--name", "maintenance", "--make", "--kubeconfig", str(cluster.tls_kubeconfig))
-    plan = stack.ask("drain", before, *flags)
-    assert [row["goesOn"] for row in plan["groups"]] == [f"at once: {other}"]
-    state = await stack.until(runs_on(other))
-    assert state.counters.evictions_decided == {"Drained": 1}
-    listed = stack.ask("reservations")
-    assert [(one["name"], one["state"], one["inTheWay"]) for one in listed["reservations"]] == [
-        ("maintenance", "Active", [])
-    ]
-    async with cluster.client() as client:
-        await client.delete("/apis/kai.scheduler/v1alpha1/reservations/maintenance")
-    await stack.until(lambda state: not state.reservations)
     await stack.check()

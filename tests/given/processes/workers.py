@@ -3,7 +3,8 @@
 Whole stacks are two units: twelve processes and more each, with kubelets and timeouts of their own, so never more than
 two run at once, and the other workers have what is left of the machine for everything else. The two units come first,
 and the short files of `tests/unit` last, so that all workers end at about the same time. There are three workers on two
-cores (four take as long): one that waits for a stack, a database or a watch leaves its core to another.
+cores (four take as long): one that waits for a stack, a database or a watch leaves its core to another. So one worker
+has a file that computes while the others' tests wait, and not each of them one that waits.
 """
 
 from collections.abc import Sequence
@@ -11,13 +12,16 @@ from collections.abc import Sequence
 import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
+from xdist.workermanage import WorkerController
 
 #: By unit, how the names of its tests begin; the first unit that fits.
 _UNITS = {
     "demonstrations": ("tests/e2e/test_demo.py", "tests/e2e/test_documented_commands.py", "tests/e2e/test_living.py"),
-    "stacks": ("tests/chaos/test_storm.py", "tests/e2e/"),
+    "stacks": ("tests/chaos/test_storm.py", "tests/e2e/test_"),
 }
 _STACKS = tuple(_UNITS)
+#: Folders of tests that mostly compute; all others mostly wait for servers and processes.
+_COMPUTING = ("tests/e2e/browser/", "tests/fidelity/", "tests/property/", "tests/simulation/", "tests/unit/")
 
 
 def unit_of(nodeid: str) -> str | None:
@@ -39,3 +43,15 @@ class StacksInTurn(LoadFileScheduling):
 
     def _split_scope(self, nodeid: str) -> str:
         return unit_of(nodeid) or super()._split_scope(nodeid)
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        """Give a worker the first file that computes, where no other worker has one, or else the first that waits."""
+        others = (units for worker, units in self.assigned_work.items() if worker is not node)
+        computed = any(
+            unit.startswith(_COMPUTING) and not all(tests.values()) for units in others for unit, tests in units.items()
+        )
+        first = next(iter(self.workqueue))
+        if first not in _STACKS:
+            fits = (unit for unit in self.workqueue if unit.startswith(_COMPUTING) != computed)
+            self.workqueue.move_to_end(next(fits, first), last=False)
+        super()._assign_work_unit(node)
