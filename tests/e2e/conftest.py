@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.e2e.cluster import Cluster, cluster_of
-from tests.e2e.live_stack import LiveStack, running
+from tests.e2e.live_stack import LiveStack, running_on
 
 
 @pytest.fixture
@@ -30,7 +30,5 @@ def scheduler_config() -> str:
 @pytest.fixture
 def stack(cluster: Cluster, scheduler_config: str) -> Iterator[LiveStack]:
     """A stack on the cluster, stopped in order; a test module may have its own."""
-    config = cluster.root / "config.yaml"
-    config.write_text(scheduler_config)
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+    with running_on(cluster, scheduler_config) as live:
         yield live

@@ -317,6 +317,15 @@ def running(stack: LiveStack) -> Iterator[LiveStack]:
     assert stack.refusals() == []
 
 
+@contextmanager
+def running_on(cluster: Cluster, scheduler_config: str = "{}") -> Iterator[LiveStack]:
+    """Run a stack on a cluster, with the scheduler's settings as YAML."""
+    config = cluster.root / "config.yaml"
+    config.write_text(scheduler_config)
+    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+        yield live
+
+
 def ours(state: ClusterState, prefix: str = "") -> list[PodEntry]:
     return [
         entry

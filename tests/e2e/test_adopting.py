@@ -21,7 +21,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
-from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, ours, pod_manifest, running
+from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, ours, pod_manifest, running, running_on
 from tests.unit.docs.test_migration_guides import GUIDES, manifests
 
 pytestmark = pytest.mark.slow
@@ -167,7 +167,7 @@ async def _placed_and_back(live: LiveStack) -> ClusterState:
 
 @long
 def test_what_kueue_admits_is_placed_only_then_where_its_flavor_says(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_admitted_and_preempted(live))
 
 

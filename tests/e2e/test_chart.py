@@ -19,7 +19,7 @@ from kaicore.yaml_text import load_yaml
 
 from scripts import chart
 from tests.e2e.cluster import PATIENCE_S, Cluster, foreign_kubeconfig
-from tests.e2e.live_stack import LiveStack, running
+from tests.e2e.live_stack import LiveStack, running_on
 from tests.e2e.test_rights import serve_every_kind
 from tests.given.servers.kube import simulated
 
@@ -98,7 +98,7 @@ def cluster_profile() -> str:
 @pytest.fixture
 def stack(cluster: Cluster) -> Iterator[LiveStack]:
     asyncio.run(serve_every_kind(cluster))
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         yield live
 
 

@@ -7,14 +7,13 @@ import asyncio
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from kaicore.kube.api.client import KubeClient
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
-from tests.e2e.live_stack import LiveStack, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, pod_manifest, running_on
 from tests.e2e.test_adopting import PODS, object_at, take_away
 from tests.e2e.test_under_kueue import (
     cluster_profile,
@@ -87,7 +86,7 @@ async def _let_in(client: KubeClient, live: LiveStack, of: str) -> None:
 
 
 def test_what_passes_an_admission_check_starts_also_in_a_queue_on_hold(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_judged(live))
 
 
@@ -127,7 +126,7 @@ async def _judged(live: LiveStack) -> None:
 
 
 def test_what_a_provisioning_request_is_granted_for_starts(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_provisioned(live))
 
 
@@ -160,7 +159,7 @@ async def _provisioned(live: LiveStack) -> None:
 
 
 def test_a_lost_member_of_a_pod_group_is_followed_by_its_replacement(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_group_of_pods(live))
 
 
@@ -193,12 +192,10 @@ async def _group_of_pods(live: LiveStack) -> None:
 
 
 def test_kueue_alone_keeps_its_quotas_where_its_objects_are_left_out(
-    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAI_LEAVE_OUT", "kueue.x-k8s.io")
-    config = tmp_path / "scheduler.yaml"
-    config.write_text("actions: [allocate]\n")
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+    with running_on(cluster, "actions: [allocate]") as live:
         asyncio.run(_left_out(live))
 
 

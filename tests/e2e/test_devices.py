@@ -20,7 +20,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, cluster_of, real_nodes
-from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running_on
 
 pytestmark = [
     pytest.mark.slow,
@@ -54,7 +54,7 @@ def stack(cluster: Cluster) -> Iterator[LiveStack]:
     """One for all tests, each of which has a driver of its own and takes away what it made."""
     if cluster.simulated:
         asyncio.run(serve_pod_groups(cluster))
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         yield live
 
 

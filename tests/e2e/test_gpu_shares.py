@@ -22,7 +22,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from scripts import chart
 from tests.e2e.cluster import _ACCESS_KINDS as ACCESS_KINDS
 from tests.e2e.cluster import Child, Cluster, cluster_of, real_nodes
-from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running_on
 from tests.given.processes.kai_commands import kai
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(real_nodes(), reason="real nodes may have no GPUs")]
@@ -54,9 +54,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def stack(cluster: Cluster) -> Iterator[LiveStack]:
     asyncio.run(grant(cluster))
-    config = cluster.root / "config.yaml"
-    config.write_text("gpu_sharing: true\n")
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+    with running_on(cluster, "gpu_sharing: true") as live:
         yield live
 
 

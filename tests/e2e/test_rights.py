@@ -20,7 +20,7 @@ from kaicore.kube.wire.resources import OptionalResource
 from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, cluster_of, foreign_kubeconfig
-from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running_on
 from tests.e2e.rights import Right, granted, rights_of, used
 
 pytestmark = pytest.mark.slow
@@ -53,9 +53,7 @@ def stack(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Iterator[LiveSta
     monkeypatch.setenv("KAI_EMPTY_GROUPS", "true")
     monkeypatch.setenv("KAI_SCHEDULED_EVENTS", "true")
     asyncio.run(serve_every_kind(cluster))
-    config = cluster.root / "config.yaml"
-    config.write_text(f"provisioning: {{other_classes: [{PROVISIONING_CLASS}]}}")
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+    with running_on(cluster, f"provisioning: {{other_classes: [{PROVISIONING_CLASS}]}}") as live:
         yield live
 
 

@@ -18,7 +18,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.yaml_text import load_yaml
 
 from tests.e2e.cluster import DEPLOY, Cluster, cluster_of, real_nodes
-from tests.e2e.live_stack import LiveStack, finished, ours, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, finished, ours, pod_manifest, running_on
 from tests.e2e.test_adopting import until_served
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(real_nodes(), reason="real nodes are not ours to break")]
@@ -44,9 +44,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.fixture(scope="module")
 def stack(cluster: Cluster) -> Iterator[LiveStack]:
     asyncio.run(define(cluster))
-    config = cluster.root / "config.yaml"
-    config.write_text("suspect_probe_us: 4000000\nrecheck_us: 500000\n")
-    with running(LiveStack(cluster.root / "kai", cluster, scheduler_config=config)) as live:
+    with running_on(cluster, "suspect_probe_us: 4000000\nrecheck_us: 500000\n") as live:
         yield live
 
 

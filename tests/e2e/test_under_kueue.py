@@ -14,7 +14,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
 from tests.e2e.guide_steps import FOUR_ALIGNED_NODES
-from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running_on
 from tests.e2e.test_adopting import PODS, object_at, runs, take_away, work_of
 
 pytestmark = [
@@ -134,7 +134,7 @@ def on_nodes(state: ClusterState, prefix: str) -> list[str]:
 
 
 def test_the_guide_of_kueue_is_followed_under_kueue_itself(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_guide(live))
 
 
@@ -170,7 +170,7 @@ async def _guide(live: LiveStack) -> None:
 
 
 def test_a_jobs_pods_start_where_kueues_topology_assignment_has_them(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_in_a_rack(live))
 
 
@@ -231,7 +231,7 @@ def placed_in(live: LiveStack, document: Json) -> Json:
 
 
 def test_what_kueue_preempts_ends_and_frees_its_place_here_too(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_preempted(live))
 
 
@@ -259,7 +259,7 @@ async def _preempted(live: LiveStack) -> None:
 
 
 def test_plain_pods_wait_for_kueue_and_then_start(cluster: Cluster) -> None:
-    with running(LiveStack(cluster.root / "kai", cluster)) as live:
+    with running_on(cluster) as live:
         asyncio.run(_pods(live))
 
 

@@ -97,7 +97,7 @@ async def scheduling(
 async def placed(log: EventLog, cluster: str, count: int) -> dict[str, str]:
     """Wait until `count` decisions are recorded; the pods' nodes by name."""
     head = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while True:
             events = await log.read(cluster, where=Filter(types=("PodPlaced",)))
             if len(events) >= count:

@@ -118,7 +118,7 @@ async def two_namespaces(postgres_log: EventLog, cluster_name: str) -> None:
 
 async def placed_of(log: EventLog, cluster: str, count: int) -> None:
     head = 0
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while len(await log.read(cluster, where=_type("PodPlaced"))) < count:
             head = await log.wait_beyond(cluster, head, timeout_s=5)
 

@@ -56,7 +56,7 @@ async def sent(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Any
 
 async def take(response: aiohttp.ClientResponse, count: int) -> list[tuple[str, Any]]:
     taken: list[tuple[str, Any]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         async for item in sent(response):
             taken.append(item)
             if len(taken) == count:

@@ -165,7 +165,7 @@ async def test_news_tells_positions_as_the_log_grows(
     pages: aiohttp.ClientSession, postgres_log: EventLog, cluster_name: str
 ) -> None:
     head = (await postgres_log.head(cluster_name)).position
-    async with pages.get(f"/clusters/{cluster_name}/news?after={head}") as answer, asyncio.timeout(30):
+    async with pages.get(f"/clusters/{cluster_name}/news?after={head}") as answer, asyncio.timeout(60):
         assert answer.content_type == "text/event-stream"
         await Later(postgres_log, cluster_name).add_pods("later", cpu=1)
         lines = [line async for line in _lines(answer, 2)]

@@ -151,7 +151,7 @@ async def test_a_connection_that_is_given_up_leaves_no_session_behind(module_dat
             await connecting.result().close()
     sessions = "SELECT pid FROM pg_stat_activity WHERE application_name = 'given up' OR state = 'starting'"
     async with (
-        asyncio.timeout(30),
+        asyncio.timeout(60),
         await psycopg.AsyncConnection.connect(module_database_url, autocommit=True) as watching,
     ):
         while await (await watching.execute(sessions)).fetchone() is not None:

@@ -27,6 +27,7 @@ from prometheus_client import CollectorRegistry
 from tests.conftest import as_role
 from tests.given.cluster.factory import amounts, pod
 from tests.given.logs.new_events import as_new
+from tests.given.servers.http_app import served_routes
 from tests.given.servers.ports import free_port
 from tests.given.work.workloads import Workloads
 
@@ -56,15 +57,8 @@ class Receiver:
     @asynccontextmanager
     async def up(self) -> AsyncIterator[None]:
         """It is there until the block ends, at the same port each time."""
-        app = web.Application()
-        app.router.add_post("/hook/{secret}", self._take)
-        runner = web.AppRunner(app, shutdown_timeout=0)
-        await runner.setup()
-        await web.TCPSite(runner, "127.0.0.1", self.port, reuse_address=True).start()
-        try:
+        async with served_routes(web.post("/hook/{secret}", self._take), port=self.port):
             yield
-        finally:
-            await runner.cleanup()
 
     async def _take(self, request: web.Request) -> web.Response:
         self.asked += 1
@@ -177,7 +171,7 @@ def projecting(
 
 
 async def until(satisfied: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not satisfied():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -324,7 +318,7 @@ async def test_the_service_sends_what_happens_while_it_leads_and_shows_no_addres
     async with hook.up(), await ViewStore.open(settings.database_url, application="test") as views:
         serving = asyncio.create_task(main.serve(context, settings))
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while await views.live("c1") is None:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             await append(database_url, after)

@@ -25,6 +25,6 @@ async def test_pod_is_held_back_until_its_claim_is_allocated_and_reserved_for_it
         assert handed.empty()
         consumer = {"resource": "pods", "name": "a", "uid": created["metadata"]["uid"]}
         await api.merge(f"{CLAIMS}/c/status", {"status": {"reservedFor": [consumer]}})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             assert (await handed.get()).metadata.uid == pod.metadata.uid
         assert not claims.holds(pod)

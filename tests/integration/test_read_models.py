@@ -379,7 +379,7 @@ async def test_the_api_answers_from_what_the_projector_keeps(
         async with service_process("kai_projector.main", environment) as address:
             await ready(address)
             head = (await postgres_log.head(shown)).position
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while (await client.get(f"{here}/series/decisions"))["position"] < head:  # noqa: ASYNC110
                     await asyncio.sleep(0.05)
             metrics = await Client(f"http://{address}", client._session).get("/metrics")

@@ -37,7 +37,7 @@ async def test_claim_of_a_template_is_named_in_its_pod_and_goes_with_it() -> Non
         allocated = {"allocation": {"devices": {"results": [result]}}, "reservedFor": [consumer]}
         await api.merge(f"{path}/status", {"status": allocated})
         await api.delete_pod("a")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while await api.items(CLAIMS):
                 pass
 
@@ -102,6 +102,6 @@ async def test_claim_of_a_pod_groups_template_is_made_once_and_named_in_the_grou
         (owner,) = claims[of_group[0]["resourceClaimName"]]["metadata"]["ownerReferences"]
         assert (owner["kind"], owner["uid"]) == ("PodGroup", group["metadata"]["uid"])
         await api.client.delete(f"{POD_GROUPS}/train", {})
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(await api.items(CLAIMS)) > 1:
                 pass

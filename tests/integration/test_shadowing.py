@@ -80,7 +80,7 @@ async def shadowing(
 
 async def recorded(log: EventLog, count: int = 1, *, cluster: str = CLUSTER) -> list[ShadowDecided]:
     head = 0
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             events = await log.read(cluster, where=Filter(types=("ShadowDecided",)))
             if len(events) >= count:

@@ -128,7 +128,7 @@ async def test_ingest_starts_on_an_altered_snapshot_and_on_one_that_it_cannot_re
     async with running_ingest(log, C, snapshot_events=1) as ingest:
         _, answer = await ingest.post(content, node="n0")
         assert answer["unknown"] == []
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await log.load_snapshot(C, name="ingest", schema=SCHEMA) is None:  # noqa: ASYNC110  # by ingest
                 await asyncio.sleep(0.01)
     one_bad_byte(url, "ingest")

@@ -1,4 +1,4 @@
-"""HTTP applications of services, served as the services serve them."""
+"""HTTP applications on free ports of this machine: those of services, and functions that stand for other servers."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from ipaddress import ip_network
 from typing import Any
 
+from aiohttp import web
 from kaicore.runtime.service.http_server import HttpLimits, HttpServer
 
 
@@ -23,3 +24,17 @@ async def served_app(
     finally:
         stopping.set()
         await serving
+
+
+@asynccontextmanager
+async def served_routes(*routes: web.RouteDef, port: int = 0) -> AsyncIterator[str]:
+    """Serve functions for their routes on a port, a free one by default; yield its url."""
+    app = web.Application()
+    app.add_routes(routes)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True if port else None).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()

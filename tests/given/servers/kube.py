@@ -133,7 +133,7 @@ class Api:
 
     async def until(self, path: str, holds: Callable[[Json], bool]) -> Json:
         """Wait until an object is as it should be, and return it."""
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 seen = await self.get(path)
                 if holds(seen):

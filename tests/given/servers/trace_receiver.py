@@ -10,6 +10,8 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceResponse,
 )
 
+from tests.given.servers.http_app import served_routes
+
 
 class TraceReceiver:
     """Keeps the spans that it took, by name."""
@@ -37,13 +39,5 @@ class TraceReceiver:
 async def trace_receiver() -> AsyncIterator[TraceReceiver]:
     """A receiver at a port of this machine."""
     receiver = TraceReceiver()
-    app = web.Application()
-    app.router.add_post("/v1/traces", receiver.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    receiver.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with served_routes(web.post("/v1/traces", receiver.take)) as receiver.url:
         yield receiver
-    finally:
-        await runner.cleanup()

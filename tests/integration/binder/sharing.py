@@ -149,7 +149,7 @@ class SharedNode:
 
     async def until_empty(self) -> None:
         """Wait until no reservation pod is left, and its end is recorded."""
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while self._seen or await self.scene.api.items(RESERVATIONS):
                 self.check_binders()
                 await asyncio.sleep(0.02)

@@ -163,7 +163,7 @@ async def test_another_server_on_the_port_of_postgres_is_given_no_password(
     async with await asyncio.start_server(pretend, "127.0.0.1", urlsplit(url).port):
         with pytest.raises(psycopg.OperationalError, match="cleartext"):
             await query(url.replace("?", "?sslmode=disable&gssencmode=disable&"), "SELECT 1")
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             received = await heard.get()
     assert (used / "password").read_bytes() not in received
 

@@ -165,7 +165,6 @@ async def test_one_process_reports_many_nodes(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(60)
 async def test_exporter_and_ingest_work_as_processes(
     kubelet: Kubelet, facts: Facts, observed: Observations, database_url: str, tmp_path: Path
 ) -> None:

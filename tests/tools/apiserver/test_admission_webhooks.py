@@ -9,6 +9,7 @@ import pytest
 from aiohttp import web
 from kaicore.errors import ApiStatus, ClusterUnavailable
 
+from tests.given.servers.http_app import served_routes
 from tests.given.servers.kube import PODS, Api, simulated
 
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
@@ -35,14 +36,8 @@ class Webhook:
 @pytest.fixture
 async def webhook() -> AsyncIterator[Webhook]:
     made = Webhook()
-    application = web.Application()
-    application.router.add_post("/", made.judge)
-    runner = web.AppRunner(application)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/"
-    yield made
-    await runner.cleanup()
+    async with served_routes(web.post("/", made.judge)) as made.url:
+        yield made
 
 
 @pytest.fixture

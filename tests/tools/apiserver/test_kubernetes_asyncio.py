@@ -66,7 +66,7 @@ async def test_its_watch_follows_and_hears_of_410(api: Any, client: Client) -> N
     core = kubernetes_client().CoreV1Api(api)
     await core.create_namespaced_pod("default", pod("a"))
     seen = []
-    async with watch.Watch() as stream, asyncio.timeout(30):
+    async with watch.Watch() as stream, asyncio.timeout(60):
         async for event in stream.stream(core.list_namespaced_pod, "default", timeout_seconds=20):
             seen.append((event["type"], event["object"].metadata.name))
             if len(seen) == 1:

@@ -156,7 +156,7 @@ class Replay:
         async with client.watch(path) as stream:
             for exchange in during:
                 await self._one(exchange, client)
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 events = [await stream.next() for _ in watch["response"]["events"]]
         self._note(watch, _event_differences(watch, events, self.pairs))
 

@@ -13,7 +13,7 @@ from tests.tools.apiserver.client import PODS, Client
 from tests.tools.apiserver.conftest import ServerFactory
 
 Json = dict[str, Any]
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 READY = {"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
 PLURALS = {
     "PyTorchJob": "pytorchjobs",

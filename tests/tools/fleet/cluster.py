@@ -20,7 +20,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 NRT = "/apis/topology.node.k8s.io/v1alpha2/noderesourcetopologies"
 
 #: Long enough for any machine; only a test that fails takes as long.
-PATIENCE_S = 20
+PATIENCE_S = 60
 
 
 class Cluster:

@@ -16,6 +16,7 @@ from kaicore.runtime.access.access_file import read_access_file
 
 from tests.given.cluster.factory import pod
 from tests.given.logs.recorded_history import log_of
+from tests.given.servers.http_app import served_routes
 from tests.given.work.workloads import Workloads
 from tests.integration.test_api_access import Client, serving
 
@@ -49,14 +50,8 @@ class Provider:
 @pytest.fixture
 async def provider() -> AsyncIterator[Provider]:
     made = Provider()
-    app = web.Application()
-    app.router.add_get("/{path:.*}", made.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
-    await runner.cleanup()
+    async with served_routes(web.get("/{path:.*}", made.answer)) as made.url:
+        yield made
 
 
 @pytest.fixture

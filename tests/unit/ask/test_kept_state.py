@@ -51,7 +51,7 @@ async def test_the_state_follows_the_log_without_being_asked(log: MemoryLog, mon
     facts, kept = Facts(log, "c"), KeptState(log, "c")
     await facts.add_pods("a", cpu=1)
     following = asyncio.create_task(kept.follow())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await _reached(kept, 1)
         await facts.add_pods("b", cpu=1)
         await facts.add_pods(*(f"p{number}" for number in range(10)), cpu=1)
@@ -75,7 +75,7 @@ async def test_what_is_folded_ahead_of_questions_waits_for_those_about_other_clu
     questions = QuestionsFirst()
     large = KeptState(log, "large", questions=questions)
     following = asyncio.create_task(large.follow())
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await _reached(large, 1)
         with questions.about("asked"):
             await asyncio.sleep(0)
@@ -102,7 +102,7 @@ async def test_an_inquiry_has_caught_up_when_each_state_is_at_its_logs_end_or_ca
     monkeypatch.setattr(ClusterState, "fold", broken)
     inquiry, caught_up = Inquiry(log), asyncio.Event()
     following = asyncio.create_task(inquiry.follow(caught_up=caught_up.set))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await caught_up.wait()
     following.cancel()
     assert {state.cluster: state.position for state in inquiry.states} == {"broken": 0, "c": 100}

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import pytest
 from aiohttp import web
@@ -11,22 +11,15 @@ from kaicore.kube.api.access import Access, plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.failures import error_of
 
+from tests.given.servers.http_app import served_routes
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 STATUS = {"kind": "Status", "code": 409, "reason": "Conflict", "message": "already assigned"}
 
 
-@asynccontextmanager
-async def served(handler: Handler) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
+def served(handler: Handler) -> AbstractAsyncContextManager[str]:
+    return served_routes(web.route("*", "/{path:.*}", handler))
 
 
 @asynccontextmanager

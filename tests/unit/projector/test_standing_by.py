@@ -94,7 +94,7 @@ async def _projecting(
         follow(context, log, views, _CLUSTER, leads=leading, tried=tried, metrics=metrics, check_s=check_s)
     )
     try:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await tried.wait()
             yield
     finally:

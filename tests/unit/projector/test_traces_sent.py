@@ -78,7 +78,7 @@ def _sender(url: str, headers: Mapping[str, str], metrics: ProjectorMetrics) -> 
 
 
 async def until(satisfied: Callable[[], bool]) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not satisfied():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
