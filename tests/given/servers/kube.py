@@ -131,14 +131,16 @@ class Api:
     async def delete_pod(self, name: str) -> None:
         await self.client.delete(f"{PODS}/{name}", {"gracePeriodSeconds": 0})
 
-    async def until(self, path: str, holds: Callable[[Json], bool]) -> Json:
+    async def until(self, path: str, holds: Callable[[Json], object]) -> Json:
         """Wait until an object is as it should be, and return it."""
         async with asyncio.timeout(60):
-            while True:
-                seen = await self.get(path)
-                if holds(seen):
-                    return seen
-                await asyncio.sleep(0.02)
+            while not holds(seen := await self.get(path)):
+                version = seen["metadata"]["resourceVersion"]
+                collection = path.rpartition("/")[0]
+                async with self.client.watch(collection, resource_version=version, timeout_s=5) as chunks:
+                    async for _ in chunks:
+                        break
+        return seen
 
     async def items(self, path: str) -> list[Json]:
         return (await self.get(path))["items"]  # type: ignore[no-any-return]

@@ -185,13 +185,7 @@ class Scene:
 
     async def until_pod(self, name: str, holds: Callable[[Json], Any]) -> Json:
         """Wait until something holds for a pod."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds(pod := await self.api.get(f"{PODS}/{name}")):
-                version = pod["metadata"]["resourceVersion"]
-                async with self.api.client.watch(PODS, resource_version=version, timeout_s=5) as chunks:
-                    async for _ in chunks:
-                        break
-        return pod
+        return await self.api.until(f"{PODS}/{name}", holds)
 
 
 @pytest.fixture

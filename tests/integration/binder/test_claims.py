@@ -1,6 +1,5 @@
 """Claims that wait for their first consumer are bound or provisioned where the pod goes, before it is bound."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -11,7 +10,6 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events.payloads import BindFailed, PodBound
 from kaicore.rules.model.volume import PersistentVolume, PersistentVolumeClaim
 
-from tests.given.processes.service_task import PATIENCE_S
 from tests.given.servers.kube import CLAIMS, PODS, VOLUMES, Json, simulated
 from tests.integration.binder.conftest import Scene
 
@@ -77,15 +75,9 @@ async def claimed(scene: Scene, name: str = "c") -> None:
 
 async def selected(scene: Scene, name: str = "c") -> Json:
     """The claim, as soon as a node is named on it."""
-    async with asyncio.timeout(PATIENCE_S):
-        while True:
-            claim = await scene.api.get(f"{CLAIMS}/{name}")
-            if SELECTED_NODE_ANNOTATION in (claim["metadata"].get("annotations") or {}):
-                return claim
-            version = claim["metadata"]["resourceVersion"]
-            async with scene.api.client.watch(CLAIMS, resource_version=version, timeout_s=5) as chunks:
-                async for _ in chunks:
-                    break
+    return await scene.api.until(
+        f"{CLAIMS}/{name}", lambda claim: SELECTED_NODE_ANNOTATION in (claim["metadata"].get("annotations") or {})
+    )
 
 
 async def provisioned(scene: Scene, name: str) -> None:

@@ -1,6 +1,5 @@
 """Statuses of PodGroups are written into them, on a simulated API server."""
 
-import asyncio
 import json
 from collections.abc import Callable
 
@@ -28,7 +27,6 @@ from kaicore.rules.events.reasons.node import InsufficientResource
 from kaicore.rules.events.reasons.queue import OverLimit
 from kaicore.rules.events.reasons.reason import Reason
 
-from tests.given.processes.service_task import PATIENCE_S
 from tests.given.servers.kube import PODS, Json
 from tests.integration.binder.conftest import Scene
 
@@ -92,12 +90,7 @@ class Groups:
 
     async def until(self, name: str, holds: Callable[[Json], object]) -> Json:
         """Wait until something holds for a group's status."""
-        async with asyncio.timeout(PATIENCE_S):
-            while not holds((shown := await self.scene.api.get(f"{self.path}/{name}")).get("status", {})):
-                version = shown["metadata"]["resourceVersion"]
-                async with self.scene.api.client.watch(self.path, resource_version=version, timeout_s=5) as chunks:
-                    async for _ in chunks:
-                        break
+        shown = await self.scene.api.until(f"{self.path}/{name}", lambda group: holds(group.get("status", {})))
         return shown["status"]  # type: ignore[no-any-return]
 
 

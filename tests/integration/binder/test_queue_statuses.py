@@ -1,10 +1,7 @@
 """The standing of queues is written into KAI's Queues, on a simulated API server."""
 
-import asyncio
-
 from kaicore.rules.events.payloads import QueueDeleted, QueueFigures, QueuesReported
 
-from tests.given.processes.service_task import PATIENCE_S
 from tests.given.servers.kube import Json
 from tests.integration.binder.conftest import Scene
 
@@ -22,12 +19,7 @@ async def report(scene: Scene, *figures: QueueFigures) -> None:
 
 async def written(scene: Scene, name: str, **expected: object) -> None:
     """Wait until the status of a queue has some fields."""
-    async with asyncio.timeout(PATIENCE_S):
-        while not expected.items() <= (queue := await scene.api.get(f"{QUEUES}/{name}")).get("status", {}).items():
-            version = queue["metadata"]["resourceVersion"]
-            async with scene.api.client.watch(QUEUES, resource_version=version, timeout_s=5) as chunks:
-                async for _ in chunks:
-                    break
+    await scene.api.until(f"{QUEUES}/{name}", lambda queue: expected.items() <= queue.get("status", {}).items())
 
 
 async def test_what_was_last_reported_is_written(scene: Scene) -> None:

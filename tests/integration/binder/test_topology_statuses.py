@@ -1,7 +1,6 @@
 """The nodes of topologies are written into their statuses, on a simulated API server."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -42,17 +41,6 @@ async def make(scene: Scene, path: str, name: str, spec: Json) -> Json:
     return made
 
 
-async def until(scene: Scene, path: str, holds: Callable[[Json], bool]) -> Json:
-    async with asyncio.timeout(PATIENCE_S):
-        while not holds(seen := await scene.api.get(path)):
-            collection = path.rpartition("/")[0]
-            version = seen["metadata"]["resourceVersion"]
-            async with scene.api.client.watch(collection, resource_version=version, timeout_s=5) as chunks:
-                async for _ in chunks:
-                    break
-    return seen
-
-
 def by_pattern(pattern: str) -> Json:
     return {"tier": 1, "members": [{"type": "Node", "selector": {"regexMatch": {"pattern": pattern}}}]}
 
@@ -65,16 +53,16 @@ async def test_statuses_are_written_and_follow_the_nodes(topologies: Scene) -> N
     await make(topologies, HYPER_NODES, "s0", by_pattern("^n"))
     await make(topologies, CLUSTER_NETWORK_TOPOLOGIES, "default", {"networkTopologySpec": layers})
     binder = topologies.start()
-    seen = await until(topologies, f"{HYPER_NODES}/s0", lambda one: one.get("status", {}).get("nodeCount") == 2)
+    seen = await topologies.api.until(f"{HYPER_NODES}/s0", lambda one: one.get("status", {}).get("nodeCount") == 2)
     assert [(one["type"], one["status"]) for one in seen["status"]["conditions"]] == [
         ("Ready", "True"),
         ("Overlapping", "False"),
     ]
     path = f"{CLUSTER_NETWORK_TOPOLOGIES}/default"
-    seen = await until(topologies, path, lambda one: "status" in one)
+    seen = await topologies.api.until(path, lambda one: "status" in one)
     assert [one["nodeNum"] for one in seen["status"]["detailStatus"]] == [2, 2]
     await topologies.append(("n3", NodeObserved(node("n3"))))
-    await until(topologies, f"{HYPER_NODES}/s0", lambda one: one["status"]["nodeCount"] == 3)
+    await topologies.api.until(f"{HYPER_NODES}/s0", lambda one: one["status"]["nodeCount"] == 3)
     # The node is in no spine.
     async with asyncio.timeout(PATIENCE_S):
         # What is written can be seen before the binder has its answer.
@@ -93,8 +81,8 @@ async def test_a_status_that_another_controller_writes_is_left_to_it_unless_it_i
     binder = topologies.start(topology_statuses=mode)
     # Written after the other one's.
     await make(topologies, HYPER_NODES, "s1", by_pattern("^x"))
-    await until(topologies, f"{HYPER_NODES}/s1", lambda one: "status" in one)
-    seen = await until(topologies, f"{HYPER_NODES}/s0", lambda one: one["status"]["nodeCount"] == count)
+    await topologies.api.until(f"{HYPER_NODES}/s1", lambda one: "status" in one)
+    seen = await topologies.api.until(f"{HYPER_NODES}/s0", lambda one: one["status"]["nodeCount"] == count)
     assert seen["status"]["nodeCount"] == count
     # It may have looked more than once.
     left = binder.metric("side_writes_total", kind="topology-status", result="left")
