@@ -26,7 +26,7 @@ run: $(INSTALLED)  ## the demonstration; FOR=10m brings work for so long, ONCE=1
 	@$(BIN)/kai demo $(if $(ONCE),--once,--clusters 2 $(if $(FOR),--for $(FOR)))
 
 test: $(INSTALLED)  ## every test, on real Postgres and NATS; ARGS=tests/unit/cli, ARGS="-k gang"
-	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 3)
+	@$(BIN)/python -m pytest $(or $(ARGS),--numprocesses 4)
 
 check: $(INSTALLED)  ## format, lint, types, import rules, dead code, sizes
 	@$(MAKE) --no-print-directory --jobs 2 --output-sync types rules

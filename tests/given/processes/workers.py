@@ -1,10 +1,10 @@
-"""The tests of `make test` that run beside each other: with pytest-xdist, each file by one worker, in the files' order.
+"""The tests of `make test` that run beside each other: with pytest-xdist, each file by one worker.
 
 Whole stacks are two units: twelve processes and more each, with kubelets and timeouts of their own, so never more than
 two run at once, and the other workers have what is left of the machine for everything else. The two units come first,
-and the short files of `tests/unit` last, so that all workers end at about the same time. There are three workers on two
-cores (four take as long): one that waits for a stack, a database or a watch leaves its core to another. So one worker
-has a file that computes while the others' tests wait, and not each of them one that waits.
+and the short files of `tests/unit` last, so that all workers end at about the same time. There are four workers on two
+cores, because most tests wait for a stack, a database or a watch half of their time. One of them has a file that
+computes, and the others' tests leave it a core.
 """
 
 from collections.abc import Sequence
