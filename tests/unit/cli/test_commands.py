@@ -1,5 +1,6 @@
 """The command line as a whole: what each command says of itself, versions, completion, and what is imported for it."""
 
+import functools
 import inspect
 import os
 import shutil
@@ -138,9 +139,14 @@ def test_what_asks_or_hands_over_imports_nothing_heavy() -> None:
     assert done.stdout.split() == []
 
 
+@functools.cache
+def completion(shell: str) -> str:
+    return kai("completion", shell).stdout
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_completion_knows_commands_and_flags(shell: str) -> None:
-    script = kai("completion", shell).stdout
+    script = completion(shell)
     for word in ("simulate", "completion", "pending", "kubeconfig"):
         assert word in script
     if shutil.which(shell):
@@ -149,7 +155,7 @@ def test_completion_knows_commands_and_flags(shell: str) -> None:
 
 
 def test_bash_completes_commands_and_kinds() -> None:
-    script = kai("completion", "bash").stdout
+    script = completion("bash")
     ask = 'COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _kai; echo "${COMPREPLY[@]}"'
     for words, expected in (
         (("kai", "sim"), "simulate"),
