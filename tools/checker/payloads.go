@@ -138,8 +138,9 @@ type body struct {
 }
 
 type nodeBody struct {
-	Name        string  `json:"name"`
-	Allocatable amounts `json:"allocatable"`
+	Name        string            `json:"name"`
+	Labels      map[string]string `json:"labels"`
+	Allocatable amounts           `json:"allocatable"`
 }
 
 func (b *body) nodeName() string {
@@ -172,4 +173,5 @@ type reservedBody struct {
 	End        int64             `json:"end"`
 	Notice     *int64            `json:"notice_us"`
 	DrainBy    int64             `json:"drain_by"`
+	Offsets    clocks            `json:"offsets"`
 }

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"encoding/json"
+	"maps"
 	"math"
 	"slices"
 	"strconv"
@@ -18,6 +20,40 @@ type plan struct {
 	from, to int64
 	cycles   int
 	known    int64 // what the first cycle after the drain's time had seen of the log
+	rule     *rule // nil where it does not come again
+	starts   []int64
+	days     int // that were searched for them
+	over     bool
+}
+
+// nodeLabels are the labels of nodes since an event, in the log's order.
+type nodeLabels map[string][]labelsSince
+
+type labelsSince struct {
+	position int64
+	labels   map[string]string
+}
+
+// has tells whether a node is one of a plan's nodes, as far as the log goes up to a position.
+func (p *plan) has(node string, labels nodeLabels, position int64) bool {
+	if slices.Contains(p.Nodes, node) {
+		return true
+	}
+	var known map[string]string
+	for _, one := range labels[node] {
+		if one.position <= position {
+			known = one.labels
+		}
+	}
+	if p.Labels == nil || known == nil {
+		return false
+	}
+	for name, value := range p.Labels {
+		if there, ok := known[name]; !ok || there != value {
+			return false
+		}
+	}
+	return true
 }
 
 // cycleBody is what a cycle knew.
@@ -78,7 +114,7 @@ func (p *plan) whom(pod *podBody, parents map[string]string) bool {
 	return true
 }
 
-// mayStart tells whether a pod may start on a reserved node: outside of the window, and to end before it.
+// mayStart tells whether a pod may start on a reserved node: outside of all windows, and to end before the next one.
 func (p *plan) mayStart(pod *podBody, now int64) bool {
 	runs := limitOf(pod)
 	if runs < 0 {
@@ -86,7 +122,8 @@ func (p *plan) mayStart(pod *podBody, now int64) bool {
 			runs = *p.Notice
 		}
 	}
-	return now >= p.End || now+runs <= p.Start
+	next, there := p.windowAt(now)
+	return !there || now+runs <= next.start
 }
 
 // whereabouts is what the log says of a pod on its way off a node.
@@ -98,16 +135,24 @@ type whereabouts struct {
 
 // checkPlans: nothing starts on reserved nodes that the reservation is not for and that does not end before its window;
 // so what runs there in the window was there when the reservation was made. And once the time of a drain is over, all
-// that was on the nodes is leaving. Reservations that come again, or that choose nodes by labels, are not judged.
+// that was on the nodes is leaving. A node is chosen by the labels that the cycle knew.
 func checkPlans(report *Report, cluster string, events []Event) {
 	cycles, parents := cyclesOf(report, events), map[string]string{}
-	plans, open, pods := []*plan{}, map[string]*plan{}, map[string]*whereabouts{}
+	plans, open, pods, labels := []*plan{}, map[string]*plan{}, map[string]*whereabouts{}, nodeLabels{}
 	for index := range events {
 		e := &events[index]
 		switch e.Type {
 		case "QueueObserved":
 			queue := decode(report, e).Queue
 			parents[queue.Name] = queue.Parent
+		case "NodeObserved":
+			var node nodeBody
+			if json.Unmarshal(decode(report, e).Node, &node) == nil {
+				// One without labels is there all the same: a reservation of no labels is of all nodes.
+				known := map[string]string{}
+				maps.Copy(known, node.Labels)
+				labels[node.Name] = append(labels[node.Name], labelsSince{e.Position, known})
+			}
 		case "ReservationObserved", "ReservationDeleted":
 			b := decode(report, e)
 			name := b.Name
@@ -118,9 +163,17 @@ func checkPlans(report *Report, cluster string, events []Event) {
 				before.to = e.Position
 				delete(open, name)
 			}
-			if one := b.Reserved; one != nil && one.Recurrence == "" && one.Labels == nil {
-				open[name] = &plan{reservedBody: one, from: e.Position, to: math.MaxInt64}
-				plans = append(plans, open[name])
+			if one := b.Reserved; one != nil {
+				made := &plan{reservedBody: one, from: e.Position, to: math.MaxInt64}
+				if one.Recurrence != "" {
+					var known bool
+					if made.rule, known = ruleOf(one.Recurrence); !known {
+						report.wrong("recurrence", "cluster %s: position %d: no rule: %s", cluster, e.Position, one.Recurrence)
+						continue
+					}
+				}
+				open[name] = made
+				plans = append(plans, made)
 			}
 		case "PodObserved":
 			pod := decode(report, e).Pod
@@ -144,7 +197,7 @@ func checkPlans(report *Report, cluster string, events []Event) {
 				continue
 			}
 			for _, p := range plans {
-				if cycle.input < p.from || cycle.input >= p.to || !slices.Contains(p.Nodes, b.nodeName()) {
+				if cycle.input < p.from || cycle.input >= p.to || !p.has(b.nodeName(), labels, cycle.input) {
 					continue
 				}
 				report.count("placed-on-reserved", 1)
@@ -162,7 +215,7 @@ func checkPlans(report *Report, cluster string, events []Event) {
 				if p.cycles++; p.cycles == 1 {
 					p.known = b.Input
 				} else if p.cycles == drainCycles {
-					p.checkLeaving(report, cluster, e, pods, parents)
+					p.checkLeaving(report, cluster, e, pods, parents, labels)
 				}
 			}
 		}
@@ -172,7 +225,7 @@ func checkPlans(report *Report, cluster string, events []Event) {
 
 // checkLeaving: all that a drain is about, and that its cycles knew of, is leaving.
 func (p *plan) checkLeaving(
-	report *Report, cluster string, e *Event, pods map[string]*whereabouts, parents map[string]string,
+	report *Report, cluster string, e *Event, pods map[string]*whereabouts, parents map[string]string, labels nodeLabels,
 ) {
 	report.count("drains", 1)
 	for _, one := range pods {
@@ -180,7 +233,10 @@ func (p *plan) checkLeaving(
 		if pod.Scheduler != "kai-ledger" || pod.finished() || pod.Deletion != nil || p.whom(pod, parents) {
 			continue
 		}
-		if slices.Contains(p.Nodes, pod.Node) && one.since <= p.known && !one.leaves {
+		if one.since > p.known || one.leaves {
+			continue
+		}
+		if p.has(pod.Node, labels, p.known) && p.has(pod.Node, labels, e.Position) {
 			report.wrong("undrained", "cluster %s: position %d is the third cycle after the time of drain %s, and pod %s/%s is still "+
 				"on node %s", cluster, e.Position, p.Name, pod.Namespace, pod.Name, pod.Node)
 		}
