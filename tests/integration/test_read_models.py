@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import msgspec
 import psycopg
@@ -14,22 +15,29 @@ import pyarrow.parquet as pq
 import pytest
 from kai_api.pages.charts import Months
 from kai_cli.history import parquet
+from kai_projector.main import ProjectorMetrics, follow
 from kaicore.analysis.ask.projections import building
-from kaicore.analysis.ask.projections.building import Builder, GenerationStore
+from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.jobs import JobQuestion
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJECTION_SCHEMA
 from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import DecisionsHour, PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
 from kaicore.analysis.hours.account import ACCOUNT_SCHEMA, Period, by_month
+from kaicore.analysis.hours.compared import CountedHours
 from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
 from kaicore.analysis.hours.report import Accounted, ReportQuestion, report_of, usage_report
+from kaicore.analysis.replay.samples import SampleDifference
 from kaicore.errors import ConfigurationError, LogUnavailable
-from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.ledger.log.snapshots import read_state, take_state
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit
+from kaicore.rules.events.payloads import DifferenceFound
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.service import Health, ServiceContext, get_logger
+from prometheus_client import CollectorRegistry
 
 from tests.conftest import as_role
 from tests.given.logs.projected import projected, story
@@ -299,6 +307,96 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
         ends = [hour.end // HOUR_US % 24 for hour in await kept.read("c1", 0, 1 << 62, labels=("project",))]
         assert ends == [23, 0, 1, 2, 3]
         assert not await kept.read("c1", 0, 1 << 62, labels=("other",))
+
+
+class _Folding:
+    """A check's folds of a log, one after the other."""
+
+    def __init__(self, log: EventLog, *, begin: ClusterState) -> None:
+        self._state, self.rows = begin, FoldedRows(log, CountedHours(log, "c1", labels=("project",)))
+
+    async def to(self, *positions: int) -> SampleDifference | None:
+        """Fold on, each time with a state of its own; return what differs then."""
+        for position in positions:
+            await self.rows.fold(self._state, position)
+            self._state = read_state("c1", take_state(self._state))
+        return await self.rows.account.differ()
+
+
+@pytest.mark.parametrize("begin", [0, 7])
+async def test_kept_hours_are_those_that_folds_count_wherever_these_begin_and_one_that_differs_is_kept_anew(
+    database_url: str, superuser_url: str, *, begin: int
+) -> None:
+    events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
+    await copy(database_url, events, "c1")
+    async with await PostgresLog.open(as_role(superuser_url, "kai_project")) as log:
+        kept = kept_hours_of(log)
+        assert kept is not None
+        assert await keep_hours(log, "c1", labels=("project",)) == 5
+        right = await kept.every("c1", 0, 1 << 62, labels=("project",))
+        state = ClusterState("c1").fold_all(events[:begin])
+        assert await _Folding(log, begin=deepcopy(state)).to(begin + 2, begin + 3, len(events)) is None
+        # The last hour that is whole in the folds is spoilt, and the one before is lost.
+        _, _, _, lost, spoilt = right.values()
+        assert spoilt is not None
+        assert lost is not None
+        next(iter(spoilt.owners.values())).held[0] += 1
+        await kept.save("c1", [spoilt], labels=("project",))
+        with psycopg.connect(superuser_url, autocommit=True) as connection:
+            connection.execute("DELETE FROM views.account_hour WHERE begin_at = %s", [lost.begin])
+        found = await _Folding(log, begin=deepcopy(state)).to(len(events))
+        assert found is not None
+        assert found.parts == (f"/account_hour/{lost.begin}", f"/account_hour/{spoilt.begin}")
+        assert events[found.after - 1].recorded_at < lost.begin <= events[found.after].recorded_at
+        next(iter(spoilt.owners.values())).held[0] -= 1
+        assert await kept.every("c1", 0, 1 << 62, labels=("project",)) == right
+        # Hours with other labels of owners are another question's.
+        await kept.save("c1", [spoilt], labels=())
+        assert await _Folding(log, begin=state).to(len(events)) is None
+
+
+async def test_a_spoilt_hour_of_the_account_is_an_event_and_is_kept_anew_by_the_projector(
+    database_url: str, superuser_url: str
+) -> None:
+    events = hours_story(int(datetime(2025, 11, 30, 22, tzinfo=UTC).timestamp()))
+    await copy(database_url, events, "c1")
+    opened = PostgresLog.open(as_role(superuser_url, "kai_project"), clock=lambda: events[-1].recorded_at)
+    async with (
+        await opened as log,
+        await ViewStore.open(as_role(superuser_url, "kai_project"), application="test") as store,
+    ):
+        kept = kept_hours_of(log)
+        assert kept is not None
+        await keep_hours(log, "c1", labels=("project",))
+        hour, *_ = right = await kept.read("c1", 0, 1 << 62, labels=("project",))
+        spoilt = deepcopy(hour)
+        next(iter(spoilt.owners.values())).held[0] += 1
+        await kept.save("c1", [spoilt], labels=("project",))
+        leads = asyncio.Event()
+        leads.set()
+        projecting = asyncio.create_task(
+            follow(
+                *(ServiceContext("projector", Health("log"), get_logger()), log, store, "c1"),
+                leads=leads,
+                tried=asyncio.Event(),
+                metrics=ProjectorMetrics(registry=CollectorRegistry()),
+                labels=("project",),
+                check_s=0.001,
+            )
+        )
+        try:
+            position = len(events)
+            async with asyncio.timeout(60):
+                while not (found := await log.read("c1", where=Filter(types=("DifferenceFound",)))):
+                    await copy(database_url, [msgspec.structs.replace(events[-1], id=uuid4())], "c1")
+                    position = await log.wait_beyond("c1", position, timeout_s=1)
+        finally:
+            projecting.cancel()
+            await asyncio.gather(projecting, return_exceptions=True)
+        (payload,) = map(decode_payload, found)
+        assert isinstance(payload, DifferenceFound)
+        assert (payload.check, payload.after, payload.parts) == ("projector", 0, (f"/account_hour/{hour.begin}",))
+        assert await kept.read("c1", 0, 1 << 62, labels=("project",)) == right
 
 
 async def _check_months(log: EventLog) -> None:

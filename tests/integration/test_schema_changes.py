@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from alembic import command
 from alembic.config import Config
+from alembic.script import ScriptDirectory
 from kaicore.rules.events.codec import _UPCASTERS, FORMER_NAMES, event_types, schema_version
 from sqlalchemy import Connection, create_engine, event, text
 from sqlalchemy.pool import NullPool
@@ -16,7 +17,7 @@ from sqlalchemy.pool import NullPool
 ROOT = Path(__file__).parents[2]
 UPGRADE = ROOT / "docs/how-to/upgrade.md"
 #: The schema of the release before (`tests/e2e/test_versions_side_by_side.py`).
-RELEASE = "0018"
+RELEASE = "0022"
 #: Rules of squawk about other things. A migration is one transaction; what holds locks for long has rules of its own.
 STYLE = (
     "prefer-bigint-over-int",
@@ -76,7 +77,7 @@ def test_migrations_since_the_release_before_and_events_leave_its_services_what_
         command.upgrade(config, "head")
         event.remove(connection, "before_cursor_execute", executed)
         after = rights(connection)
-    assert len(statements) > 10
+    assert bool(statements) == (ScriptDirectory.from_config(config).get_current_head() != RELEASE)
     assert refused("\n".join(statements)) == []
     # Its writers append what they did.
     assert {writer: schema for writer, schema in before.items() if after.get(writer, 0) < schema} == {}

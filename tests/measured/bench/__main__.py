@@ -35,6 +35,7 @@ _MODULES = (
     "dashboard",
     "end_to_end",
     "rest",
+    "checks",
     "beside",
     "scale",
     *(f"scale.{part}" for part in PARTS),

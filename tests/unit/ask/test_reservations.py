@@ -160,6 +160,24 @@ def test_reservations_are_listed_with_what_is_in_their_way() -> None:
     assert [note for note in why.notes if note.startswith("is reserved by now for maintenance, 20")] == why.notes
 
 
+@pytest.mark.parametrize(
+    ("hours", "expected"), [(0, "will be reserved"), (2.5, "is reserved"), (7, ""), (25, "will be reserved")]
+)
+def test_why_of_a_node_has_the_window_of_the_asked_moment_however_long_the_log_is_silent(
+    hours: float, expected: str
+) -> None:
+    cluster = fleet()
+    # Of a0 there is one window, of b0 another each week.
+    made(cluster, "soon", ("a0",), begins=2, queue="lab")
+    made(cluster, "weekly", ("b0",), begins=-1, recurrence="FREQ=WEEKLY")
+    now = cluster.now + int(hours * HOUR)
+    why = why_node(cluster.state, "a0" if hours < 20 else "b0", now=now)
+    assert why is not None
+    assert [note.partition(" by ")[0] for note in why.notes] == ([expected] if expected else [])
+    assert why.node is not None
+    assert ("Reserved" in why.node.status) is (expected == "is reserved")
+
+
 def test_command_lists_them_and_writes_a_calendar(tmp_path: Path) -> None:
     cluster = fleet()
     made(cluster, "weekly", ("a0", "a1"), begins=-24, queue="lab", recurrence="FREQ=WEEKLY;COUNT=3")

@@ -477,7 +477,8 @@ def make_router(inquiry: Inquiry, forecasts: StartForecasts) -> APIRouter:  # lo
     async def why(cluster: str, kind: str, name: str, namespace: str = "", at: str = "") -> Why:
         """Say why something is as it is: a pod, what owns pods, a group, a queue, a node."""
         check_kind(kind, namespace)
-        return seen_of_hub(await forecasts.why(cluster, kind, namespace, name, at=at))
+        now = 0 if at else time.time_ns() // 1000
+        return seen_of_hub(await forecasts.why(cluster, kind, namespace, name, at=at, now=now))
 
     @router.get("/v1/clusters/{cluster}/pods/{namespace}/{name}/why")
     @for_namespaces

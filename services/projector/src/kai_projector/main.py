@@ -10,6 +10,7 @@ from uuid import uuid4
 
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
+from kaicore.analysis.hours.compared import CountedHours
 from kaicore.analysis.hours.kept import keep_hours
 from kaicore.analysis.replay.samples import SampleDifference
 from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck, states
@@ -213,6 +214,7 @@ async def _follow_all(
                             metrics=metrics,
                             sender=sender,
                             notifications=notifications,
+                            labels=labels,
                             check_s=check_s,
                         )
                         following.append(asyncio.create_task(work))
@@ -267,6 +269,7 @@ async def follow(
     metrics: ProjectorMetrics,
     sender: "OtlpSender | None" = None,
     notifications: "Notifications | None" = None,
+    labels: tuple[str, ...] = (),
     check_s: float = 0.0,
 ) -> None:
     """Keep one cluster's read models until cancelled; send the spans that end to a receiver of traces, if any.
@@ -279,7 +282,8 @@ async def follow(
     logger = context.log.bind(cluster=cluster)
     reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
     builder: Builder | None = None
-    check = SelfCheck(_memory(log, cluster, lambda: builder), reporting, every_s=check_s, monotonic=time.monotonic)
+    memory = _memory(log, cluster, lambda: builder, labels)
+    check = SelfCheck(memory, reporting, every_s=check_s, monotonic=time.monotonic)
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
@@ -318,10 +322,12 @@ async def follow(
         await asyncio.sleep(_PAUSE_S)
 
 
-def _memory(log: EventLog, cluster: str, building: Callable[[], Builder | None]) -> Memory[ClusterState]:
+def _memory(
+    log: EventLog, cluster: str, building: Callable[[], Builder | None], labels: tuple[str, ...]
+) -> Memory[ClusterState]:
     """Return how the state is checked, and the rows that a builder has saved."""
 
-    rows = FoldedRows(log)
+    rows = FoldedRows(log, CountedHours(log, cluster, labels=labels))
 
     async def sampled(state: ClusterState) -> SampleDifference | None:
         builder = building()
@@ -331,7 +337,9 @@ def _memory(log: EventLog, cluster: str, building: Callable[[], Builder | None])
         builder = building()
         if builder is None:
             return None
-        return await builder.stored_differs(after, upto) or await builder.times_differ(rows)
+        return (
+            await builder.stored_differs(after, upto) or await builder.times_differ(rows) or await rows.account.differ()
+        )
 
     return states(log, cluster)._replace(fold=rows.fold, sampled=sampled, stored=stored)
 

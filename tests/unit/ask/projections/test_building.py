@@ -4,6 +4,7 @@ import pytest
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows
 from kaicore.analysis.ask.projections.projection import HOUR_US
 from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
+from kaicore.analysis.hours.compared import CountedHours
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.envelope import Event, Unit
@@ -73,7 +74,10 @@ async def test_rows_of_minutes_and_hours_are_as_events_make_them_wherever_checks
     await builder.catch_up()
     hours = set[int]()
     for begin in range(1, len(events)):
-        state, rows = ClusterState(_CLUSTER).fold_all(await log.read(_CLUSTER, upto=begin)), FoldedRows(log)
+        state, rows = (
+            ClusterState(_CLUSTER).fold_all(await log.read(_CLUSTER, upto=begin)),
+            FoldedRows(log, CountedHours(log, _CLUSTER, labels=())),
+        )
         while state.position < len(events):
             await rows.fold(state, min(state.position + step, len(events)))
             hours.update(range(*rows.hours, HOUR_US))

@@ -371,9 +371,9 @@ class NodePage:
     problems: tuple[str, ...]
 
 
-def node_page(state: ClusterView, name: str) -> NodePage:
-    """Return the model of a node's page. Raises UnknownSubject: there is no such node."""
-    why = why_node(state, name)
+def node_page(state: ClusterView, name: str, *, now: int = 0) -> NodePage:
+    """Return the model of a node's page; `now` where a log goes on. Raises UnknownSubject: there is no such node."""
+    why = why_node(state, name, now=now)
     if why is None:
         there_are = [node for node, row in state.columns.rows.items() if state.columns.facts[row] is not None]
         raise UnknownSubject(f"no node {name!r} at this moment{did_you_mean(name, there_are)}")

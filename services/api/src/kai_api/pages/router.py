@@ -197,7 +197,8 @@ def make_pages(  # long: one small handler for each page
     @router.get("/clusters/{cluster}/nodes/{node}")
     async def node(request: Request, cluster: str, node: str, at: str = "") -> Response:
         frame, state = await (await places.find(request, cluster, at)).look()
-        return page(request, "nodes/node.html", frame=frame, model=node_page(state, node))
+        now = 0 if at else time.time_ns() // 1000
+        return page(request, "nodes/node.html", frame=frame, model=node_page(state, node, now=now))
 
     @router.get("/clusters/{cluster}/queues")
     async def queues(request: Request, cluster: str, at: str = "", resource: str = "gpu") -> Response:

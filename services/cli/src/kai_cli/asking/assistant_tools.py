@@ -40,7 +40,7 @@ from mcp.types import ToolAnnotations
 from pydantic import Field
 
 from kai_cli.asking.forecasts import starts_of
-from kai_cli.asking.questions import with_forecasts
+from kai_cli.asking.questions import time_of, with_forecasts
 from kai_cli.asking.status import stack_status
 from kai_cli.asking.subjects import check_subjects, read_subject
 from kai_cli.sources.answers import Answers, ApiAnswers, open_answers
@@ -119,7 +119,8 @@ class Tools:
         async with self._asked(ctx, cluster) as (answers, name):
             about = read_subject(subject, None)
             asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
-            why = await asked.why(name, about.kind, about.namespace, about.name, at=at)
+            now = time_of(self._source, at)
+            why = await asked.why(name, about.kind, about.namespace, about.name, at=at, now=now)
         facts = msgspec.to_builtins(why) if whole else _short(why)
         more = "" if whole else "the whole explanation"
         return self._cited(_verdict(why), facts, name, why.position, ("why", subject), more=more)

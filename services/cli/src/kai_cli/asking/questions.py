@@ -195,12 +195,23 @@ async def why(
         print_answer(found, output, lambda: "\n".join(dispatch_lines(found)))
         return 0
 
+    source = source or AnswerSource()
+    now = time_of(source, at)
+
     async def ask(answers: Answers, cluster: str) -> Why:
         asked = answers if isinstance(answers, ApiAnswers) else with_forecasts(answers)
-        return await asked.why(cluster, about.kind, about.namespace, about.name, at=at)
+        return await asked.why(cluster, about.kind, about.namespace, about.name, at=at, now=now)
 
-    print_each(await ask_each(source or AnswerSource(), at, ask), output, why_text, at=at)
+    print_each(await ask_each(source, at, ask), output, why_text, at=at)
     return 0
+
+
+def time_of(source: AnswerSource, at: str) -> int:
+    """Return the time, microseconds since the epoch, where a log goes on: it may be silent while windows begin.
+
+    It is 0 for the past, and for a file, which goes on no more.
+    """
+    return 0 if at or source.file is not None else time.time_ns() // 1000
 
 
 def with_forecasts(answers: Answers) -> "StartForecasts":
@@ -282,8 +293,7 @@ async def _get(source: AnswerSource, kind: Kind, wanted: RowSelection, *, at: st
         if watch:
             await watch_listings(answers, clusters, kind, wanted, output=output)
         listed = with_forecasts(answers) if kind == "groups" and not isinstance(answers, ApiAnswers) else answers
-        # A log may be silent while windows begin; a file goes on no more.
-        now = 0 if at or source.file is not None else time.time_ns() // 1000
+        now = time_of(source, at)
         listings = [await listed.listing(cluster, kind, wanted, at=at, now=now) for cluster in clusters]
     print_answers(listings, output, lambda: "\n".join(_lines(listings, past=bool(at))) or "the log is empty")
     return 0

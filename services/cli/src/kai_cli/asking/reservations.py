@@ -2,7 +2,6 @@
 
 import re
 import sys
-import time
 from datetime import UTC, datetime, timedelta, tzinfo
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +26,7 @@ from kaicore.kube.normalize.reservation import zone_named, zone_offsets
 from kaicore.rules.events.reasons.base import plural
 from kaicore.rules.model.quantity import parse_duration
 
+from kai_cli.asking.questions import time_of
 from kai_cli.output import OutputFlag, print_answer, print_answers, table
 from kai_cli.running.load import Loader
 from kai_cli.sources.answers import ask_each, open_answers
@@ -256,7 +256,7 @@ async def reservations(
     """
     source = source or AnswerSource()
     # A log may be silent while windows begin; a file goes on no more.
-    now = 0 if at or source.file is not None else time.time_ns() // 1000
+    now = time_of(source, at)
     answers = await ask_each(source, at, lambda one, cluster: one.reservations(cluster, at=at, now=now))
     if ical:
         print(calendar_text(answers), end="")

@@ -81,8 +81,8 @@ class ApiAnswers:
             TopologiesAnswer, "clusters", cluster, "topologies", **msgspec.to_builtins(wanted), at=at
         )
 
-    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "") -> Why:
-        """Explain something."""
+    async def why(self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", now: int = 0) -> Why:
+        """Explain something; the API has a clock of its own."""
         return await self._get(Why, "clusters", cluster, "why", kind, name, namespace=namespace, at=at)
 
     async def priority(self, cluster: str, *, queue: str = "", at: str = "") -> "PriorityAnswer":

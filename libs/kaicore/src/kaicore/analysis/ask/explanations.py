@@ -481,8 +481,12 @@ def why_queue(state: ClusterState, name: str, policies: PolicyBook = NO_POLICIES
     return msgspec.structs.replace(answer, queue=row, notes=remarks, uid=queue.uid)
 
 
-def why_node(state: ClusterView, name: str) -> Why | None:
-    """Explain a node: what it holds, and what keeps pods away from it; None when there is none of that name."""
+def why_node(state: ClusterView, name: str, *, now: int = 0) -> Why | None:
+    """Explain a node: what it holds, and what keeps pods away from it; None when there is none of that name.
+
+    Args:
+        now: where a log goes on, the time: windows begin and end although nothing is recorded.
+    """
     row = state.columns.rows.get(name)
     node = None if row is None else state.columns.facts[row]
     if node is None:
@@ -494,9 +498,11 @@ def why_node(state: ClusterView, name: str) -> Why | None:
     if node.unschedulable:
         remarks.append("is cordoned")
     remarks += [f"is suspect {one}" for one in suspect_texts(state, name)]
+    now = max(now, state.recorded_at)
     for one in state.reservations.values():
-        if one.has(name, node.labels) and (window := one.window(state.recorded_at)) is not None:
-            remarks.append(f"is reserved by {one.name} {reservation_terms(one, window)}")
+        if one.has(name, node.labels) and (window := one.window(now)) is not None:
+            when = "is reserved" if window.start <= now else "will be reserved"
+            remarks.append(f"{when} by {one.name} {reservation_terms(one, window)}")
     remarks += [f"taint {taint.key}={taint.value}:{taint.effect}" for taint in node.taints]
     unseen = sum(entry.unrecorded for entry in held)
     if unseen:
@@ -507,7 +513,7 @@ def why_node(state: ClusterView, name: str) -> Why | None:
         remarks.append(
             f"its kubelet rejected pods of class {key} {rejection.count} times, last for {rejection.reason}; {offered}"
         )
-    listed = listing.node_row(state, node)
+    listed = listing.node_row(state, node, now=now)
     return Why(
         kind="Node",
         cluster=state.cluster,

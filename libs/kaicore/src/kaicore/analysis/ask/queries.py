@@ -489,7 +489,7 @@ class Inquiry:
             raise UnknownSubject(f"cycle {cycle.cycle}: {error}") from error
 
     async def why(
-        self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", trials: bool = True
+        self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", now: int = 0, trials: bool = True
     ) -> Why:
         """Explain something. Raises UnknownSubject: the log has never heard of it.
 
@@ -498,6 +498,7 @@ class Inquiry:
             namespace: empty for what has none.
             at: as of which moment; what was recorded after it is not looked at. Within the decisions of a cycle it
                 stands for their end, for they were appended at once: the answer's position is that.
+            now: where a log goes on, the time.
             trials: whether changes are tried that would make a pod start.
         """
         # First its end, then the state: one that goes on changing is not awaited on.
@@ -524,7 +525,7 @@ class Inquiry:
                 case "Queue" | "ClusterQueue" | "Cohort" | "LocalQueue":
                     answer = why_queue(state, _queue_name(kind, namespace, name), self.policies)
                 case "Node":
-                    answer = why_node(state, name)
+                    answer = why_node(state, name, now=now)
                 case _:
                     waiting = any(state.pods[uid].pod.namespace == namespace for uid in state.waiting)
                     ask = partial(why_owner, kind=kind, namespace=namespace, name=name)

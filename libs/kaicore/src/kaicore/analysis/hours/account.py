@@ -286,6 +286,11 @@ class Account:
             self._look(entry)
         self._look_for_stranded()
 
+    def go_on(self, state: ClusterState) -> None:
+        """Go on with another state, which is the same so far."""
+        self.state = state
+        self._stories.go_on(state)
+
     # Time.
 
     def advance(self, at: int) -> None:

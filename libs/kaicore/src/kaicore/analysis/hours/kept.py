@@ -38,7 +38,7 @@ _LEVEL = 1
 #: Events that are counted before others get their turn.
 _TURN = 200
 _READ = """
-    SELECT document FROM views.account_hour
+    SELECT begin_at, document FROM views.account_hour
     WHERE cluster = %s AND schema = %s AND begin_at >= %s AND end_at <= %s ORDER BY begin_at
 """
 _SPAN = "SELECT min(begin_at), max(end_at) FROM views.account_hour WHERE cluster = %s AND schema = %s"
@@ -66,9 +66,13 @@ class KeptHours:
 
         One that ends the range is left out unless it ends a month: it does not have the waits until then.
         """
+        found = await self.every(cluster, begin, end, labels=labels)
+        return [hour for hour in found.values() if hour is not None and (hour.end < end or _ends_month(hour))]
+
+    async def every(self, cluster: str, begin: int, end: int, *, labels: tuple[str, ...]) -> dict[int, Period | None]:
+        """Return all kept hours within a range by their begin, in order; None for one that has not these labels."""
         rows = await self._rows(_READ, [cluster, ACCOUNT_SCHEMA, begin, end])
-        found = await asyncio.to_thread(lambda: [decoded(document, labels) for (document,) in rows])
-        return [hour for hour in found if hour is not None and (hour.end < end or _ends_month(hour))]
+        return await asyncio.to_thread(lambda: {begins: decoded(document, labels) for begins, document in rows})
 
     async def last(self, cluster: str) -> tuple[int, int] | None:
         """Return where the last kept hour ends: a time, and the position of the last event before it."""

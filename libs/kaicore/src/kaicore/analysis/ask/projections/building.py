@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJECTION_SCHEMA, Projection
 from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges, TimeRow
 from kaicore.analysis.ask.projections.store import Generation, Superseded
+from kaicore.analysis.hours.compared import CountedHours
 from kaicore.analysis.replay.log_states import first_state, fold_on, pages_of, restored
 from kaicore.analysis.replay.samples import (
     SampleDifference,
@@ -248,10 +249,11 @@ class FoldedRows:
 
     Attributes:
         minutes, hours: from when to when they are whole.
+        account: the hours of the account, by the same folds.
     """
 
-    def __init__(self, log: EventLog) -> None:
-        self._log = log
+    def __init__(self, log: EventLog, account: CountedHours) -> None:
+        self._log, self.account = log, account
         self._rows: dict[str, TimeRow] = {}
         #: Positions: before the first event of the rows, and before and after those of the last fold.
         self._after = self._began = self._at = -1
@@ -266,8 +268,15 @@ class FoldedRows:
             self.minutes = began // MINUTE_US * MINUTE_US, 0
             self.hours = began and began // HOUR_US * HOUR_US + HOUR_US, 0
         projection = Projection(state, ())
-        async for _ in fold_on(self._log, state, position, step=_STEP, take=projection.take):
+
+        def take(event: Event) -> None:
+            self.account.take(event)
+            projection.take(event)
+
+        self.account.begin(state)
+        async for _ in fold_on(self._log, state, position, step=_STEP, take=take):
             pass
+        self.account.end()
         changes = projection.changes()
         for part, row in _timed((*changes.occupancy, *changes.queues, *changes.decisions)):
             before = self._rows.get(part)

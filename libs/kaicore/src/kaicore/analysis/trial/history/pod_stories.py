@@ -101,6 +101,10 @@ class PodStories:
         for uid in sorted(state.pods):
             self._begin(state.pods[uid])
 
+    def go_on(self, state: FleetView) -> None:
+        """Go on with another state, which is the same so far."""
+        self._state = state
+
     def _begin(self, entry: PodEntry) -> None:
         pod = entry.pod
         story = self.by_uid[pod.uid] = PodStory(pod, pod.created_at * 1_000_000, seen=pod, node=entry.node)

@@ -364,7 +364,7 @@ class StartForecasts:
         return msgspec.structs.replace(answer, groups=groups, calibration=calibration)
 
     async def why(
-        self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", trials: bool = True
+        self, cluster: str, kind: str, namespace: str, name: str, *, at: str = "", now: int = 0, trials: bool = True
     ) -> Why:
         """Explain something, as `Inquiry.why` does; of what waits also when it is likely to start.
 
@@ -373,7 +373,7 @@ class StartForecasts:
 
         Raises: see `Inquiry.why`.
         """
-        why = await self._inquiry.why(cluster, kind, namespace, name, at=at, trials=trials)
+        why = await self._inquiry.why(cluster, kind, namespace, name, at=at, now=now, trials=trials)
         if why.starts_if is None:
             return why
         try:
