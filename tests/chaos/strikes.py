@@ -244,12 +244,20 @@ async def lag(world: World, step: Step) -> int:
 _RESERVATIONS = "/apis/kai.scheduler/v1alpha1/reservations"
 #: Seconds from a reservation to its window.
 _AHEAD_S = 3.0
+_DAY_S = 86_400.0
 
 
 async def reserve(world: World, step: Step) -> int:
-    """A node is reserved, for a queue if `number` is 2; its window begins and ends, and the object goes."""
-    whom = {"for": {"queue": QUEUE}} if step.number > 1 else {}
-    return await _planned(world, step, _AHEAD_S, _AHEAD_S + step.seconds, stays_s=_AHEAD_S + step.seconds, **whom)
+    """A node is reserved; its window begins and ends, and the object goes.
+
+    If `number` is 2, it is for a queue, chosen by its label, and the window is today's one of a daily reservation.
+    """
+    begins, ends = _AHEAD_S, _AHEAD_S + step.seconds
+    if step.number == 1:
+        return await _planned(world, step, begins, ends, stays_s=ends)
+    daily = {"recurrence": "FREQ=DAILY", "timeZone": "Europe/Berlin", "for": {"queue": QUEUE}}
+    chosen = {"nodes": [], "nodeSelector": {"kubernetes.io/hostname": step.target}}
+    return await _planned(world, step, begins - _DAY_S, ends - _DAY_S, stays_s=ends, **daily, **chosen)
 
 
 async def drain(world: World, step: Step) -> int:

@@ -6,14 +6,17 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
+import msgspec
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.main import ExporterSettings, export
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS
+from kaicore.ledger.log.port import Filter
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
-from kaicore.rules.model.placement import SpanAmount, ZoneAmount
+from kaicore.rules.events.codec import decode_payload
+from kaicore.rules.model.placement import Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
@@ -41,8 +44,14 @@ async def ingest(log: PostgresLog, cluster_name: str) -> AsyncIterator[RunningIn
 
 
 @pytest.fixture
-async def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) -> AsyncIterator[Path]:
-    """An exporter of all kubelets below a directory, as its process runs it; yields the directory."""
+async def exporting(
+    ingest: RunningIngest, cluster_name: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[Path]:
+    """An exporter of all kubelets below a directory, as its process runs it; yields the directory.
+
+    What happens is seen by the kubelets' state files, or not before the test has given up; a parameter is how often
+    everything is reported again.
+    """
     secret, sockets = tmp_path / "secret", tmp_path / "pr"
     secret.write_bytes(SECRET)
     settings = ExporterSettings(
@@ -51,9 +60,8 @@ async def exporting(ingest: RunningIngest, cluster_name: str, tmp_path: Path) ->
         podresources_dir=sockets,
         node_token_secret_file=secret,
         poll_interval_s=0.05,
-        # What happens is seen by the kubelets' state files, or not before the test has given up.
         quiet_interval_s=3600,
-        drift_interval_s=3600,
+        drift_interval_s=getattr(request, "param", 3600),
     )
     context = AgentContext("exporter", Health("kubelet", "ingest"), AgentLog("exporter"))
     task = asyncio.ensure_future(export(context, settings))
@@ -104,6 +112,30 @@ async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exportin
     assert sum(zone.amount["cpu"] for zone in container.zones) == 10_000
     assert sum(zone.amount["nvidia.com/gpu"] for zone in container.zones) == 5
     assert container.spans == (SpanAmount(("node-0", "node-1"), {"memory": 40 * GI}),)
+
+
+@pytest.mark.parametrize("exporting", [1], indirect=True)
+async def test_a_log_that_has_not_what_a_kubelet_says_is_found_by_the_next_report_of_everything_and_mended(
+    log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path
+) -> None:
+    facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
+    async with (
+        ApiServer(ApiServerOptions(controllers=False)) as server,
+        Cluster(server.http_url, server.admin_token) as cluster,
+        _fleet(server, exporting, tmp_path),
+    ):
+        pod = await cluster.run_pod("p", amounts={"cpu": "2", "memory": "1Gi"})
+        one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
+        await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
+        (right,) = await observed.reach(1)
+        assert right.placement.containers
+        spoilt = msgspec.structs.replace(right, placement=Placement(Provenance.OBSERVED, ()))
+        await facts.append((f"pod/{one.uid}", spoilt))
+        seen = [payload.placement for payload in await observed.reach(3)]
+    assert [placement.containers for placement in seen] == [right.placement.containers, (), right.placement.containers]
+    (found,) = map(decode_payload, await log.read(cluster_name, where=Filter(types=("DifferenceFound",))))
+    assert isinstance(found, payloads.DifferenceFound)
+    assert (found.check, found.parts) == ("exporter", ("Pod default/p",))
 
 
 async def test_init_containers_are_observed_by_the_kubelets_state_files(

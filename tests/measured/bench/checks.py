@@ -65,7 +65,8 @@ def figures() -> list[Figure]:
 
 
 async def _measured(directory: Path) -> list[Figure]:
-    life, found = _HalfWave(_CLUSTER, nodes=_NODES, gangs=_GANGS), list[Figure]()
+    step_us = 1_000_000 // (_EVENTS_PER_POD * _PODS_PER_S)
+    life, found = _HalfWave(_CLUSTER, nodes=_NODES, gangs=_GANGS, step_us=step_us), list[Figure]()
     async with EmbeddedPostgres(directory) as server:
         await asyncio.to_thread(upgrade, server.url)
         await asyncio.to_thread(life.write, server.url, 2)
