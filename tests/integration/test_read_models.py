@@ -313,14 +313,15 @@ class _Folding:
     """A check's folds of a log, one after the other."""
 
     def __init__(self, log: EventLog, *, begin: ClusterState) -> None:
-        self._state, self.rows = begin, FoldedRows(log, CountedHours(log, "c1", labels=("project",)))
+        self._state, self._hours = begin, CountedHours(log, "c1", labels=("project",))
+        self._rows = FoldedRows(log, self._hours)
 
     async def to(self, *positions: int) -> SampleDifference | None:
         """Fold on, each time with a state of its own; return what differs then."""
         for position in positions:
-            await self.rows.fold(self._state, position)
+            await self._rows.fold(self._state, position)
             self._state = read_state("c1", take_state(self._state))
-        return await self.rows.account.differ()
+        return await self._hours.differ()
 
 
 @pytest.mark.parametrize("begin", [0, 7])

@@ -280,10 +280,9 @@ async def follow(
         tried: is set as soon as it has the cluster's state, or cannot have it.
     """
     logger = context.log.bind(cluster=cluster)
-    reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
     builder: Builder | None = None
-    memory = _memory(log, cluster, lambda: builder, labels)
-    check = SelfCheck(memory, reporting, every_s=check_s, monotonic=time.monotonic)
+    reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
+    check = _self_check(reporting, lambda: builder, labels=labels, every_s=check_s)
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
@@ -322,12 +321,20 @@ async def follow(
         await asyncio.sleep(_PAUSE_S)
 
 
+def _self_check(
+    reporting: Reporting, building: Callable[[], Builder | None], *, labels: tuple[str, ...], every_s: float
+) -> SelfCheck[ClusterState]:
+    memory = _memory(reporting.log, reporting.cluster, building, labels)
+    return SelfCheck(memory, reporting, every_s=every_s, monotonic=time.monotonic)
+
+
 def _memory(
     log: EventLog, cluster: str, building: Callable[[], Builder | None], labels: tuple[str, ...]
 ) -> Memory[ClusterState]:
     """Return how the state is checked, and the rows that a builder has saved."""
 
-    rows = FoldedRows(log, CountedHours(log, cluster, labels=labels))
+    hours = CountedHours(log, cluster, labels=labels)
+    rows = FoldedRows(log, hours)
 
     async def sampled(state: ClusterState) -> SampleDifference | None:
         builder = building()
@@ -337,9 +344,7 @@ def _memory(
         builder = building()
         if builder is None:
             return None
-        return (
-            await builder.stored_differs(after, upto) or await builder.times_differ(rows) or await rows.account.differ()
-        )
+        return await builder.stored_differs(after, upto) or await builder.times_differ(rows) or await hours.differ()
 
     return states(log, cluster)._replace(fold=rows.fold, sampled=sampled, stored=stored)
 

@@ -9,7 +9,6 @@ from msgspec.structs import replace
 from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJECTION_SCHEMA, Projection
 from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodHistory, QueueHour, RowChanges, TimeRow
 from kaicore.analysis.ask.projections.store import Generation, Superseded
-from kaicore.analysis.hours.compared import CountedHours
 from kaicore.analysis.replay.log_states import first_state, fold_on, pages_of, restored
 from kaicore.analysis.replay.samples import (
     SampleDifference,
@@ -69,6 +68,19 @@ class EventWatcher(Protocol):
 
     async def keep(self, position: int) -> None:
         """Keep what was made of the events up to a position; it may be asked for more than once."""
+
+
+class FoldCounter(Protocol):
+    """Counts along with folds: each event before it is folded, from the begin of a fold to its end."""
+
+    def begin(self, state: ClusterState) -> None:
+        """Take the state that is folded next."""
+
+    def take(self, event: Event) -> None:
+        """Take the event that is folded next."""
+
+    def end(self) -> None:
+        """Take that the fold is over."""
 
 
 class Builder:
@@ -249,11 +261,11 @@ class FoldedRows:
 
     Attributes:
         minutes, hours: from when to when they are whole.
-        account: the hours of the account, by the same folds.
     """
 
-    def __init__(self, log: EventLog, account: CountedHours) -> None:
-        self._log, self.account = log, account
+    def __init__(self, log: EventLog, counter: FoldCounter) -> None:
+        """Args: counter: counts along with the folds."""
+        self._log, self._counter = log, counter
         self._rows: dict[str, TimeRow] = {}
         #: Positions: before the first event of the rows, and before and after those of the last fold.
         self._after = self._began = self._at = -1
@@ -270,13 +282,13 @@ class FoldedRows:
         projection = Projection(state, ())
 
         def take(event: Event) -> None:
-            self.account.take(event)
+            self._counter.take(event)
             projection.take(event)
 
-        self.account.begin(state)
+        self._counter.begin(state)
         async for _ in fold_on(self._log, state, position, step=_STEP, take=take):
             pass
-        self.account.end()
+        self._counter.end()
         changes = projection.changes()
         for part, row in _timed((*changes.occupancy, *changes.queues, *changes.decisions)):
             before = self._rows.get(part)
