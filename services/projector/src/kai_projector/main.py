@@ -22,6 +22,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
+from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 from pydantic import Field
 
@@ -281,8 +282,7 @@ async def follow(
     """
     logger = context.log.bind(cluster=cluster)
     builder: Builder | None = None
-    reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
-    check = _self_check(reporting, lambda: builder, labels=labels, every_s=check_s)
+    check = _self_check(log, cluster, lambda: builder, logger=logger, labels=labels, every_s=check_s)
     while True:
         try:
             builder = await _stand_by(log, store, cluster, builder=builder, leads=leads, tried=tried)
@@ -322,9 +322,16 @@ async def follow(
 
 
 def _self_check(
-    reporting: Reporting, building: Callable[[], Builder | None], *, labels: tuple[str, ...], every_s: float
+    log: EventLog,
+    cluster: str,
+    building: Callable[[], Builder | None],
+    *,
+    logger: Logger,
+    labels: tuple[str, ...],
+    every_s: float,
 ) -> SelfCheck[ClusterState]:
-    memory = _memory(reporting.log, reporting.cluster, building, labels)
+    reporting = Reporting("projector", log, cluster, "projector", lambda: time.time_ns() // 1000, logger)
+    memory = _memory(log, cluster, building, labels)
     return SelfCheck(memory, reporting, every_s=every_s, monotonic=time.monotonic)
 
 
