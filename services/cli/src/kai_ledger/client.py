@@ -19,7 +19,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import msgspec
-from kai_cli.asking.questions import with_forecasts
+from kai_cli.asking.questions import time_of, with_forecasts
 from kai_cli.asking.subjects import check_subjects, read_subject
 from kai_cli.asking.why_page import why_text
 from kai_cli.history.exporting import moments_of
@@ -221,13 +221,15 @@ class Ledger:
         if wrong := inapplicable_filters(kind, wanted):
             raise ConfigurationError(f"{kind} cannot be filtered by {', '.join(wrong)}")
         await check_subjects(self._answers, [self.cluster], kind, wanted, at=at)
-        listing = await self._forecasts.listing(self.cluster, kind, wanted, at=at)
+        now = time_of(self._source, at)
+        listing = await self._forecasts.listing(self.cluster, kind, wanted, at=at, now=now)
         return Table(listing, listing_text(listing), msgspec.json.decode(listing.items))
 
     async def _why(self, subject: str, at: str) -> Answered[Why]:
         assert self._forecasts is not None
         about = read_subject(subject, None)
-        why = await self._forecasts.why(self.cluster, about.kind, about.namespace, about.name, at=at)
+        now = time_of(self._source, at)
+        why = await self._forecasts.why(self.cluster, about.kind, about.namespace, about.name, at=at, now=now)
         return Answered(why, why_text(why))
 
     def _reads_the_log(self, question: str) -> None:
