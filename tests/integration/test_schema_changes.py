@@ -77,7 +77,8 @@ def test_migrations_since_the_release_before_and_events_leave_its_services_what_
         command.upgrade(config, "head")
         event.remove(connection, "before_cursor_execute", executed)
         after = rights(connection)
-    assert bool(statements) == (ScriptDirectory.from_config(config).get_current_head() != RELEASE)
+    changes = [one for one in statements if "FROM alembic_version" not in one]
+    assert bool(changes) == (ScriptDirectory.from_config(config).get_current_head() != RELEASE)
     assert refused("\n".join(statements)) == []
     # Its writers append what they did.
     assert {writer: schema for writer, schema in before.items() if after.get(writer, 0) < schema} == {}
