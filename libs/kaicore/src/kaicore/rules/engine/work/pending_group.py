@@ -261,6 +261,14 @@ class PendingGroups(Mapping[str, PendingGroup]):
         """Return all groups of a line as objects."""
         return [self[key] for _, key in line.entries]
 
+    def make_first(self, line: AlikeLine, *, created_by: int) -> None:
+        """Make an object of the first group of a line that is none, of those with a pod created by then (seconds)."""
+        if line.oldest <= created_by:
+            left = (one for one in line.entries if one[1] in self._resting)
+            first = min((one for one in left if self._lone(one[1]).member.pod.created_at <= created_by), default=None)
+            if first is not None:
+                self._make(first[1], self._resting.pop(first[1]))
+
     def __getitem__(self, key: str) -> PendingGroup:
         made = self._made.get(key)
         return made or self._make(key, self._resting.pop(key))
@@ -275,11 +283,14 @@ class PendingGroups(Mapping[str, PendingGroup]):
         return iter(self._keys)
 
     def _make(self, key: str, line: AlikeLine) -> PendingGroup:
-        workload = self._workloads[key]
-        lone = workload.lone
-        assert lone is not None, "only such groups are in lines"
-        made = self._made[key] = PendingGroup(workload, {lone.leaf: [lone.member]}, 0)
+        lone = self._lone(key)
+        made = self._made[key] = PendingGroup(self._workloads[key], {lone.leaf: [lone.member]}, 0)
         made.kind, made.place = line.kind, (line.queue, lone.order_key)
         made.reasons, made.blocked = line.reasons, line.blocked
         line.made.append(made)
         return made
+
+    def _lone(self, key: str) -> LonePod:
+        lone = self._workloads[key].lone
+        assert lone is not None, "only such groups are in lines"
+        return lone
