@@ -223,9 +223,6 @@ class PodIndexes:
             if moved or seen or left:
                 self._update_workload(after)
                 self._update_queue_charge(before, after)
-        self.resting.touch(after.group)
-        if before.group != after.group:
-            self.resting.touch(before.group)
         # 6. Whether the next cycle may decide otherwise.
         self.revision += (marked and bool(holds)) or self._matters(before, after, seen=seen)
 
@@ -355,6 +352,9 @@ class PodIndexes:
         entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
 
     def _update_waiting(self, before: PodEntry, after: PodEntry) -> None:
+        self.resting.touch(after.group)
+        if before.group != after.group:
+            self.resting.touch(before.group)
         waiting = after.waiting
         if waiting or before.waiting:
             _set(self.waiting, after.pod.uid, member=waiting)
@@ -477,6 +477,7 @@ class PodIndexes:
         self._leave_class(entry.class_key)
         self.group_table.pod_gone(uid)
         self.waiting.discard(uid)
+        self.resting.touch(entry.group)
         self.nominated.discard(uid)
         self.shadows.choices.pop(uid, None)
         self.workload_index.forget(entry, at=now)
