@@ -5,13 +5,18 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.rules.deciding.cycle_run import run_on
+from kaicore.rules.deciding.cycle_run import CycleRun, run_on
+from kaicore.rules.deciding.decide import waiting_reports
+from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import Backfill, EngineConfig
+from kaicore.rules.engine.work.workload import LonePod
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.rules.model.pod import PodDisruptionBudget
 from kaicore.rules.model.selector import PodSelector, Requirement
 from kaicore.rules.queues.tree import UNLIMITED
+from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.indexes.resting_groups import RestingGroups
 
 from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue
@@ -90,6 +95,17 @@ class CrowdedCluster(Workloads):
                 self.now += random.choice((1, 20, 120)) * SECOND_US
 
 
+def _reports(cluster: CrowdedCluster, config: EngineConfig, run: CycleRun) -> list[payloads.PodsLeftWaiting]:
+    placed = {decision.uid for decision in run.result.placements}
+    share = Share(cluster.state, "default", config)
+    return waiting_reports(cluster.state, config, shard="default", given=run.given, share=share, placed=placed)
+
+
+def _at_rest(resting: RestingGroups, state: ClusterState) -> dict[tuple[str, str], LonePod]:
+    lines = resting.lines(state.workload_index.workloads, state.pods)
+    return {(line.class_key, key): lone for line in lines for key, lone in line.lones.items()}
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 2**32))
 def test_cycles_of_crowded_clusters_decide_as_if_each_group_was_tried(seed: int) -> None:
@@ -106,6 +122,8 @@ def test_cycles_of_crowded_clusters_decide_as_if_each_group_was_tried(seed: int)
             cluster.comes()
         each, shared = (run_on(cluster.state, config, now=cluster.now, observer=one) for one in (Watcher(), None))
         assert shared.result == each.result
+        assert _reports(cluster, config, shared) == _reports(cluster, config, each)
+        assert _at_rest(cluster.state.resting, cluster.state) == _at_rest(RestingGroups(), cluster.state)
         cluster.go(cluster.cycle(config))
         for _ in range(random.randint(0, 6)):
             if cluster.state.pods:

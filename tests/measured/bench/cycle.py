@@ -24,7 +24,7 @@ _CLASSES = (
 )
 
 
-def filled(nodes: int, pods: int, *, classes: int) -> Cluster:
+def filled(nodes: int, pods: int, *, classes: int, since_s: int = 0) -> Cluster:
     """A cluster of 8-GPU nodes of two zones, half of them restricted, and waiting pods of several classes."""
     cluster = Cluster()
     for index in range(nodes):
@@ -34,22 +34,37 @@ def filled(nodes: int, pods: int, *, classes: int) -> Cluster:
         variant = index % classes
         spec = dict(_CLASSES[variant % len(_CLASSES)])
         spec["memory"] += variant // len(_CLASSES)
-        cluster.add_pod(pod(f"p{index:06}", created_at=index // 50, **spec))
+        cluster.add_pod(pod(f"p{index:06}", created_at=since_s + index // 50, **spec))
     return cluster
+
+
+def _crowded(pods: int, *, waited_s: int) -> Cluster:
+    """Three full nodes, and pods that wait: two cycles have recorded why."""
+    cluster = filled(3, pods, classes=4, since_s=Cluster().now // 1_000_000 - waited_s)
+    for _ in range(2):
+        cluster.cycle()
+    return cluster
+
+
+def _decided(cluster: Cluster) -> tuple[float, int]:
+    """The time of a cycle, seconds, and how many pods it places."""
+    began = time.perf_counter()
+    proposal = decide(cluster.state, EngineConfig(), shard="default", now=cluster.now, actor="bench")
+    return time.perf_counter() - began, len(proposal.result.placements)
 
 
 def figures() -> Iterator[Figure]:
     """Measure, with the collector as the scheduler sets it."""
     look_at_new()
+    for waited, waited_s in (("a minute", 60), ("a day", 86_400)):
+        cluster = _crowded(1_000, waited_s=waited_s)
+        timed = [_decided(cluster)[0] * 1e3 for _ in range(30)]
+        yield figure(f"cycle: 3 full nodes, 1000 pods that came {waited} ago, nothing new", timed, "ms")
     for nodes, pods, classes in ((1_000, 3_000, 4), (1_000, 3_000, 40), (10_000, 10_000, 40)):
         cluster = filled(nodes, pods, classes=classes)
         size = f"{nodes} nodes, {pods} pods, {classes} classes"
-        seconds = []
-        for _ in range(3):
-            began = time.perf_counter()
-            proposal = decide(cluster.state, EngineConfig(), shard="default", now=cluster.now, actor="bench")
-            seconds.append(time.perf_counter() - began)
-        yield figure(f"cycle: {size}: {len(proposal.result.placements)} placed", [s * 1e3 for s in seconds], "ms")
+        seconds, placed = zip(*(_decided(cluster) for _ in range(3)), strict=True)
+        yield figure(f"cycle: {size}: {placed[0]} placed", [s * 1e3 for s in seconds], "ms")
         if classes == 40:
             yield figure(f"cycle per pod: {size}", [s * 1e6 / pods for s in seconds], "us")
     cluster = filled(1_000, 20_000, classes=4)

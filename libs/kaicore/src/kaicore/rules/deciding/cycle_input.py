@@ -8,7 +8,7 @@ Groups with a topology constraint have requests that are resolved against the ex
 that have failed for them, with the pods there.
 """
 
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence, Set
 
 from kaicore.backoff import backoff
 from kaicore.rules.deciding.decided_classes import decided_classes
@@ -25,6 +25,8 @@ from kaicore.rules.engine.placement.placer import ExcludedNodes
 from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.victims.eviction_cost import Budgets
+from kaicore.rules.engine.work.gang_planner import class_refusal
+from kaicore.rules.engine.work.resting_line import RestingLine, keys_of, uids_of
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
 from kaicore.rules.events.reasons.reason import Reason
@@ -181,6 +183,7 @@ def cycle_input(  # long: one line for each field of the input
     cycle: str = "",
     share: Share | None = None,
     policies: Sequence[GuardedPolicy] = (),
+    in_lines: bool = False,
 ) -> CycleInput:
     """Return what a cycle decides on.
 
@@ -190,11 +193,15 @@ def cycle_input(  # long: one line for each field of the input
         cycle: the cycle's id; empty where nothing is recorded.
         share: of the groups that the cycle is for; None for all of them.
         policies: the operator's; none for explanations, which have no code of policies.
+        in_lines: whether groups may rest, for nobody looks at each of them.
     """
     share = share or Share(state, "", config)
     found = suspects(state, config, now=now, cycle=cycle)
     rows = SuspectRows(state, found)
-    waiting, in_backoff, excluded = _waiting(state, config, share, rows, now=now)
+    resting = _resting(state, config, share, now=now) if in_lines and not found.standing else []
+    waiting, in_backoff, excluded = _waiting(
+        state, config, share, rows, now=now, apart=state.waiting - uids_of(resting)
+    )
     workloads = state.workload_index
     decided_as = decided_classes(state, config, now=now)
 
@@ -217,8 +224,9 @@ def cycle_input(  # long: one line for each field of the input
         workloads=workloads.workloads,
         running=workloads.running,
         needed_by=workloads.needed_by,
-        pending=sorted(share.pending()),
-        waiting=waiting,
+        pending=sorted(share.pending() - keys_of(resting)),
+        waiting=waiting + sum(len(line.uids) for line in resting),
+        resting=resting,
         now=now,
         cycle=cycle,
         rejected_before=state.rejected_before,
@@ -280,16 +288,20 @@ def _promised(state: WorkView, share: Share) -> dict[str, RoomPromised | Promise
 
 
 def _waiting(
-    state: CycleView, config: EngineConfig, share: Share, rows: SuspectRows, *, now: int
+    state: CycleView, config: EngineConfig, share: Share, rows: SuspectRows, *, now: int, apart: Set[str]
 ) -> tuple[int, frozenset[str], ExcludedNodes]:
-    """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what."""
+    """Return how many pods may be placed, the uids of those that are not to be now, and who avoids what.
+
+    Args:
+        apart: uids of the waiting pods that do not rest.
+    """
     in_backoff = set()
     rejecting = _rejecting(state)
     stopped = {event.stream.removeprefix("pod/") for event in state.quarantined.values()}
     avoid: dict[str, set[int]] = {}
     decided_as = decided_classes(state, config, now=now)
     waiting = 0
-    for uid in state.waiting:
+    for uid in apart:
         entry = state.pods[uid]
         if entry.pod.scheduler_name != config.scheduler_name or not share.has(entry.group):
             continue
@@ -306,6 +318,25 @@ def _waiting(
     by_others = share.turns(), share.left_to_others(), share.wanted_by_others()
     excluded = ExcludedNodes(rejecting, avoid, *by_others, reserved(state, now=now), rows.by_key)
     return waiting, frozenset(in_backoff), excluded
+
+
+def _resting(state: CycleView, config: EngineConfig, share: Share, *, now: int) -> list[RestingLine]:
+    """Return the lines of groups that rest; none where something may treat pods of one class differently."""
+    lines, classes = state.resting.lines(state.workload_index.workloads, state.pods), state.classes
+    by_pod = config.policies or config.priority_aging or (config.consolidate_win_us and state.moved_at)
+    if by_pod or not share.whole or state.quarantined or state.reservations or state.queue_registry.flavors:
+        return []
+    selected, extended = state.constraints.selected.keys(), state.constraints.devices.extended
+    resting = [
+        line
+        for line in lines
+        if line.scheduler_name == config.scheduler_name
+        and now >= line.evicts_us
+        and selected.isdisjoint(line.uids)
+        and not extended.serves(classes[line.class_key].requests)
+        and not class_refusal(classes[line.class_key], config)
+    ]
+    return sorted(resting, key=lambda line: line.in_order()[1][0])
 
 
 def _reserved_by_others(state: PodsView, config: EngineConfig, share: Share) -> list[PodEntry]:

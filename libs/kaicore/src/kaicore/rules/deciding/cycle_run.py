@@ -124,20 +124,22 @@ def run_on(
     while True:
         but = frozenset(one.policy for one in failed)
 
-        def given() -> CycleInput:
+        def given(*, in_lines: bool = False) -> CycleInput:
             entered = guarded(policies.policies(config.policies), policies.guard, but=but)  # noqa: B023 (used at once)
-            return cycle_input(state, config, now=now, cycle=cycle, share=share, policies=entered)
+            return cycle_input(state, config, now=now, cycle=cycle, share=share, policies=entered, in_lines=in_lines)
 
         try:
-            run = _run(given, config, observer=observer)
+            run = _run(given(in_lines=observer is None), given, config, observer=observer)
         except PolicyFailed as error:
             failed.append(error.left_out)
         else:
             return replace(run, policies_left_out=tuple(failed))
 
 
-def _run(given: Callable[[], CycleInput], config: EngineConfig, *, observer: PlacingObserver | None) -> CycleRun:
-    everything = given()
+def _run(
+    everything: CycleInput, given: Callable[[], CycleInput], config: EngineConfig, *, observer: PlacingObserver | None
+) -> CycleRun:
+    """Run a cycle; one that raises is run again without parts, on an input where no group rests (`given`)."""
     try:
         return CycleRun(everything, run_cycle(everything, config, observer=observer))
     except _NOT_OF_PARTS:

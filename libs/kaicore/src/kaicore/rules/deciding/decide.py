@@ -19,7 +19,7 @@ these reasons on pods. It does not have the state, and need not. Queues are repo
 than configured.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from uuid import UUID
@@ -29,9 +29,8 @@ from kaicore.rules.deciding.share import Share
 from kaicore.rules.engine.config import ENGINE_VERSION, EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult, Decision, DecisionBatch, EvictionReason
-from kaicore.rules.engine.placement.pod_class import PodClass
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
-from kaicore.rules.engine.work.workload import Member
+from kaicore.rules.engine.work.resting_line import uids_of
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id, numbered_id
 from kaicore.rules.events.payloads import (
     ClassPending,
@@ -51,13 +50,12 @@ from kaicore.rules.events.payloads import (
     ProvisioningWithdrawn,
     QueueReclaimed,
     QueuesReported,
-    WaitingPod,
 )
 from kaicore.rules.model.replicas import replicas_stream
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons
-from kaicore.rules.state.pods.pod_entry import PodEntry
+from kaicore.rules.state.indexes.resting_groups import as_left
 from kaicore.rules.state.registries.queue_registry import QueueRegistry, figures
-from kaicore.rules.state.views import CycleView, QueuesView, WorkView
+from kaicore.rules.state.views import CycleView, QueuesView
 
 #: Most pods per event: such an event stays well below the largest message of a bus, 1 MiB.
 _PODS_PER_EVENT = 1000
@@ -177,7 +175,7 @@ class _Record:
             events.append(self._about_shard(self._next_id(), f"queues/{shard}", report))
         events += [self._event(f"suspect/{one.node}", one.node, one) for one in given.node_news]
         placed = {decision.uid for decision in placements}
-        reports = waiting_reports(state, config, shard=shard, class_of=given.class_of, share=self._share, placed=placed)
+        reports = waiting_reports(state, config, shard=shard, given=given, share=self._share, placed=placed)
         events += [self._about_shard(self._next_id(), f"waiting/{shard}", waiting) for waiting in reports]
         return Unit(tuple(events))
 
@@ -323,59 +321,31 @@ def waiting_reports(
     config: EngineConfig,
     *,
     shard: str,
-    class_of: Callable[[Member], PodClass],
+    given: CycleInput,
     share: Share,
     placed: Collection[str],
 ) -> list[PodsLeftWaiting]:
     """Return what a cycle records of the pods that it leaves waiting.
 
     Args:
-        class_of: returns the class as which a pod was decided on.
+        given: what the cycle decided on.
         share: of the groups, those that the cycle was about.
         placed: uids of the pods that the cycle places.
     """
-    left_waiting, pods, whole = [], state.pods, share.whole
-    for uid in state.waiting:
+    left_waiting, pods, workloads = [], state.pods, state.workload_index.workloads
+    # What is to be recorded of pods that rest was recorded before.
+    for uid in state.waiting - uids_of(given.resting):
         entry = pods[uid]
-        own = entry.pod.scheduler_name == config.scheduler_name and (whole or share.has(entry.group))
+        own = entry.pod.scheduler_name == config.scheduler_name and share.has(entry.group)
         if own and uid not in placed:
-            waiting = _waiting_pod(state, entry, class_of(entry).key)
-            if waiting is not None:
+            waiting = as_left(entry, workloads.get(entry.group), given.class_of(entry).key)
+            if waiting != entry.reported:
                 left_waiting.append(waiting)
     left_waiting.sort(key=lambda pod: pod.uid)
     return [
         PodsLeftWaiting(shard=shard, pods=tuple(left_waiting[first : first + _PODS_PER_EVENT]))
         for first in range(0, len(left_waiting), _PODS_PER_EVENT)
     ]
-
-
-def _waiting_pod(state: WorkView, entry: PodEntry, class_key: str) -> WaitingPod | None:
-    """Return what is to be recorded of a pod; None where that was recorded before."""
-    workload = state.workload_index.workloads.get(entry.group)
-    group = None if workload is None or workload.is_gang else workload.group
-    queue, priority = ("", 0) if group is None else (group.queue, group.priority)
-    pod, one = entry.pod, entry.reported
-    if (
-        one is not None
-        and one.pod_class == class_key
-        and one.group == entry.group
-        and one.alone == (group is not None)
-        and one.queue == queue
-        and one.priority == priority
-        and one.problem == entry.group_problem
-    ):
-        return None
-    return WaitingPod(
-        uid=pod.uid,
-        namespace=pod.namespace,
-        name=pod.name,
-        pod_class=class_key,
-        group=entry.group,
-        alone=group is not None,
-        queue=queue,
-        priority=priority,
-        problem=entry.group_problem,
-    )
 
 
 def class_news(recorded: RecordedReasons, shard: str, pending: Sequence[ClassPending]) -> tuple[ClassPending, ...]:

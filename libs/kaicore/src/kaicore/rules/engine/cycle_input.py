@@ -17,6 +17,7 @@ from kaicore.rules.engine.placement.room_for_work import RecentClass
 from kaicore.rules.engine.policies.guarded import GuardedPolicy
 from kaicore.rules.engine.victims.eviction_cost import Budgets, FailuresLeft
 from kaicore.rules.engine.work.provisioning import StandingRequest
+from kaicore.rules.engine.work.resting_line import RestingLine
 from kaicore.rules.engine.work.workload import Kind, Member, Workload
 from kaicore.rules.events.payloads import NodeCleared, NodeSuspected
 from kaicore.rules.events.reasons.making_room import PromiseGivenUp, RoomPromised
@@ -92,7 +93,8 @@ class CycleInput:
         workloads: all groups with their pods, by key.
         running: of them, those that run and may be preempted (`kaicore.rules.engine.work.workload`).
         needed_by: keys of the groups that start together with a group, by its key.
-        pending: keys of the groups that have waiting pods.
+        pending: keys of the groups that have waiting pods, without those of `resting`.
+        resting: lines of such groups of one pod; of none of these there is anything to find out.
         leaving: pods that still hold their node and are charged as being released.
         nominated: waiting pods of other schedulers for which room is kept.
         reserved: waiting pods of other replicas' groups for which room is kept.
@@ -147,6 +149,7 @@ class CycleInput:
     given_devices: GivenDevices
     cycle: str = ""
     waiting: int = 0
+    resting: Sequence[RestingLine] = ()
     leaving: Sequence[Member] = ()
     nominated: Sequence[Member] = ()
     reserved: Sequence[Member] = ()

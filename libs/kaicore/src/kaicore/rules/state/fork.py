@@ -28,6 +28,7 @@ from kaicore.rules.events.envelope import Event, NewEvent, Unit
 from kaicore.rules.numa.columns import RowMemory
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.pods.pod_entry import PodEntry, Remembered
 
 
@@ -127,7 +128,7 @@ class _Fork:
             return _same
         if is_dataclass(kind) and kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]
             return _same
-        if kind is RowMemory or kind is Remembered:
+        if kind is RowMemory or kind is Remembered or kind is RestingGroups:
             return lambda original: self._once(original, lambda _: kind())
         if kind is types.MethodType:
             return lambda method: types.MethodType(method.__func__, self.of(method.__self__))

@@ -41,6 +41,7 @@ from kaicore.rules.state.indexes.past_runs import GpuUse, RecentWork, RunTimes
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
+from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.rules.state.registries.node_readiness import NodeReadiness
@@ -159,6 +160,8 @@ class CycleView(ClusterView, Protocol):
     def replicas(self) -> Mapping[str, tuple[str, ...]]: ...
     @property
     def group_owners(self) -> GroupOwners: ...
+    @property
+    def resting(self) -> RestingGroups: ...
     @property
     def policy_inputs(self) -> PolicyInputs: ...
     @property

@@ -221,6 +221,7 @@ class GroupOrder:
                 continue
             reached = [one for one in line.entries if whole or one[0] < self.reached]
             line.entries = [] if whole else [one for one in line.entries if one[0] >= self.reached]
+            heapq.heapify(line.entries)
             for _, key in reached:
                 line.gone.add(key)
                 _settle(groups[key], reasons, leave)
@@ -240,6 +241,9 @@ class GroupOrder:
                 line.entries.append(entry[:2])
             else:
                 rest.append(entry)
+        for line in lines.values():
+            if line.alike is None:
+                heapq.heapify(line.entries)
         self._passed, entries[:] = list(lines.values()), rest
         self._reopen()
 
@@ -248,7 +252,6 @@ class GroupOrder:
         for line in self._passed:
             if line.entries:
                 line.reasons = None
-                heapq.heapify(line.entries)
                 heapq.heappush(self._open, (*line.entries[0], line))
         self._passed, self._moment = [], self._session.record.batches
 

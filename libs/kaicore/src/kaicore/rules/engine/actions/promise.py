@@ -211,10 +211,9 @@ class PromiseStart(CycleAction):
         keys = {promise.pending_group.key for promise in promised}
         alone: set[tuple[str, str]] = set()
         after, now = session.config.promise_alone_after_us, session.cycle_input.now
-        for line in session.pending_groups.lines.values():
-            if after and now >= line.oldest * 1_000_000 + after:
-                session.pending_groups.make(line)
-        # What else is no object has not waited for long enough.
+        for line in session.pending_groups.lines.values() if after else ():
+            # Of pods that are alike the oldest one that has waited for long enough stands for all.
+            session.pending_groups.make_first(line, created_by=(now - after) // 1_000_000)
         groups = [one for one in session.pending_groups.made if above is None or one.priority > above]
         for pending_group in sorted(groups, key=lambda one: one.reservation_order_key):
             if pending_group.key in keys or not unstarted(pending_group) or not pending_group.reasons:

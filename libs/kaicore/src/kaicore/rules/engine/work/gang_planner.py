@@ -43,6 +43,9 @@ def pending_groups(
     )
     moved = bool(config.consolidate_win_us and cycle_input.moved_at)
     in_lines = in_lines and not moved and not config.priority_aging
+    for resting in cycle_input.resting:
+        pod_class = pods.class_of(next(iter(resting.lones.values())).member)
+        pending.rest_all(resting, pod_class.key)
     # Of thousands of groups there is nothing else to be done in a cycle.
     class_of, now, in_backoff = cycle_input.class_of, cycle_input.now, cycle_input.in_backoff
     for key in cycle_input.pending:
@@ -64,6 +67,7 @@ def pending_groups(
             if member.pod.scheduler_name == name:
                 pending.add(pending_group(workload, cycle_input, config, pods))
                 break
+    pending.sort()
     return pending
 
 

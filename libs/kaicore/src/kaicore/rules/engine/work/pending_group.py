@@ -7,6 +7,7 @@ lines, and a group of a line becomes an object only when the cycle takes it up.
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from kaicore.rules.engine.placement.placer import Assignment
+from kaicore.rules.engine.work.resting_line import RestingLine
 from kaicore.rules.engine.work.workload import LonePod, Member, OrderKey, Step, Workload
 from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.events.reasons.reason import Reason
@@ -173,18 +174,20 @@ class AlikeLine:
     Attributes:
         pod_class: the key of their class.
         kind: the number of their kind, as `PendingGroup.kind`.
-        entries: the place in the queue and the key of each.
+        entries: the place in the queue and the key of each, sorted once all are there.
+        keys: the keys alone.
         oldest: when the first of their pods was created, seconds since the epoch.
         made: those that became objects.
         reasons: why the others go no further.
         blocked: whether the action Allocate is done with the others.
     """
 
-    __slots__ = ("blocked", "entries", "kind", "made", "oldest", "pod_class", "queue", "reasons")
+    __slots__ = ("blocked", "entries", "keys", "kind", "made", "oldest", "pod_class", "queue", "reasons")
 
     def __init__(self, pod_class: str, kind: int, queue: str, *, oldest: int) -> None:
         self.pod_class, self.kind, self.queue, self.oldest = pod_class, kind, queue, oldest
         self.entries: list[tuple[OrderKey, str]] = []
+        self.keys: list[str] = []
         self.made: list[PendingGroup] = []
         self.reasons: tuple[Reason, ...] = ()
         self.blocked = False
@@ -229,8 +232,22 @@ class PendingGroups(Mapping[str, PendingGroup]):
         """Add a group to a line, behind all others."""
         line.oldest = min(line.oldest, lone.member.pod.created_at)
         line.entries.append((lone.order_key, key))
+        line.keys.append(key)
         self._keys.append(key)
         self._resting[key] = line
+
+    def rest_all(self, resting: RestingLine, pod_class: str) -> None:
+        """Add the groups of a line that the state keeps (`pod_class`: the key of their class), behind all others."""
+        line = self.begin(pod_class, next(iter(resting.lones.values())))
+        entries, keys, line.oldest = resting.in_order()
+        line.entries, line.keys = list(entries), list(keys)
+        self._keys += keys
+        self._resting.update(dict.fromkeys(keys, line))
+
+    def sort(self) -> None:
+        """Sort the groups of each line, when all are there."""
+        for line in self.lines.values():
+            line.entries.sort()
 
     @property
     def made(self) -> Iterable[PendingGroup]:
@@ -245,7 +262,7 @@ class PendingGroups(Mapping[str, PendingGroup]):
         """Yield each line with the sorted keys of its groups that are no objects, where there are any."""
         for line in self.lines.values():
             if len(line.made) < len(line.entries):
-                yield line, sorted(key for _, key in line.entries if key in self._resting)
+                yield line, sorted([key for key in line.keys if key in self._resting])
 
     def apart(self, wanted: Callable[[PendingGroup], bool]) -> tuple[list[PendingGroup], list[AlikeLine]]:
         """Return the wanted groups, by key, but for those of lines that are uniform; and these lines."""
@@ -261,6 +278,14 @@ class PendingGroups(Mapping[str, PendingGroup]):
         """Return all groups of a line as objects."""
         return [self[key] for _, key in line.entries]
 
+    def make_first(self, line: AlikeLine, *, created_by: int) -> None:
+        """Make an object of the first group of a line that is none, of those with a pod created by then (seconds)."""
+        if line.oldest <= created_by:
+            left = (key for _, key in line.entries if key in self._resting)
+            first = next((key for key in left if self._lone(key).member.pod.created_at <= created_by), None)
+            if first is not None:
+                self._make(first, self._resting.pop(first))
+
     def __getitem__(self, key: str) -> PendingGroup:
         made = self._made.get(key)
         return made or self._make(key, self._resting.pop(key))
@@ -275,11 +300,14 @@ class PendingGroups(Mapping[str, PendingGroup]):
         return iter(self._keys)
 
     def _make(self, key: str, line: AlikeLine) -> PendingGroup:
-        workload = self._workloads[key]
-        lone = workload.lone
-        assert lone is not None, "only such groups are in lines"
-        made = self._made[key] = PendingGroup(workload, {lone.leaf: [lone.member]}, 0)
+        lone = self._lone(key)
+        made = self._made[key] = PendingGroup(self._workloads[key], {lone.leaf: [lone.member]}, 0)
         made.kind, made.place = line.kind, (line.queue, lone.order_key)
         made.reasons, made.blocked = line.reasons, line.blocked
         line.made.append(made)
         return made
+
+    def _lone(self, key: str) -> LonePod:
+        lone = self._workloads[key].lone
+        assert lone is not None, "only such groups are in lines"
+        return lone

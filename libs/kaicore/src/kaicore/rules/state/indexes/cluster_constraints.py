@@ -9,7 +9,7 @@ Source of the effect of claims, volumes and storage classes: kube-scheduler's pl
 VolumeRestrictions.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Set
 
 import msgspec
 
@@ -50,6 +50,11 @@ class SelectionIndex:
     def marks_of(self, uid: str) -> tuple[str, ...]:
         """Return the marks of the selections that select a pod, sorted."""
         return tuple(sorted(self._selected.get(uid, ())))
+
+    @property
+    def selected(self) -> Mapping[str, Set[str]]:
+        """The marks of the selections that select a pod, by its uid; pods that none selects are missing."""
+        return self._selected
 
     def marks_while(self, uid: str, *, terminating: bool) -> tuple[str, ...]:
         """Return them without those that do not select terminating pods, if it is one."""
@@ -524,6 +529,11 @@ class ClusterConstraints:
             for key, budget in self.budgets.items()
             if budget.namespace == pod.namespace and self._index.meets(budget.selector, pod)
         )
+
+    @property
+    def selected(self) -> Mapping[str, Set[str]]:
+        """Pods that rules of other pods select, by uid."""
+        return self._index.selected
 
     def variant(self, pod_class: PodClass, pod: Pod, flavors: FlavorDemand) -> PodClass:
         """Return the variant of a class that a pod is of: see `kaicore.rules.engine.placement.pod_class.variant`."""

@@ -34,6 +34,7 @@ from kaicore.rules.state.indexes.past_runs import GpuUse, RecentWork, RunTimes, 
 from kaicore.rules.state.indexes.recorded_reasons import RecordedReasons, ShadowBook
 from kaicore.rules.state.indexes.rejections import RejectionIndex
 from kaicore.rules.state.indexes.repairs import RepairLedger
+from kaicore.rules.state.indexes.resting_groups import RestingGroups
 from kaicore.rules.state.indexes.workload_index import WorkloadIndex
 from kaicore.rules.state.pods.pod_entry import Eviction, PodEntry, Stage, share_parts, shared
 from kaicore.rules.state.pods.resolve import zone_charge
@@ -120,6 +121,7 @@ class PodIndexes:
             microseconds since the epoch.
         moved_pods: how many pods were decided to be moved to make room, by hour since the epoch: those of the last day.
         homes: where the successors of moved pods are to go that have not come yet, by `move_key` and class.
+        resting: the waiting groups of which a cycle has nothing to find out.
         reasons: why pods wait, as last recorded.
         shadows: what shadows last decided about the pods of other schedulers.
         recent_work: classes of pods with devices that came in the last days.
@@ -152,6 +154,7 @@ class PodIndexes:
         self.moved_pods: dict[int, int] = {}
         self.homes: dict[str, list[Nomination]] = {}
         self.freed_at: dict[str, int] = {}
+        self.resting = RestingGroups()
         self.reasons = RecordedReasons()
         self.shadows = ShadowBook()
         self.recent_work = RecentWork()
@@ -349,6 +352,9 @@ class PodIndexes:
         entry.group, entry.pod_set, entry.group_problem = place.group, place.pod_set, place.problem
 
     def _update_waiting(self, before: PodEntry, after: PodEntry) -> None:
+        self.resting.touch(after.group)
+        if before.group != after.group:
+            self.resting.touch(before.group)
         waiting = after.waiting
         if waiting or before.waiting:
             _set(self.waiting, after.pod.uid, member=waiting)
@@ -471,6 +477,7 @@ class PodIndexes:
         self._leave_class(entry.class_key)
         self.group_table.pod_gone(uid)
         self.waiting.discard(uid)
+        self.resting.touch(entry.group)
         self.nominated.discard(uid)
         self.shadows.choices.pop(uid, None)
         self.workload_index.forget(entry, at=now)
@@ -501,7 +508,9 @@ class PodIndexes:
         """Pods belong to other groups now."""
         for uid in uids:
             entry = self.pods[uid]
+            self.resting.touch(entry.group)
             self._update_membership(entry)
+            self.resting.touch(entry.group)
             self._update_queue_charge(entry, entry)
             self._update_workload(entry)
             self.revision += entry.waiting
@@ -510,6 +519,7 @@ class PodIndexes:
         """Groups are new, have changed or are gone: another queue may pay for their pods, and some may start now."""
         for key in sorted(self.group_table.changed):
             pods = self.group_table.pods_of(key)
+            self.resting.touch(key)
             self.revision += not self.waiting.isdisjoint(pods)
             group = self.group_table.groups.get(key)
             seated = group is not None and self.workload_index.regroup(group, at=self.context.recorded_at)
