@@ -447,7 +447,7 @@ def test_taint_of_devices_of_several_nodes_says_nothing_about_one_of_them() -> N
         assert [fleet.try_one("a") for _ in range(4)] == ["n0", "n0", "n0", "n1"]
 
 
-def test_work_that_fails_everywhere_is_at_fault_also_where_a_device_is_tainted_and_the_taints_end_is_no_repair() -> None:
+def test_work_that_fails_everywhere_is_at_fault_where_a_device_is_tainted_too_and_the_taints_end_is_no_repair() -> None:
     fleet = Fleet(broken=("a",))
     taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
     publish(fleet, n0=[taint])

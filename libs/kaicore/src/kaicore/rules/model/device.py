@@ -21,11 +21,11 @@ NO_EXECUTE = "NoExecute"
 
 #: Words of taints that say that a device has failed, and of those that say that somebody plans something with it. The
 #: first are those of NVIDIA's and Intel's drivers and of Kubernetes' documentation, with their like.
-_FAILURE = frozenset(
-    "bad broken critical dead defective degraded ecc error errors fail failed failing failure fault faulty lost survivability "
-    "unhealthy wedged xid".split()
+_FAILURE = re.compile(
+    r"(?<![a-z])(?:bad|broken|critical|dead|defective|degraded|ecc|errors?|fail(?:ed|ing|ure)?|fault|faulty|lost"
+    r"|survivability|unhealthy|wedged|xid)(?![a-z])"
 )
-_PLANNED = frozenset("drain draining drained maintenance planned upgrade upgrading".split())
+_PLANNED = re.compile(r"(?<![a-z])(?:drain(?:ed|ing)?|maintenance|planned|upgrad(?:e|ing))(?![a-z])")
 
 #: Amounts in thousandths, by name.
 Thousandths = dict[str, int]
@@ -95,8 +95,9 @@ class DeviceTaint(msgspec.Struct, frozen=True, omit_defaults=True):
         have caused has the effect `None`; intel/intel-resource-drivers-for-kubernetes, `health.go`: an error is
         `Critical`, and what may become one `Warning`.
         """
-        words = set(re.split("[^a-z]+", f"{self.key.rpartition('/')[2]} {self.value}".lower()))
-        return self.effect in (NO_SCHEDULE, NO_EXECUTE) and bool(words & _FAILURE) and not words & _PLANNED
+        words = f"{self.key.rpartition('/')[2]} {self.value}".lower()
+        fails = self.effect in (NO_SCHEDULE, NO_EXECUTE) and _FAILURE.search(words) is not None
+        return fails and _PLANNED.search(words) is None
 
 
 class DeviceTaintRule(msgspec.Struct, frozen=True, omit_defaults=True):
