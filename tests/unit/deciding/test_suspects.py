@@ -30,6 +30,7 @@ from msgspec.structs import replace
 from tests.given.cluster.devices import DRIVER, Document, add_slice, add_taint_rule, gpu, slice_document
 from tests.given.cluster.factory import node, pod
 from tests.given.work.workloads import Workloads
+from tests.measured.digest.engine import replayed
 
 _SECOND_US = 1_000_000
 CONFIG = EngineConfig()
@@ -342,6 +343,7 @@ def test_gang_as_a_probe_clears_a_node_unless_one_of_its_pods_failed_there(fails
     if fails:
         (suspect,) = fleet.state.node_trials.suspects.values()
         assert suspect.probes == 1, "a gang is one probe"
+    assert replayed(fleet.events)[3] == []
 
 
 def test_node_that_waited_for_its_probe_as_long_again_takes_one_start_of_a_cycle() -> None:
@@ -435,6 +437,7 @@ def test_one_failure_is_enough_on_a_node_with_a_device_that_a_taint_calls_failed
             assert found.problems == (f"gpu-1 {key}{'=' if value else ''}{value}:{effect}",)
             (suspect,) = fleet.state.node_trials.suspects.values()
             assert f"; it reports gpu-1 {key}" in suspect_text(suspect)
+        assert replayed(fleet.events)[3] == []
 
 
 def test_taint_of_devices_of_several_nodes_says_nothing_about_one_of_them() -> None:
