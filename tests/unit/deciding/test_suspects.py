@@ -359,6 +359,20 @@ def test_node_that_waited_for_its_probe_as_long_again_takes_one_start_of_a_cycle
     assert "other" in placed
 
 
+@pytest.mark.parametrize("promised", [True, False])
+def test_nothing_starts_beside_a_probe_that_is_promised_its_room(promised: bool) -> None:
+    fleet = black_hole()
+    for name in ("n1", "n2", "n3", "n4"):
+        fleet.seen(name, unschedulable=True)
+    fleet.seen("n0", allocatable=node("n0", cpu=8, gpu=8).allocatable)
+    wait(fleet, 241)
+    now = fleet.now // _SECOND_US
+    fleet.add_pod(pod("leaves", cpu=7, node_name="n0", phase="Running", created_at=1, deletion_at=now))
+    fleet.add_pod(pod("comes", cpu=4, gpu=1, created_at=1, nominated_node="n0" if promised else ""))
+    fleet.add_pod(pod("late", cpu=0, gpu=1, created_at=now))
+    assert fleet.placed(fleet.cycle(CONFIG)) == ({} if promised else {"late": "n0"})
+
+
 def test_gang_with_a_bad_node_starts_elsewhere_after_three_failures() -> None:
     fleet = Fleet(4, bad=("n0",))
     starts = []
