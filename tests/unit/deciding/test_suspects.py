@@ -8,7 +8,7 @@ from kaicore.analysis.ask.explanations import why_node, why_pod
 from kaicore.analysis.life.pod_history import PodEvidence
 from kaicore.rules.deciding.cycle_input import idle, next_due
 from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
-from kaicore.rules.deciding.suspects import probe_text
+from kaicore.rules.deciding.suspects import probe_text, suspect_text
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import (
@@ -22,13 +22,15 @@ from kaicore.rules.events.payloads import (
 )
 from kaicore.rules.events.reasons.base import time_text
 from kaicore.rules.events.reasons.node import NodeSuspect
-from kaicore.rules.model.pod import Owner, is_kubelet_rejection
+from kaicore.rules.model.pod import Owner, Pod, is_kubelet_rejection
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from msgspec.structs import replace
 
+from tests.given.cluster.devices import DRIVER, Document, add_slice, add_taint_rule, gpu, slice_document
 from tests.given.cluster.factory import node, pod
 from tests.given.work.workloads import Workloads
+from tests.measured.digest.engine import replayed
 
 _SECOND_US = 1_000_000
 CONFIG = EngineConfig()
@@ -295,6 +297,82 @@ def test_gang_is_a_probe_only_where_no_other_pod_came_for_as_long_again() -> Non
     assert set(fleet.placed(fleet.cycle(CONFIG)).values()) == {"n0", "n1", "n2"}
 
 
+def gang_that_needs_a_suspect_node(gpus: int = 4) -> tuple[Fleet, list[Pod]]:
+    """A gang that fits with four or more of its pods on the suspect node only, as of when a gang may be its probe."""
+    fleet = black_hole()
+    for name, count in (("n0", gpus), ("n1", 4)):
+        fleet.seen(name, allocatable=node(name, cpu=8, gpu=count).allocatable)
+    gang = fleet.gang("g", 11, gpu=1, created_at=fleet.now // _SECOND_US)
+    wait(fleet, 235)
+    (pending,) = fleet.cycle(CONFIG).pending
+    assert {entry.node for entry in fleet.state.pods.values()} == {""}, "it waits for another pod's probe"
+    (reason,) = (one for one in pending.reasons if isinstance(one, NodeSuspect))
+    (suspect,) = fleet.state.node_trials.suspects.values()
+    assert suspect.gang_probe_at == suspect.since + 4 * 3600 * _SECOND_US
+    assert f", by a gang from {time_text(suspect.gang_probe_at)} on" in str(reason)
+    wait(fleet, 10)
+    return fleet, gang
+
+
+def test_gang_that_needs_several_pods_on_a_suspect_node_is_its_probe_and_nothing_else_comes() -> None:
+    fleet, _ = gang_that_needs_a_suspect_node(gpus=8)
+    fleet.gang("h", 2, gpu=1, created_at=fleet.now // _SECOND_US)
+    for number in range(8):
+        fleet.add_pod(pod(f"p{number}", gpu=1, created_at=fleet.now // _SECOND_US))
+    placed = fleet.placed(fleet.cycle(CONFIG))
+    assert sum(name.startswith("g-") for name in placed) == 11
+    assert {name.partition("-")[0] for name, one in placed.items() if one == "n0"} == {"g"}
+    assert len(placed) < 15, "all would have had room"
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_gang_as_a_probe_clears_a_node_unless_one_of_its_pods_failed_there(fails: bool) -> None:
+    fleet, gang = gang_that_needs_a_suspect_node()
+    placed = fleet.placed(fleet.cycle(CONFIG))
+    here = [one for one in gang if placed[one.name] == "n0"]
+    assert len(here) == 4
+    fleet.run(gang)
+    fleet.now += 5 * _SECOND_US
+    for one in here[:2] if fails else ():
+        fleet.see(one, phase="Failed")
+        fleet.delete_pod(one)
+    wait(fleet, 2)
+    fleet.cycle(CONFIG)
+    # The others wait for the one that failed: that they are there for a minute proves nothing.
+    assert fleet.news() == ["n0 suspect"] + ([] if fails else ["n0 Probed"])
+    if fails:
+        (suspect,) = fleet.state.node_trials.suspects.values()
+        assert suspect.probes == 1, "a gang is one probe"
+    assert replayed(fleet.events)[3] == []
+
+
+def test_node_that_waited_for_its_probe_as_long_again_takes_one_start_of_a_cycle() -> None:
+    fleet = black_hole()
+    for name in ("n0", "n1"):
+        fleet.seen(name, allocatable=node(name, cpu=8, gpu=4).allocatable)
+    wait(fleet, 241)
+    for number in range(16):
+        fleet.add_pod(pod(f"p{number}", gpu=1, created_at=number))
+    fleet.add_pod(pod("other", cpu=1, created_at=1))
+    placed = fleet.placed(fleet.cycle(CONFIG))
+    assert sorted(one for name, one in placed.items() if name != "other") == ["n0", *["n1"] * 4, "n2", "n3", "n4"]
+    assert "other" in placed
+
+
+@pytest.mark.parametrize("promised", [True, False])
+def test_nothing_starts_beside_a_probe_that_is_promised_its_room(promised: bool) -> None:
+    fleet = black_hole()
+    for name in ("n1", "n2", "n3", "n4"):
+        fleet.seen(name, unschedulable=True)
+    fleet.seen("n0", allocatable=node("n0", cpu=8, gpu=8).allocatable)
+    wait(fleet, 241)
+    now = fleet.now // _SECOND_US
+    fleet.add_pod(pod("leaves", cpu=7, node_name="n0", phase="Running", created_at=1, deletion_at=now))
+    fleet.add_pod(pod("comes", cpu=4, gpu=1, created_at=1, nominated_node="n0" if promised else ""))
+    fleet.add_pod(pod("late", cpu=0, gpu=1, created_at=now))
+    assert fleet.placed(fleet.cycle(CONFIG)) == ({} if promised else {"late": "n0"})
+
+
 def test_gang_with_a_bad_node_starts_elsewhere_after_three_failures() -> None:
     fleet = Fleet(4, bad=("n0",))
     starts = []
@@ -329,6 +407,75 @@ def test_one_failure_is_enough_on_a_node_that_reports_a_problem() -> None:
     fleet.seen("n0", problems=("GpuXidError",))
     assert [fleet.try_one("a"), fleet.try_one("a")] == ["n0", "n1"]
     assert fleet.suspects() == {"n0": ()}
+
+
+def publish(fleet: Fleet, **taints: Sequence[Document]) -> None:
+    """The driver of each node publishes two devices, of which the second has taints."""
+    for number in range(5):
+        second = gpu("gpu-1", taints=list(taints.get(f"n{number}", ())))
+        add_slice(fleet, slice_document(f"n{number}", gpu("gpu-0"), second))
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "effect", "counts"),
+    [
+        ("gpu.nvidia.com/xid", "79", "NoSchedule", True),
+        ("gpu.nvidia.com/xid", "43", "None", False),
+        ("gpu.nvidia.com/gpu-lost", "", "NoSchedule", True),
+        ("gpu.nvidia.com/unmonitored", "", "None", False),
+        ("health-xpumd-gpu.wedged", "", "NoSchedule", True),
+        ("gpu.intel.com/core-thermal", "Critical", "NoExecute", True),
+        ("gpu.intel.com/core-thermal", "Warning", "NoSchedule", False),
+        ("dra.example.com/unhealthy", "Broken", "NoExecute", True),
+        ("example.com/maintenance", "faulty-fan", "NoExecute", False),
+        ("example.com/drain", "", "NoExecute", False),
+        ("failed.example.com/team", "a", "NoSchedule", False),
+    ],
+)
+def test_one_failure_is_enough_on_a_node_with_a_device_that_a_taint_calls_failed(
+    key: str, value: str, effect: str, counts: bool
+) -> None:
+    for by_rule in (False, True):
+        fleet = Fleet(bad=("n0",))
+        taint = {"key": key, "value": value, "effect": effect}
+        publish(fleet, n0=() if by_rule else [taint])
+        if by_rule:
+            add_taint_rule(fleet, deviceSelector={"driver": DRIVER, "pool": "n0", "device": "gpu-1"}, taint=taint)
+        assert fleet.start("plain", gpu=0) == "n0"
+        fleet.end(failed=True, after_s=5)
+        assert fleet.start("plain", gpu=0) == "n0", "devices are not for work without"
+        fleet.end(failed=True, after_s=5)
+        assert [fleet.try_one("a"), fleet.try_one("a")] == ["n0", "n1" if counts else "n0"]
+        if counts:
+            (found,) = (one for one in map(decode_payload, fleet.events) if isinstance(one, NodeSuspected))
+            assert found.problems == (f"gpu-1 {key}{'=' if value else ''}{value}:{effect}",)
+            (suspect,) = fleet.state.node_trials.suspects.values()
+            assert f"; it reports gpu-1 {key}" in suspect_text(suspect)
+        assert replayed(fleet.events)[3] == []
+
+
+def test_taint_of_devices_of_several_nodes_says_nothing_about_one_of_them() -> None:
+    for selector in ({"driver": DRIVER}, {}, {"device": "gpu-0"}):
+        fleet = Fleet(bad=("n0",))
+        publish(fleet)
+        broken = gpu("nic", taints=[{"key": "broken", "effect": "NoSchedule"}])
+        add_slice(fleet, slice_document("fabric", broken, name="fabric", allNodes=True))
+        add_taint_rule(fleet, deviceSelector=selector)
+        assert [fleet.try_one("a") for _ in range(4)] == ["n0", "n0", "n0", "n1"]
+
+
+def test_work_that_fails_everywhere_is_at_fault_where_a_device_is_tainted_too_and_the_taints_end_is_no_repair() -> None:
+    fleet = Fleet(broken=("a",))
+    taint = {"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"}
+    publish(fleet, n0=[taint])
+    assert fleet.try_one("a") == "n0"
+    assert fleet.start("b") == "n1"
+    assert fleet.suspects() == {"n0": ()}
+    fleet.end(failed=False, after_s=90)
+    publish(fleet)
+    assert [fleet.try_one("b"), fleet.news()] == ["n1", ["n0 suspect"]], "a driver that starts anew ends it"
+    assert [fleet.try_one("a"), fleet.try_one("b")] == ["n1", "n0"]
+    assert fleet.news() == ["n0 suspect", "n0 FollowsWork"]
 
 
 @pytest.mark.parametrize(

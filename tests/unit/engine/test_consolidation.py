@@ -421,19 +421,23 @@ def test_replicas_that_were_moved_each_find_a_home_in_whichever_order_they_come(
     )
 
 
+@pytest.mark.parametrize("groups", [("g",), ("g", "h")])
 @pytest.mark.parametrize(
     ("steps", "kept"), [("AtBab", True), ("tBAab", True), ("aAtBb", True), ("abAtB", False), ("bBtaA", False)]
 )
 def test_gang_finds_its_homes_though_it_comes_one_by_one_unless_a_pod_is_gone_before_the_next_comes(
-    steps: str, kept: bool
+    steps: str, kept: bool, groups: tuple[str, ...]
 ) -> None:
     cluster = nodes(2)
-    cluster.gang("g", 2, node_name="n0", cpu=1, gpu=1, phase="Running")
+    for name in groups:
+        together = {"together": tuple(f"default/{one}" for one in groups)} if len(groups) > 1 else None
+        cluster.gang(name, 2 // len(groups), group=together, node_name="n0", cpu=1, gpu=1, phase="Running")
     runs(cluster, "bare", "n1", 4, owner=None)
     cluster.add_pod(pod("whole", cpu=1, gpu=8))
     # It fits beside one of the two.
     placed = after_moves(cluster, steps, pod("thief", cpu=1, gpu=3, created_at=1))
-    assert placed == {"whole": "n0"} | ({"g-0-2": "n1", "g-1-2": "n1"} if kept else {"thief": "n1"})
+    names = ("g-0-2", "g-1-2") if len(groups) == 1 else ("g-0-2", "h-0-2")
+    assert placed == {"whole": "n0"} | (dict.fromkeys(names, "n1") if kept else {"thief": "n1"})
 
 
 @pytest.mark.parametrize(("late", "gets", "cleared"), [(-1, "p-2", []), (0, "thief", [ClearReason.GAVE_UP])])

@@ -262,6 +262,7 @@ def cycle_input(  # long: one line for each field of the input
         policy_inputs=state.policy_inputs.values(),
         gpu_seconds_before=state.gpu_use.seconds_of,
         namespace_use=lambda: _namespace_use(state, config, now=now),
+        probed=rows.starts,
         node_news=found.news,
     )
 

@@ -8,12 +8,15 @@ A node that kills pods at once is always empty, so each cycle would fill it agai
    has lasted nowhere since it failed on any of them. It counts for no node.
 3. A node is suspect for a kind of work after `suspect_after` failures: each of a work that ran elsewhere, or of another
    work. After so many of fewer works, which were tried nowhere else, it is suspect for these works alone: their next
-   pods, elsewhere, tell which it was. One failure is enough on a node that reports a problem of itself.
+   pods, elsewhere, tell which it was. One failure is enough on a node that reports a problem of itself, and for work
+   with devices on one with a device of its own that a taint calls failed.
 4. No more than `suspect_per_cent` of the nodes are suspect for a whole kind of work. Of one or two nodes none is, since
    nothing tells the node from the work there.
-5. A suspect node gets one pod of the kind as a probe, once that is due, and no gang's unless no other pod came for as
-   long again. A probe that lasts clears the node; each that fails doubles the time to the next. Failures that turn out
-   to follow the work clear it at once, and so does whoever ends its cordon, or what ends the problem that it reports.
+5. A suspect node gets one pod of the kind as a probe, once that is due. If none came for as long again it gets what
+   starts there first, also all pods of one gang: a gang is lost by its first pod, so the others there cost no more.
+   A probe that lasts clears the node; each that fails doubles the time to the next. Failures that turn out to follow
+   the work clear it at once, and so does whoever ends its cordon, or what ends the problem that it reports.
+   The end of a device's taint does not: drivers that start anew end it, too.
 
 The pods that were on the node already when the first died are beyond this rule.
 """
@@ -27,6 +30,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass, WorkKind
 from kaicore.rules.events.payloads import NodeCleared, NodeSuspected
 from kaicore.rules.events.reasons.base import plural, time_text
 from kaicore.rules.model.gpu_share import GPU
+from kaicore.rules.model.node import Node
 from kaicore.rules.model.quantity import PODS
 from kaicore.rules.state.indexes.node_trials import QUICK_US, FailedTrial, SuspectNode, kind_of
 from kaicore.rules.state.indexes.past_runs import work_of
@@ -48,7 +52,7 @@ class Suspects:
     Attributes:
         standing: those that are suspect.
         news: what is to be recorded of them.
-        probed: keys of those that may get a probe now; of `gang_probed` also one of a gang.
+        probed: keys of those that may get a probe now; of `gang_probed` also a gang.
     """
 
     standing: Sequence[SuspectNode] = ()
@@ -117,7 +121,8 @@ def suspect_text(suspect: SuspectNode, *, probe: str = "") -> str:
     elsewhere = f", {found.ran_elsewhere} of work that ran elsewhere" if found.ran_elsewhere else ""
     events = ", ".join(str(one.position) for one in suspect.failures)
     problems = f"; it reports {', '.join(found.problems)}" if found.problems else ""
-    probe = probe or f"next probe from {time_text(suspect.probe_at)} on"
+    of_gang = time_text(suspect.gang_probe_at)
+    probe = probe or f"next probe from {time_text(suspect.probe_at)} on, by a gang from {of_gang} on"
     return f"for {work} since {time_text(suspect.since)}: {failed}{elsewhere} (events {events}){problems}; {probe}"
 
 
@@ -128,15 +133,20 @@ class SuspectRows:
     Attributes:
         by_key: by kind of work and by key of a class, the rows, and why (`ExcludedNodes.suspects`).
         probes: rows where one pod is let in as a probe.
+        starts: rows where one start of a kind of work is, with all its pods, and the kinds (`CycleInput.probed`).
     """
 
     state: ClusterView
     found: Suspects
     by_key: dict[str, dict[int, str]] = field(default_factory=dict)
     probes: set[int] = field(default_factory=set)
+    starts: dict[int, set[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for suspect in self.found.standing:
+            if suspect.key in self.found.gang_probed:
+                row = self.state.columns.row(suspect.suspected.node)
+                self.starts.setdefault(row, set()).add(suspect.suspected.kind)
             if not suspect.suspected.works and suspect.key not in self.found.probed:
                 self._close(suspect.suspected.kind, suspect)
 
@@ -148,20 +158,27 @@ class SuspectRows:
                 continue
             workload = self.state.workload_index.workloads.get(entry.group)
             gang = workload is not None and workload.is_gang
-            if suspect.key in (self.found.gang_probed if gang else self.found.probed):
+            if suspect.key in self.found.gang_probed:
+                continue
+            if suspect.key in self.found.probed and not gang:
                 self.probes.add(self.state.columns.row(suspect.suspected.node))
             elif works or suspect.key in self.found.probed:
                 self._close(pod_class.key, suspect)
 
     def columns(self) -> NodeColumns:
-        """Return the nodes, with room for one more pod at most where a probe is let in."""
-        columns = self.state.columns
-        if not self.probes:
+        """Return the nodes, with room for one more pod at most where a probe is let in, or for those promised it."""
+        columns, most = self.state.columns, dict.fromkeys(self.probes, 1)
+        for uid in self.state.nominated if self.starts else ():
+            nomination = self.state.pods[uid].nomination
+            row = -1 if nomination is None else columns.row(nomination.node)
+            if row in self.starts:
+                most[row] = most.get(row, 0) + 1
+        if not most:
             return columns
         columns, pods = columns.copy(), columns.resources[PODS]
         columns.allocatable = columns.allocatable.copy()
-        for row in sorted(self.probes):
-            columns.allocatable[row, pods] = min(columns.allocatable[row, pods], columns.used[row, pods] + 1)
+        for row, more in most.items():
+            columns.allocatable[row, pods] = min(columns.allocatable[row, pods], columns.used[row, pods] + more)
         return columns
 
     def _close(self, key: str, suspect: SuspectNode) -> None:
@@ -192,7 +209,7 @@ class _Judge:
                 self._news.append(found.suspected)
                 standing[key] = found
         due = [one for one in standing.values() if one.probe_at <= self._now and not any(_probes(self._state, one))]
-        later = [one for one in due if one.probe_at + one.suspected.probe_after_us <= self._now]
+        later = [one for one in due if one.gang_probe_at <= self._now]
         return Suspects(
             [standing[key] for key in sorted(standing)],
             self._news,
@@ -216,11 +233,12 @@ class _Judge:
         if facts is None or (before is not None and not before.suspected.works):
             return None
         failures = self._in_a_row(key, node, kind)
-        if len(failures) < (1 if facts.problems else self._config.suspect_after):
+        problems = self._problems(facts, kind) if failures else ()
+        if len(failures) < (1 if problems else self._config.suspect_after):
             return None
         ran = [one for one in failures if self._ran_elsewhere(node, one)]
         others = {one.work for one in failures} - {one.work for one in ran}
-        enough = bool(facts.problems) or len(ran) + len(others) >= self._config.suspect_after
+        enough = bool(problems) or len(ran) + len(others) >= self._config.suspect_after
         works = () if enough and self._may_be_one_more(kind, standing) else tuple(sorted({f.work for f in failures}))
         if self._nodes(kind) < _LEAST_NODES or (
             before is not None and works and set(works) <= {*before.suspected.works}
@@ -234,10 +252,15 @@ class _Judge:
             probe_after_us=self._config.suspect_probe_us,
             works=works,
             ran_elsewhere=len(ran),
-            problems=facts.problems,
+            problems=problems,
         )
         since, until = self._now, self._now + found.probe_after_us
         return SuspectNode(found, self._state.position, since, tuple(failures), until)
+
+    def _problems(self, node: Node, kind: str) -> tuple[str, ...]:
+        """Return the problems that a node reports of itself, and for work with devices those of its devices."""
+        failed = self._state.constraints.devices.slices.failed_on(node.name) if kind == WorkKind.DEVICES else ()
+        return node.problems + failed
 
     def _in_a_row(self, key: str, node: str, kind: str) -> list[FailedTrial]:
         """Return the failures of a node that count, in order."""

@@ -135,6 +135,7 @@ class CycleInput:
         policy_inputs: facts from outside for them, by name and node; of the whole cluster, under an empty node.
         gpu_seconds_before: returns the GPU-seconds of a group's pods that have ended, by `move_key`.
         namespace_use: returns the past use of each namespace, in millionths of the cluster's GPUs.
+        probed: by row of a suspect node that is to be probed, the kinds of work of which one start is let in.
         node_news: which nodes are found suspect, or cleared; recorded with the cycle.
     """
 
@@ -180,6 +181,7 @@ class CycleInput:
     policy_inputs: Mapping[str, Mapping[str, int | str]] = field(default_factory=dict)
     gpu_seconds_before: Callable[[str], int] = lambda _: 0
     namespace_use: Callable[[], Mapping[str, int]] = dict
+    probed: Mapping[int, Collection[str]] = field(default_factory=dict)
     node_news: Sequence[NodeSuspected | NodeCleared] = ()
 
 

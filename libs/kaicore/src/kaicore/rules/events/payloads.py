@@ -518,7 +518,7 @@ class NodeSuspected(Payload, frozen=True):
         probe_after_us: how long until the first probe; doubles with each that fails.
         works: the works that it fails, where no other is to keep off it; none for all of the kind.
         ran_elsewhere: how many of the failures are of works that ran on other nodes.
-        problems: what the node reported of itself then.
+        problems: what the node reported of itself then; of work with devices also its failed ones, by their taints.
     """
 
     node: str

@@ -5,6 +5,8 @@ Names of attributes are written in full: `domain/name`, with the driver as domai
 capacities stay as drivers and claims write them, because Kubernetes compares them in that form.
 """
 
+import re
+
 import msgspec
 
 from kaicore.rules.model.selector import Requirement
@@ -16,6 +18,14 @@ ALL = "All"
 #: Effects of taints: no request is given the device; pods that have it are evicted as well. Any other does nothing.
 NO_SCHEDULE = "NoSchedule"
 NO_EXECUTE = "NoExecute"
+
+#: Words of taints that say that a device has failed, and of those that say that somebody plans something with it. The
+#: first are those of NVIDIA's and Intel's drivers and of Kubernetes' documentation, with their like.
+_FAILURE = re.compile(
+    r"(?<![a-z])(?:bad|broken|critical|dead|defective|degraded|ecc|errors?|fail(?:ed|ing|ure)?|fault|faulty|lost"
+    r"|survivability|unhealthy|wedged|xid)(?![a-z])"
+)
+_PLANNED = re.compile(r"(?<![a-z])(?:drain(?:ed|ing)?|maintenance|planned|upgrad(?:e|ing))(?![a-z])")
 
 #: Amounts in thousandths, by name.
 Thousandths = dict[str, int]
@@ -76,6 +86,18 @@ class DeviceTaint(msgspec.Struct, frozen=True, omit_defaults=True):
 
     def __str__(self) -> str:
         return f"{self.key}{'=' if self.value else ''}{self.value}:{self.effect}"
+
+    @property
+    def says_failed(self) -> bool:
+        """True if its words say that the device has failed, and its effect that this is no application's doing.
+
+        Sources: kubernetes-sigs/dra-driver-nvidia-gpu 0.4.0, `gpu-health-checking.md`: an XID that an application may
+        have caused has the effect `None`; intel/intel-resource-drivers-for-kubernetes, `health.go`: an error is
+        `Critical`, and what may become one `Warning`.
+        """
+        words = f"{self.key.rpartition('/')[2]} {self.value}".lower()
+        fails = self.effect in (NO_SCHEDULE, NO_EXECUTE) and _FAILURE.search(words) is not None
+        return fails and _PLANNED.search(words) is None
 
 
 class DeviceTaintRule(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -106,7 +106,12 @@ class Reservations:
                 self.suspend([pending_group])
                 if self._nodes.has_future:
                     self.suspend([pending_group], future=True)
-                cleared += self._cleared(pending_group, self._by_group.pop(key), reason)
+                reserved = self._by_group.pop(key)
+                if not by and all(_is_home(assignment.member) for assignment in reserved):
+                    # The others are yet to come.
+                    self._keep_homes(pending_group, [assignment.member for assignment in reserved])
+                else:
+                    cleared += self._cleared(pending_group, reserved, reason)
         return cleared
 
     def _restore_for_others(self, member: Member) -> None:
@@ -117,6 +122,13 @@ class Reservations:
             return
         recorded = Assignment(member, row, nomination.charge, nomination.placement, self._pods.class_of(member))
         self._keep(self._try_foreign(member, nomination) if nomination.foreign else recorded)
+
+    def _keep_homes(self, pending_group: PendingGroup, members: Iterable[Member]) -> None:
+        """Keep the room of moved pods' successors that have come, until those that they start with have, too."""
+        pending_group.nominated = False
+        for member in members:
+            if member.nomination is not None:
+                self._keep_home(member, member.nomination.node)
 
     def _keep_home(self, member: Member, node: str) -> None:
         """Keep the room of a moved pod's successor, which cannot take it yet; without marks, for it may not come."""
@@ -161,10 +173,7 @@ class Reservations:
             self._clear(pending_group, assignments, ClearReason.GAVE_UP)
         elif pending_group.step().missing and all(_is_home(assignment.member) for assignment in assignments):
             # The others are yet to come.
-            pending_group.nominated = False
-            for member in pending_group.unplaced:
-                if member.nomination is not None:
-                    self._keep_home(member, member.nomination.node)
+            self._keep_homes(pending_group, pending_group.unplaced)
         elif lost or pending_group.step().missing or not self._reserve(pending_group, assignments):
             self._clear(pending_group, assignments, ClearReason.NO_LONGER_FITS)
         elif idle:

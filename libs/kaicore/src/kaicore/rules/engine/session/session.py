@@ -43,6 +43,7 @@ from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.model.gpu_share import GPU
+from kaicore.rules.model.quantity import PODS
 from kaicore.rules.numa.columns import Flags
 
 #: For so long after its creation a pod is left to wait for a replica that may be filling the nodes that it would get.
@@ -347,6 +348,7 @@ class Session:
         by_group = _by_group(assignments)
         for pending_group, _ in steps:
             pending_group.assignments += by_group.get(pending_group.key, [])
+        self._close_probed(assignments)
 
     def nominate(
         self,
@@ -381,6 +383,20 @@ class Session:
             pending_group.reasons = (self._waits_for_victims(reserved),)
         cleared = self.reservations.reconcile(suspended, assignments)
         self.record.nominate(assignments, [eviction for _, eviction in evictions], cleared)
+        self._close_probed(assignments)
+
+    def _close_probed(self, assignments: Sequence[Assignment]) -> None:
+        """Leave no room for further pods where one start was let in as the probe of a suspect node, and has come."""
+        probed = self.cycle_input.probed
+        if not probed:
+            return
+        pods = self.nodes.columns.resources[PODS]
+        for row in dict.fromkeys(one.row for one in assignments if one.pod_class.kind in probed.get(one.row, ())):
+            for placer in (self.nodes.now, *([self.nodes.future] if self.nodes.has_future else [])):
+                columns = placer.statement.columns
+                left = int(columns.allocatable[row, pods] - columns.used[row, pods])
+                if left > 0:
+                    placer.statement.place(PodCharge("", row, {PODS: left}))
 
     def evict(self, evictions: Sequence[tuple[Member, EvictionDecided]]) -> None:
         """Decide that pods are evicted although no other pod gets their room."""

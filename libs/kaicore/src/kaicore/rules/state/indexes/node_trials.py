@@ -75,10 +75,15 @@ class SuspectNode(msgspec.Struct, frozen=True):
         """The key of its trials."""
         return trials_key(self.suspected.node, self.suspected.kind)
 
+    @property
+    def gang_probe_at(self) -> int:
+        """From when on a gang may be the next probe, microseconds since the epoch."""
+        return self.probe_at + self.suspected.probe_after_us
+
     def tries(self, entry: PodEntry) -> bool:
-        """Tell whether a pod with the node, of the kind of work, is a probe."""
-        works = self.suspected.works
-        return entry.charged_at > self.position and (not works or work_of(entry.pod) in works)
+        """Tell whether a pod with the node, of the kind of work, is a probe, and no other of its gang failed there."""
+        works, since = self.suspected.works, max(self.position, self.failures[-1].position if self.failures else 0)
+        return entry.charged_at > since and (not works or work_of(entry.pod) in works)
 
 
 def kind_of(entry: PodEntry) -> WorkKind:

@@ -121,6 +121,21 @@ class DeviceSlices:
                     return
         yield from self._taints_by_rules(driver, pool, device)
 
+    def failed_on(self, node: str) -> tuple[str, ...]:
+        """Return the devices of a node alone that taints call failed, each with the first of these taints.
+
+        A rule that names no pool is for devices of several nodes: it says nothing about this one.
+        """
+        found = set()
+        for one in self._supply.slices_of_node(node):
+            of = self.slices[one.slice.name]
+            for device in of.devices:
+                rules = (rule for _, rule in sorted(self.rules.items()) if rule.pool)
+                by_rules = [rule.taint for rule in rules if rule.is_for(of.driver, of.pool, device.name)]
+                taint = next((each for each in (*device.taints, *by_rules) if each.says_failed), None)
+                found |= set() if taint is None else {f"{device.name} {taint}"}
+        return tuple(sorted(found))
+
     def _taint_anew(self, *rules: DeviceTaintRule) -> None:
         for one in self.slices.values():
             if any(rule.is_for(one.driver, one.pool, device.name) for rule in rules for device in one.devices):

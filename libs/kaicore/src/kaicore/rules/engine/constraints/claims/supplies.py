@@ -96,6 +96,10 @@ class DeviceSupply:
         """Return every slice of a pool, whichever nodes it is for."""
         return list(self._by_pool.get(pool, {}).values())
 
+    def slices_of_node(self, node: str) -> Sequence[PoolSlice]:
+        """Return the slices with devices that a node alone can use."""
+        return list(self._by_node.get(node, {}).values())
+
     def hold(self, devices: Iterable[AllocatedDevice], *, sign: int = 1) -> None:
         """A claim has devices by a fact or a decision, or has them no more (`sign=-1`)."""
         self._held.change(devices, sign=sign)
