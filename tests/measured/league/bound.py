@@ -91,12 +91,15 @@ class _Filling(NamedTuple):
 class Bound:
     """The program, for nodes that hold tasks already."""
 
-    def __init__(self, nodes: Nodes, held: Held, may: Sequence[Task], *, starts: Sequence[Task] = ()) -> None:
+    def __init__(
+        self, nodes: Nodes, held: Held, may: Sequence[Task], *, starts: Sequence[Task] = (), by_node: bool = False
+    ) -> None:
         """Args:
         nodes: of the cluster.
         held: what stays; an engine may have refused any other task but those that start.
         may: all tasks that arrive, those included.
         starts: tasks besides the held ones that start, wherever.
+        by_node: CPU and memory are each node's; otherwise those of all nodes that are alike together.
         """
         self._classes = classes = sorted(set(may), key=lambda one: (one.demand, one.cpu, one.memory, one.models))
         self._numbers = {task: number for number, task in enumerate(classes)}
@@ -104,7 +107,8 @@ class Bound:
         self._parts = np.array([max(task.gpus, 1) for task in classes], np.float64)
         self._sizes = [task.gpu_milli for task in classes]
         self._starts = Counter(self._numbers[task] for task in starts)
-        alike = list(zip(*(one.tolist() for one in (nodes.model, nodes.gpus, nodes.cpu, nodes.memory)), strict=True))
+        columns = [one.tolist() for one in (nodes.model, nodes.gpus, nodes.cpu, nodes.memory)]
+        alike = list(zip(*columns, range(len(nodes.cpu)) if by_node else columns[0], strict=True))
         places = {kind: place for place, kind in enumerate(sorted(set(alike)))}
         self._places = len(places)
         self._model = [""] * self._places
@@ -262,7 +266,7 @@ class Bound:
 
 
 def moments(
-    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, per_cents: Sequence[float]
+    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, per_cents: Sequence[float], *, by_node: bool
 ) -> Iterator[tuple[str, float, float, float]]:
     """Yield for moments of a run without moves: which, per cent moved, GPU held then, and the bound, in thousandths."""
     places: ours.Places = {}
@@ -271,10 +275,10 @@ def moments(
     refused = next((number for number in range(len(arriving)) if number not in places), len(arriving))
     before = {number: place for number, place in places.items() if number < refused}
     for moment, stays in (("the first refusal", before), ("the end", places)):
-        program = Bound(nodes, Held.of(arriving, stays), arriving)
+        program = Bound(nodes, Held.of(arriving, stays), arriving, by_node=by_node)
         held = float(sum(arriving[number].demand for number in stays))
         for per_cent in per_cents:
-            yield moment, per_cent, held, program.of(int(len(arriving) * per_cent / 100))
+            yield moment, per_cent, held, program.of(int(len(places) * per_cent / 100))
 
 
 def anyhow(nodes: Nodes, arriving: Sequence[Task], *, per_cent: float) -> float:
@@ -293,7 +297,10 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--list", nargs="+", default=LISTS, choices=LISTS, help="of tasks")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--part", type=int, default=1, help="take one node in so many")
-    parser.add_argument("--per-cent", type=float, nargs="+", default=[0.0, 1.0], help="of the tasks moved, at most")
+    parser.add_argument(
+        "--per-cent", type=float, nargs="+", default=[0.0, 1.0], help="of the started tasks moved, at most"
+    )
+    parser.add_argument("--by-node", action="store_true", help="CPU and memory of each node: minutes, slightly lower")
     parser.add_argument("--starting", type=float, nargs="+", help="instead: if the first so many per cent start")
     given = parser.parse_args(arguments)
     all_nodes = nodes().every(given.part)
@@ -307,7 +314,7 @@ def main(arguments: Sequence[str]) -> None:
         if given.starting:
             continue
         for moment, per_cent, held, most in moments(
-            all_nodes, arriving, EngineConfig(gpu_sharing=True), given.per_cent
+            all_nodes, arriving, EngineConfig(gpu_sharing=True), given.per_cent, by_node=given.by_node
         ):
             figures = f"{held / 10 / total:6.2f} held, at most {most / 10 / total:6.2f} per cent of the GPUs"
             print(f"{name:12} {per_cent:g} % moved from {moment} on: {figures}", flush=True)
