@@ -186,7 +186,8 @@ class Exchanges:
             fits &= lost < self._won
             fits &= self._fit(feasible, self._left, self._part_left, self._rows)
             found = np.flatnonzero(fits)
-            others = [one for one in found[np.argsort(lost[found], kind="stable")].tolist() if self._takes(row, first, one)]
+            ordered = found[np.argsort(lost[found], kind="stable")].tolist()
+            others = [one for one in ordered if self._takes(row, first, one)]
             for other in others[:_MOST_PARTNERS]:
                 yield from self._exchange(row, first, other)
 
