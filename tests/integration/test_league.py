@@ -188,3 +188,11 @@ def test_each_input_runs_over_time_under_each_discipline_and_is_plotted(
             len(re.findall(rf"^{policy} +(?:[0-9.]+ ±[0-9.]+ +){{8}}.*\n +mean wait h by GPUs  ", printed, re.M)) == 4
         )
     assert {path.name for path in tmp_path.iterdir()} == {f"league-{name}.svg" for name in INPUTS}
+
+
+def test_bound_of_whoever_starts_some_tasks_is_less_by_what_these_leave() -> None:
+    part, whole = Task(1, 1, 1, 810), Task(1, 1, 1, MILLI)
+    two = Nodes(np.array([8, 8]), np.array([8, 8]), np.array([1, 1]), np.array(["any", "any"]))
+    arriving = [part, whole, whole]
+    found = [round(Bound(two, Held({}, {}), arriving, starts=arriving[:first]).of(0)) for first in (0, 1, 2)]
+    assert found == [2000, 1810, 1810]

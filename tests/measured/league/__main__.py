@@ -42,6 +42,8 @@ def _alone(policy: Callable[[int], Policy]) -> Run:
 def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[str, Run]:
     """Return runs of all policies by name; those that move pods count that in `moves`."""
     sharing = EngineConfig(gpu_sharing=any(task.shares for task in listed))
+    # Where all tasks have shares, the cluster is full earlier.
+    full = 95 if any(task.gpus and not task.shares for task in listed) else 85
 
     def engine(*, at_once: int = ours.AT_ONCE, largest_first: bool = False, claims: bool = False, **given: Any) -> Run:
         config = msgspec.structs.replace(sharing, **given)
@@ -70,7 +72,7 @@ def policies(listed: Sequence[Task], moves: ours.Moves, at_once: int) -> dict[st
         "moves-1h": moving(consolidate_win_us=_HOUR_US),
         "moves-1-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=1),
         "moves-2-a-day": moving(consolidate_win_us=_HOUR_US, consolidate_pods_per_day=2),
-        "moves-full": moving(consolidate_win_us=_HOUR_US, consolidate_from_per_cent=95),
+        "moves-full": moving(consolidate_win_us=_HOUR_US, consolidate_from_per_cent=full),
         "moves-4h": moving(consolidate_win_us=4 * _HOUR_US),
         "ours-spread": engine(placement_strategy=PlacementStrategy.SPREAD),
     }

@@ -2,11 +2,13 @@
 
 A column is what one GPU holds: parts that tasks ask for, whole ones, as many as fit together. It knows the parts that
 were there before, which stay or leave. The master program takes columns, fractions of them too, so that the most GPU is
-held. It holds all tasks that were held, no more of a class than arrive, and no more CPU and memory than a node has. No
+held. It holds all tasks that were held, no more of a class than arrive, and no more CPU and memory than nodes have. No
 more tasks leave their GPUs than may be moved; each frees no more than its own, and comes again elsewhere. So no engine
 holds more from there on, even one that knows all arrivals beforehand.
 
 A task of several GPUs is as many parts of it, each for itself: that holds more, if anything.
+
+Where nothing is held yet, but some tasks are to start, it bounds whoever starts those, wherever, however much is moved.
 
 What columns are paid bounds the program from above before all of them are known (Lagrange), so a bound that is given up
 early is still one. Source: Desaulniers, Desrosiers and Solomon, "Column Generation" (2005).
@@ -31,6 +33,8 @@ _Floats = npt.NDArray[np.float64]
 #: Rounds at most, and how near to what columns reach a bound has to be, as a part of it.
 _MOST_ROUNDS, _NEAR = 200, 2e-5
 _MOST = highspy.kHighsInf
+#: What a part costs that is to be held and is on no GPU, in thousandths.
+_NOWHERE = -3.0 * MILLI
 
 
 class Held(NamedTuple):
@@ -87,27 +91,32 @@ class _Filling(NamedTuple):
 class Bound:
     """The program, for nodes that hold tasks already."""
 
-    def __init__(self, nodes: Nodes, held: Held, may: Sequence[Task], *, by_node: bool = True) -> None:
+    def __init__(
+        self, nodes: Nodes, held: Held, may: Sequence[Task], *, starts: Sequence[Task] = (), by_node: bool = False
+    ) -> None:
         """Args:
         nodes: of the cluster.
-        held: what stays; an engine may have refused any other task.
+        held: what stays; an engine may have refused any other task but those that start.
         may: all tasks that arrive, those included.
-        by_node: CPU and memory are each node's; otherwise those of all nodes of a model together.
+        starts: tasks besides the held ones that start, wherever.
+        by_node: CPU and memory are each node's; otherwise those of all nodes that are alike together.
         """
         self._classes = classes = sorted(set(may), key=lambda one: (one.demand, one.cpu, one.memory, one.models))
         self._numbers = {task: number for number, task in enumerate(classes)}
         self._may = Counter(may)
         self._parts = np.array([max(task.gpus, 1) for task in classes], np.float64)
         self._sizes = [task.gpu_milli for task in classes]
-        models = sorted(set(nodes.model.tolist()))
-        rows = range(len(nodes.cpu))
-        place_of = list(rows) if by_node else [models.index(model) for model in nodes.model.tolist()]
-        self._places = max(place_of) + 1
+        self._starts = Counter(self._numbers[task] for task in starts)
+        columns = [one.tolist() for one in (nodes.model, nodes.gpus, nodes.cpu, nodes.memory)]
+        alike = list(zip(*columns, range(len(nodes.cpu)) if by_node else columns[0], strict=True))
+        places = {kind: place for place, kind in enumerate(sorted(set(alike)))}
+        self._places = len(places)
         self._model = [""] * self._places
         self._room = np.zeros((self._places, 2))
         self._beside: Counter[tuple[int, int]] = Counter()
         kinds: Counter[tuple[int, tuple[int, ...]]] = Counter()
-        for row, place in zip(rows, place_of, strict=True):
+        for row, kind in enumerate(alike):
+            place = places[kind]
             self._model[place] = str(nodes.model[row])
             self._room[place] += int(nodes.cpu[row]), int(nodes.memory[row])
             for task in held.beside.get(row, ()):
@@ -164,6 +173,8 @@ class Bound:
         for kind in self._kinds:
             for number in kind.holds:
                 least[number] += kind.count
+        for number, count in self._starts.items():
+            least[number] += count * self._parts[number]
         most = np.array([self._may[task] for task in self._classes]) * self._parts
         for (number, _), count in self._beside.items():
             most[number] -= count
@@ -177,6 +188,9 @@ class Bound:
         for number, place, sign, most in self._columns_outside():
             values = {number: sign, **self._room_of(place, sign * self._asks[number]), self._last: float(sign < 0)}
             _column(solver, 0.0, most, values)
+        for number in self._starts:
+            # Until columns with it are known, the class is held by none; more dearly than by any.
+            _column(solver, _NOWHERE, _MOST, {number: 1.0})
         return solver
 
     def _columns_outside(self) -> Iterator[tuple[int, int, float, float]]:
@@ -251,10 +265,10 @@ class Bound:
         _column(solver, worth, _MOST, {**values, **self._room_of(kind.place, asks), row: 1.0, self._last: leaving})
 
 
-def rows(
-    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, *, per_cent: float, by_node: bool
-) -> Iterator[tuple[str, float, float]]:
-    """Yield for moments of a run without moves: which, GPU held then, and the bound with so many moved, thousandths."""
+def moments(
+    nodes: Nodes, arriving: Sequence[Task], config: EngineConfig, per_cents: Sequence[float], *, by_node: bool
+) -> Iterator[tuple[str, float, float, float]]:
+    """Yield for moments of a run without moves: which, per cent moved, GPU held then, and the bound, in thousandths."""
     places: ours.Places = {}
     for _ in ours.allocated(nodes, arriving, config, places=places):
         pass
@@ -263,7 +277,18 @@ def rows(
     for moment, stays in (("the first refusal", before), ("the end", places)):
         program = Bound(nodes, Held.of(arriving, stays), arriving, by_node=by_node)
         held = float(sum(arriving[number].demand for number in stays))
-        yield moment, held, program.of(int(len(arriving) * per_cent / 100))
+        for per_cent in per_cents:
+            yield moment, per_cent, held, program.of(int(len(places) * per_cent / 100))
+
+
+def anyhow(nodes: Nodes, arriving: Sequence[Task], *, per_cent: float) -> float:
+    """Return the bound for whoever starts what first asks for so much of the GPUs, however much is moved.
+
+    It is less than that if they cannot all start.
+    """
+    total = int(nodes.gpus.sum()) * MILLI
+    first = int(np.searchsorted(np.cumsum([task.demand for task in arriving]), total * per_cent / 100)) + 1
+    return min(Bound(nodes, Held({}, {}), arriving, starts=arriving[:first]).of(0), float(total))
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -272,18 +297,27 @@ def main(arguments: Sequence[str]) -> None:
     parser.add_argument("--list", nargs="+", default=LISTS, choices=LISTS, help="of tasks")
     parser.add_argument("--seed", type=int, default=42)
     parser.add_argument("--part", type=int, default=1, help="take one node in so many")
-    parser.add_argument("--per-cent", type=float, nargs="+", default=[1.0, 100.0], help="of the tasks moved, at most")
-    parser.add_argument("--by-model", action="store_true", help="CPU and memory of a model together: faster, higher")
+    parser.add_argument(
+        "--per-cent", type=float, nargs="+", default=[0.0, 1.0], help="of the started tasks moved, at most"
+    )
+    parser.add_argument("--by-node", action="store_true", help="CPU and memory of each node: minutes, slightly lower")
+    parser.add_argument("--starting", type=float, nargs="+", help="instead: if the first so many per cent start")
     given = parser.parse_args(arguments)
     all_nodes = nodes().every(given.part)
     total = int(all_nodes.gpus.sum())
     for name in given.list:
         arriving = arrivals(tasks(name), total=total, percent=130, seed=given.seed)
-        for per_cent in given.per_cent:
-            config = EngineConfig(gpu_sharing=True)
-            for moment, held, most in rows(all_nodes, arriving, config, per_cent=per_cent, by_node=not given.by_model):
-                figures = f"{held / 10 / total:6.2f} held, at most {most / 10 / total:6.2f} per cent of the GPUs"
-                print(f"{name:12} {per_cent:g} % moved from {moment} on: {figures}", flush=True)
+        for per_cent in given.starting or ():
+            most = anyhow(all_nodes, arriving, per_cent=per_cent) / 10 / total
+            figures = f"at most {most:6.2f} per cent of the GPUs" if most >= per_cent else "they cannot"
+            print(f"{name:12} whoever starts the first {per_cent:g} %: {figures}", flush=True)
+        if given.starting:
+            continue
+        for moment, per_cent, held, most in moments(
+            all_nodes, arriving, EngineConfig(gpu_sharing=True), given.per_cent, by_node=given.by_node
+        ):
+            figures = f"{held / 10 / total:6.2f} held, at most {most / 10 / total:6.2f} per cent of the GPUs"
+            print(f"{name:12} {per_cent:g} % moved from {moment} on: {figures}", flush=True)
 
 
 def _column(solver: highspy.Highs, worth: float, most: float, values: Mapping[int, float]) -> None:

@@ -30,7 +30,7 @@ _SECOND_US = 1_000_000
 #: Mean time between two tasks: OpenB's 8,152 came in 149 days.
 _BETWEEN_S = 1_580
 #: Running pods write checkpoints once so much of the GPUs is held, in per cent: before that little waits.
-_CHECKPOINTS_FROM = 88
+_CHECKPOINTS_FROM = 85
 #: Cycles after each arrival in which tasks may still get room by moves.
 _MOST_ROUNDS = 8
 

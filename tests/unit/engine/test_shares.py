@@ -230,6 +230,20 @@ def test_share_changes_place_where_a_part_elsewhere_takes_it(other: int, waits: 
     assert made.nominated(result) == ({"waits": "n0"} if moves else {})
 
 
+def test_two_shares_change_place_so_that_a_third_fits_beside_the_smaller_one() -> None:
+    made = Sharing().nodes(2, gpu=1)
+    sizes = {"a470": 470, "a320": 320, "b470": 470, "b320": 320}
+    made.full(
+        [made.share(name, milli, owner=Owner("Job", name, f"uid-{name}")) for name, milli in sizes.items()],
+    )
+    made.share("wants", 350)
+    result = made.cycle(EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000))
+    goes = {one.name: one.fits_on for one in result.evictions}
+    assert sorted(sizes[name] for name in goes) == [320, 470]
+    (row,) = made.nominated(result).values()
+    assert {sizes[name]: node == row for name, node in goes.items()} == {320: True, 470: False}
+
+
 def test_moved_share_starts_with_the_pod_that_opens_the_gpu_of_both() -> None:
     made, config = Sharing(), EngineConfig(gpu_sharing=True, consolidate_win_us=3_600_000_000)
     made.add_node("n0", cpu=16, gpu=1)

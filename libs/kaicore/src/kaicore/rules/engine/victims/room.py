@@ -186,15 +186,20 @@ class Exchanges:
             fits &= lost < self._won
             fits &= self._fit(feasible, self._left, self._part_left, self._rows)
             found = np.flatnonzero(fits)
-            others = [one for one in found[np.argsort(lost[found], kind="stable")].tolist() if self._takes(row, one)]
+            ordered = found[np.argsort(lost[found], kind="stable")].tolist()
+            others = [one for one in ordered if self._takes(row, first, one)]
             for other in others[:_MOST_PARTNERS]:
                 yield from self._exchange(row, first, other)
 
-    def _takes(self, row: int, index: int) -> bool:
-        """Tell whether a row may take a pod; of its GPUs, whether a part is to be had that is large enough."""
-        feasible = self._feasible[int(self._classes[index])]
+    def _takes(self, row: int, first: int, index: int) -> bool:
+        """Tell whether a row may take a pod; of its GPUs, whether a part is to be had that is large enough.
+
+        The waiting pod may leave one beside it, where the first pod goes.
+        """
+        feasible, asked = self._feasible[int(self._classes[index])], self._asked.share
         part = 0 if feasible.share is None else int(feasible.share.parts[row])
-        return bool(feasible.eligible[row]) and part <= int(self._part[row])
+        beside = 0 if asked is None else int(self._part_left[first]) - int(asked.parts[row])
+        return bool(feasible.eligible[row]) and part <= max(int(self._part[row]), beside)
 
     def _exchange(self, row: int, *indexes: int) -> Iterator[Exchange]:
         """Yield the exchange of these pods, if each of them may go, and goes alone."""
