@@ -20,7 +20,7 @@ import yaml
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient, ObjectPaths
-from kaicore.kube.operands.specs import API_VERSION, OPERAND_KINDS
+from kaicore.kube.kinds.operands.specs import API_VERSION, OPERAND_KINDS
 from kaicore.yaml_text import load_yaml
 
 from scripts import chart

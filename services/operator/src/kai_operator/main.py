@@ -26,9 +26,9 @@ from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, BusUnavailable, ClusterError, ConfigurationError
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.operands.plan import Given, plan
-from kaicore.kube.operands.specs import OPERAND_KINDS, OPERATOR
-from kaicore.kube.operands.templates import read_templates
+from kaicore.kube.kinds.operands.plan import Given, plan
+from kaicore.kube.kinds.operands.specs import OPERAND_KINDS, OPERATOR
+from kaicore.kube.kinds.operands.templates import read_templates
 from kaicore.ledger.bus.leases import Entry, Lease, check_name, decode_record
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LEADS, Leadership

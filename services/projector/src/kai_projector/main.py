@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from kaicore.analysis.ask.hours.kept import keep_hours
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
-from kaicore.analysis.hours.kept import keep_hours
 from kaicore.analysis.replay.samples import SampleDifference
 from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck, states
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable

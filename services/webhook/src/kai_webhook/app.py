@@ -21,9 +21,9 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.errors import InvalidObject, OverlappingDomains
-from kaicore.kube.gpu_shares import Document, sharing_patch
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
+from kaicore.kube.normalize.gpu_shares import Document, sharing_patch
 from kaicore.kube.normalize.share_dialects import gpu_share, translated
 from kaicore.kube.wire.objects import PodSpec
 from kaicore.rules.events.reasons.group import TopologyConstraintInvalid

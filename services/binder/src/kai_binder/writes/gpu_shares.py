@@ -29,7 +29,7 @@ from kaicore.errors import (
     StaleExpectation,
 )
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.gpu_shares import (
+from kaicore.kube.normalize.gpu_shares import (
     RECEIVED_FRACTION,
     RECEIVED_TYPE,
     Document,

@@ -13,7 +13,7 @@ from math import ceil
 import msgspec
 
 from kaicore.analysis.ask.projections.capacity import gpus_held
-from kaicore.analysis.trial.history.pod_stories import PodStory, StoryEnd
+from kaicore.analysis.life.pod_stories import PodStory, StoryEnd
 from kaicore.analysis.trial.history.reading import History, Sample
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.views import FleetView

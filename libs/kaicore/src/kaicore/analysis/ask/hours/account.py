@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_node, gpus_of_pod, gpus_shut
-from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
+from kaicore.analysis.life.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload, names_in_logs

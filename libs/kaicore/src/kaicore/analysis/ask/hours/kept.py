@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from kaicore.analysis.hours.account import (
+from kaicore.analysis.ask.hours.account import (
     ACCOUNT_SCHEMA,
     CAPACITY,
     HELD,
