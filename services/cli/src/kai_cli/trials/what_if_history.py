@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from kaicore.analysis.life.waits import signed_duration_text
 from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
-from kaicore.analysis.trial.history.results import signed_duration_text
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
