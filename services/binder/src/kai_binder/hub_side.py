@@ -18,7 +18,8 @@ from uuid import UUID
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject, KaiError, LogUnavailable
-from kaicore.kube.api.client import KubeClient, ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.ledger.bus.leases import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
