@@ -346,7 +346,6 @@ class Fleet:
         *,
         metrics: Metrics | None = None,
         concurrency: int = 48,
-        clock: Callable[[], float] = time.time,
         on_checkpoints: Callable[[str], None] = lambda problem: None,
     ) -> None:
         """Make a fleet; nothing happens before `start`. Raises ConfigurationError: the checkpoints cannot be read.
@@ -355,11 +354,10 @@ class Fleet:
             client: of the API server; it must allow for `connections(concurrency)`.
             data_dir: where checkpoints are kept; created if need be.
             metrics: where to count; a registry of its own by default.
-            clock: seconds of Unix time.
             on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
         """
         self.metrics = metrics or Metrics(CollectorRegistry())
-        self.timers = Timers(after=self._settle, clock=clock)
+        self.timers = Timers(after=self._settle, clock=time.time)
         self.writer = Writer(client, self.metrics, limit=concurrency)
         #: What no pod waits for: nodes, leases, events, NodeResourceTopology.
         self.background = Writer(client, self.metrics, limit=_in_background(concurrency))

@@ -125,18 +125,15 @@ def bound_to_parent() -> bool:
     return str(os.getppid()) == supervisor
 
 
-def start(
-    name: str, argv: list[str] | None, *, read: Callable[[], _SettingsT], run: Callable[[_SettingsT], int]
-) -> int:
+def start(name: str, *, read: Callable[[], _SettingsT], run: Callable[[_SettingsT], int]) -> int:
     """Start a process; return the exit code: 2 for settings that cannot work, 1 where its supervisor is dead already.
 
     Otherwise it is what `run` returns, which ends as `served` does. `--version` only says it.
 
     Args:
-        argv: arguments without the program's name; by default the process's.
         read: reads the settings before anything starts; raises ConfigurationError.
     """
-    if "--version" in (sys.argv[1:] if argv is None else argv):
+    if "--version" in sys.argv[1:]:
         sys.stdout.write(f"kai-{name} {version()}\n")
         return 0
     try:

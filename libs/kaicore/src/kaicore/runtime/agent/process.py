@@ -204,14 +204,12 @@ def run_agent(
     body: Callable[[AgentContext, _SettingsT], Awaitable[None]],
     *,
     conditions: tuple[str, ...] = (),
-    argv: list[str] | None = None,
 ) -> int:
     """Run `body` until it returns or the process is asked to stop; return the exit code of `start`.
 
     Args:
         settings_class: read from flags and environment before anything starts.
         conditions: what must be met before `/readyz` says so.
-        argv: arguments without the program's name; by default the process's.
     """
 
     def run(settings: _SettingsT) -> int:
@@ -225,7 +223,7 @@ def run_agent(
         gc.set_threshold(700, 10, 10)
         return asyncio.run(served(context, _run(context, settings, body)))
 
-    return start(name, argv, read=lambda: read_agent_settings(settings_class, argv), run=run)
+    return start(name, read=lambda: read_agent_settings(settings_class), run=run)
 
 
 async def _run(

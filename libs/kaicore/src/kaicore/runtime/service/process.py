@@ -80,15 +80,7 @@ class Service(Generic[_SettingsT]):
 
     def main(self) -> NoReturn:
         """Entry point of the program: run with the process's arguments, and exit."""
-        sys.exit(self.run())
-
-    def run(self, argv: list[str] | None = None) -> int:
-        """Run until the service returns or the process is asked to stop; return the exit code of `start`.
-
-        Args:
-            argv: arguments without the program's name; by default the process's.
-        """
-        return start(self.name, argv, read=lambda: read_settings(self.settings, argv), run=self._run_alone)
+        sys.exit(start(self.name, read=lambda: read_settings(self.settings), run=self._run_alone))
 
     def _run_alone(self, settings: _SettingsT) -> int:
         configure_logging(self.name, level=settings.log_level)

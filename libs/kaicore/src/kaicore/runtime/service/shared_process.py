@@ -45,7 +45,7 @@ def shared_environment(services: Sequence[SharedService]) -> dict[str, str]:
 
 def main() -> None:
     """Run the services that the environment names, and exit as the first of them that ended."""
-    sys.exit(start("services", None, read=_read, run=_run))
+    sys.exit(start("services", read=_read, run=_run))
 
 
 def _read() -> list[tuple[Service[Any], ServiceSettings]]:

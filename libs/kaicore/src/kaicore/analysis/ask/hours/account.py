@@ -38,8 +38,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 #: Of another one, sealed months are not compared: figures are made by other rules.
 ACCOUNT_SCHEMA = 2
 
-#: The resources: GPUs in thousandths, CPU in millicores, memory in bytes.
-RESOURCES = ("gpu", "cpu", "memory")
+#: GPUs in thousandths, CPU in millicores, memory in bytes.
 Triple = tuple[int, int, int]
 _NONE: Triple = (0, 0, 0)
 _ALL = range(3)
