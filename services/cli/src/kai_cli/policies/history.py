@@ -81,12 +81,7 @@ def _text(setting: PolicySetting) -> str:
 
 
 async def history(*, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
-    """Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed.
-
-    Args:
-        source: where to ask.
-        output: table, json or yaml.
-    """
+    """Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed."""
     source = source or LogSource()
     async with open_log(source) as log:
         there_are = without_hub(await log.clusters())
