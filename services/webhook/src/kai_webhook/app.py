@@ -335,10 +335,7 @@ def make_app(
 
     @app.post("/validate")
     async def validate(http: Request) -> Response:
-        try:
-            request = read_review(await http.body())
-        except InvalidObject as error:
-            raise HTTPException(400, str(error)) from error
+        request = await _reviewed(http)
         denial, warnings = "", list[str]()
         if request.operation in ("CREATE", "UPDATE") and not request.sub_resource and not _is_leaving(request.object):
             before = look(request, request.old_object) if request.operation == "UPDATE" else Judgement()
@@ -349,10 +346,7 @@ def make_app(
 
     @app.post("/mutate")
     async def mutate(http: Request) -> Response:
-        try:
-            request = read_review(await http.body())
-        except InvalidObject as error:
-            raise HTTPException(400, str(error)) from error
+        request = await _reviewed(http)
         denial, patch = "", list[Document]()
         if gpu_sharing and request.operation == "CREATE" and (request.kind.api_version, request.kind.kind) == _POD:
             try:
@@ -369,6 +363,13 @@ def make_app(
         return _json(answer_review(request.uid, denial, patch=patch))
 
     return with_health(health, app=app)
+
+
+async def _reviewed(http: Request) -> AdmissionRequest:
+    try:
+        return read_review(await http.body())
+    except InvalidObject as error:
+        raise HTTPException(400, str(error)) from error
 
 
 class _Leaving(msgspec.Struct):

@@ -31,7 +31,7 @@ _CONNECT_S = 5.0
 #: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
-_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 
 
 class KubeClient:
@@ -101,6 +101,16 @@ class KubeClient:
     async def post(self, path: str, body: object) -> bytes:
         """Create something from a body that msgspec can encode; raises as `get` does."""
         return await self._request("POST", path, body=body, content_type="application/json")
+
+    async def ensure(self, path: str, body: object) -> bool:
+        """Create something unless it is there; return whether it was not. Raises as `get` does otherwise."""
+        try:
+            await self.post(path, body)
+        except ApiStatus as error:
+            if error.code != _CONFLICT:
+                raise
+            return False
+        return True
 
     async def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> bytes:
         """Patch an object; raises as `get` does."""
