@@ -173,10 +173,7 @@ async def compared_history(
 ) -> HistoryComparison:
     """Return history simulated again, of the one cluster that is meant."""
     async with open_log(source) as log:
-        there_are = without_hub(await log.clusters())
-        if not there_are:
-            raise ConfigurationError("the log is empty: there is no history")
-        cluster = one_cluster(source, there_are)
+        cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("simulating history") as progress:
             return await compare_history(log, cluster, question, find_kubelets, policies=policies, progress=progress)
 
