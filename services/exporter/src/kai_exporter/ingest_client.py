@@ -21,6 +21,7 @@ import msgspec
 from kaicore.errors import ConfigurationError, KaiError
 from kaicore.rules.objects.reports import ReportAnswer
 from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
+from kaicore.runtime.process_context import end_all
 
 from kai_exporter.holdings import PodHoldings
 from kai_exporter.node_pods import Outgoing
@@ -212,9 +213,7 @@ class IngestClient:
                         self._urls.rotate(-self._urls.index(url))
                         return answer
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await end_all(under_way)
         assert refused is not None
         raise refused
 

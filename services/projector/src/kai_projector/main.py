@@ -18,6 +18,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.process_context import beside, end_all
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
@@ -129,22 +130,17 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
         ):
             leads = asyncio.Event()
             labels = tuple(filter(None, map(str.strip, settings.report_labels.split(","))))
-            following = asyncio.create_task(
-                _follow_all(
-                    *(context, log, store),
-                    leads=leads,
-                    metrics=metrics,
-                    sender=sender,
-                    notifications=notifications,
-                    labels=labels,
-                    check_s=settings.check_s,
-                )
+            following = _follow_all(
+                *(context, log, store),
+                leads=leads,
+                metrics=metrics,
+                sender=sender,
+                notifications=notifications,
+                labels=labels,
+                check_s=settings.check_s,
             )
-            try:
+            async with beside(following):
                 await lead_in_turn(lambda: _lead(context, leads, sender, notifications))
-            finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -179,9 +175,7 @@ async def _lead(
             one.result()
     finally:
         leads.clear()
-        for one in (stopping, *sending):
-            one.cancel()
-        await asyncio.gather(stopping, *sending, return_exceptions=True)
+        await end_all((stopping, *sending))
 
 
 async def _follow_all(
@@ -223,10 +217,7 @@ async def _follow_all(
             await context.sleep(_LOOK_S)
     finally:
         late.cancel()
-        tasks = (*following, *catching_up)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all((*following, *catching_up))
 
 
 async def _catch_up(context: ServiceContext, tried: Sequence[asyncio.Event]) -> None:

@@ -30,6 +30,7 @@ from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, Relist
 from kaicore.kube.wire.devices import RESOURCE_CLAIMS, ResourceClaimObject
 from kaicore.rules.objects.gpu_sharing import GPU, RESERVATION_COMMAND
+from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
@@ -72,9 +73,7 @@ class GpuReservations:
 
     async def stop(self) -> None:
         """End all programs."""
-        for task in self._running.values():
-            task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await end_all(self._running.values())
 
     async def _run(self, pod: PodObject, kubelet: Callable[[], Kubelet]) -> None:
         meta = pod.metadata
@@ -434,9 +433,7 @@ class Fleet:
 
     async def stop(self) -> None:
         """Stop everything; pods stay as they are."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_all(self._tasks)
         self.timers.stop()
         await self.writer.close()
         await self.background.close()

@@ -8,8 +8,8 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -156,6 +156,24 @@ async def served(context: ProcessContext[Any], body: Awaitable[None]) -> int:
         # A supervisor need not try again while the settings are the same.
         return 2 if isinstance(error, ConfigurationError) else 1
     return 0
+
+
+async def end_all(tasks: "Iterable[asyncio.Future[Any]]") -> None:
+    """Cancel tasks and wait until all have ended, however they end."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def beside(*works: Awaitable[object]) -> AsyncIterator[None]:
+    """Run works beside what is done in the context; what has not ended by then is cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        yield
+    finally:
+        await end_all(tasks)
 
 
 async def run_until_stopped(context: ProcessContext[Any], body: Awaitable[None]) -> None:

@@ -16,7 +16,7 @@ import uvloop
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from kaicore.runtime.fork_server import ForkServer, forking
-from kaicore.runtime.process_context import Health, ProcessContext, run_until_stopped, served, start
+from kaicore.runtime.process_context import Health, ProcessContext, end_all, run_until_stopped, served, start
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
@@ -35,9 +35,7 @@ async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, Non
         await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
     finally:
         failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
-        for task in (*tasks, stop):
-            task.cancel()
-        await asyncio.gather(*tasks, stop, return_exceptions=True)
+        await end_all((*tasks, stop))
     for task in failed:
         task.result()
 
