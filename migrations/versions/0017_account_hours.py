@@ -1,4 +1,4 @@
-"""Hours of the account of GPU-hours, kept as a projection (`kaicore.analysis.hours.kept`); pods' users and ends."""
+"""Hours of the account of GPU-hours, kept as a projection (`kaicore.analysis.ask.hours.kept`); pods' users and ends."""
 
 from alembic import op
 

@@ -31,7 +31,7 @@ _LANGUAGES = {".py": "python", ".yaml": "yaml", ".yml": "yaml", ".toml": "toml",
 LIBRARY = ROOT / "libs" / "kaicore" / "src" / "kaicore"
 
 #: Modules of objects as their JSON has them: their classes are called as Kubernetes, KAI, Kueue or Volcano call them.
-UPSTREAM = ("kube/wire/*.py", "kube/podresources/*_pb2.py")
+UPSTREAM = ("kube/wire/*.py", "kube/wire/podresources/*_pb2.py")
 
 #: Where the glossary's list of classes goes.
 _CLASSES = "<!-- classes -->"

@@ -13,7 +13,7 @@ from typing import Any
 from kai_apiserver.rest.patching import apply_json_patch
 from kaicore.errors import ClusterError
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.gpu_shares import sharing_patch
+from kaicore.kube.normalize.gpu_shares import sharing_patch
 from kaicore.rules.groups.labels import KUEUE_LIMIT_LABEL
 from kaicore.rules.objects.gpu_sharing import RESERVATION_NAMESPACE
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import aiohttp
 import psycopg
+from kaicore.analysis.ask.hours.kept import keep_hours
+from kaicore.analysis.ask.hours.report import account_digest, account_of
 from kaicore.analysis.ask.projections.building import Builder
 from kaicore.analysis.ask.projections.store import OF_GENERATIONS, ViewStore
-from kaicore.analysis.hours.kept import keep_hours
-from kaicore.analysis.hours.report import account_digest, account_of
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.chaos.recording import Recorder

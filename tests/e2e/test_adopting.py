@@ -15,7 +15,8 @@ import msgspec
 import pytest
 from kai_cli.running.load import Loader
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.api.client import KubeClient, ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.kube.kinds.shipped_crds import shipped_crds
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.yaml_text import load_yaml_all

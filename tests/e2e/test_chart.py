@@ -14,7 +14,8 @@ from kai_cli.running.load import Loader
 from kai_cli.sources.manifests import read_manifests
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
-from kaicore.kube.api.client import KubeClient, ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.yaml_text import load_yaml
 
 from scripts import chart

@@ -24,9 +24,9 @@ import pytest
 import yaml
 from kai_cli.upkeep.webhook_certificates import make_certificate
 from kaicore.errors import ApiStatus
-from kaicore.kube import podresources
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.kube.wire import podresources
 from kaicore.runtime.embedded import EmbeddedPostgres
 
 from tests.e2e.cluster import PATIENCE_S, foreign_kubeconfig

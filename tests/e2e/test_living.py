@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from kai_cli.demonstration.demo import MOST_WAITING, Life, shared_by_teams, team_work
-from kaicore.kube.api.client import ObjectPaths
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.ledger.log.port import Event, EventLog, Filter
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.state.cluster_state import ClusterState

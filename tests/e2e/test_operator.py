@@ -19,8 +19,9 @@ import pytest
 import yaml
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
-from kaicore.kube.api.client import KubeClient, ObjectPaths
-from kaicore.kube.operands.specs import API_VERSION, OPERAND_KINDS
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
+from kaicore.kube.kinds.operands.specs import API_VERSION, OPERAND_KINDS
 from kaicore.yaml_text import load_yaml
 
 from scripts import chart

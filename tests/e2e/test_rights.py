@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.reflector import served_version
+from kaicore.kube.api.discovery import served_version
 from kaicore.kube.kinds.table import GROUP_KINDS, KINDS
 from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
 from kaicore.kube.wire.resources import OptionalResource

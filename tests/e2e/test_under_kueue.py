@@ -9,7 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
-from kaicore.kube.api.client import KubeClient, ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json

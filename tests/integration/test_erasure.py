@@ -13,8 +13,8 @@ import msgspec
 import psycopg
 import pytest
 from kai_cli.main import main
-from kaicore.analysis.hours.account import Held, HourOwner, Period
-from kaicore.analysis.hours.kept import KeptHours
+from kaicore.analysis.ask.hours.account import Held, HourOwner, Period
+from kaicore.analysis.ask.hours.kept import KeptHours
 from kaicore.analysis.replay.log_states import folded
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ConfigurationError, UnknownSubject

@@ -24,7 +24,7 @@ from kai_exporter.publishing import (
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
 from kaicore.kube.api import service_account
 from kaicore.kube.normalize.node import normalize_topology
-from kaicore.kube.podresources import AllocatableResourcesResponse, ContainerMemory, PodResources
+from kaicore.kube.wire.podresources import AllocatableResourcesResponse, ContainerMemory, PodResources
 from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import TopologyPolicy, TopologyScope
 from kaicore.rules.numa.kubelet.settings import infer_settings

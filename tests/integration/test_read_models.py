@@ -16,6 +16,10 @@ import pytest
 from kai_api.pages.charts import Months
 from kai_cli.history import parquet
 from kai_projector.main import ProjectorMetrics, follow
+from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA, Period, by_month
+from kaicore.analysis.ask.hours.compared import CountedHours
+from kaicore.analysis.ask.hours.kept import keep_hours, kept_hours_of
+from kaicore.analysis.ask.hours.report import Accounted, ReportQuestion, report_of, usage_report
 from kaicore.analysis.ask.projections import building
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.jobs import JobQuestion
@@ -23,10 +27,6 @@ from kaicore.analysis.ask.projections.projection import HOUR_US, MINUTE_US, PROJ
 from kaicore.analysis.ask.projections.questions import ReadModels, folded_jobs
 from kaicore.analysis.ask.projections.rows import DecisionsHour, PodHistory, QueueHour, RowChanges
 from kaicore.analysis.ask.projections.store import METADATA, POD_HISTORY, Superseded, ViewStore
-from kaicore.analysis.hours.account import ACCOUNT_SCHEMA, Period, by_month
-from kaicore.analysis.hours.compared import CountedHours
-from kaicore.analysis.hours.kept import keep_hours, kept_hours_of
-from kaicore.analysis.hours.report import Accounted, ReportQuestion, report_of, usage_report
 from kaicore.analysis.replay.samples import SampleDifference
 from kaicore.errors import ConfigurationError, LogUnavailable
 from kaicore.ledger.log.port import EventLog, Filter
@@ -272,7 +272,7 @@ async def test_a_report_sums_kept_hours_counts_the_rest_and_is_the_one_of_the_lo
         kept = kept_hours_of(log)
         assert kept is not None
         with pytest.MonkeyPatch.context() as older:
-            older.setattr("kaicore.analysis.hours.kept.ACCOUNT_SCHEMA", 1)
+            older.setattr("kaicore.analysis.ask.hours.kept.ACCOUNT_SCHEMA", 1)
             assert await keep_hours(log, "c1") == 5
         assert (await keep_hours(log, "c1"), await keep_hours(log, "c1")) == (5, 0)
         assert await kept._rows("SELECT DISTINCT schema FROM views.account_hour", []) == [(ACCOUNT_SCHEMA,)]

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import pytest
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.reflector import served_version
+from kaicore.kube.api.discovery import served_version
 from kaicore.kube.kinds.table import GROUP_KINDS
 from kaicore.kube.wire.resources import OptionalResource
 from kaicore.ledger.log.postgres import PostgresLog

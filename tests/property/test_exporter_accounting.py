@@ -11,7 +11,7 @@ from kai_exporter.ingest_client import encode_report
 from kai_exporter.node_pods import NodePods
 from kai_ingest.known_pod import reported_placement
 from kai_ingest.reports import decode_report, read_pod
-from kaicore.kube.podresources import PodResources
+from kaicore.kube.wire.podresources import PodResources
 from kaicore.rules.model.placement import Placement
 
 from tests.given.cluster.podresources import GPU, answer, container, pod, shuffled

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
+from kaicore.analysis.ask.hours import account
+from kaicore.analysis.ask.hours.account import HOUR_US, Account, Period, by_month
+from kaicore.analysis.ask.hours.kept import decoded, encoded
+from kaicore.analysis.ask.hours.report import Accounted, account_digest
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_pod
-from kaicore.analysis.hours import account
-from kaicore.analysis.hours.account import HOUR_US, Account, Period, by_month
-from kaicore.analysis.hours.kept import decoded, encoded
-from kaicore.analysis.hours.report import Accounted, account_digest
 from kaicore.ledger.log.snapshots import read_state, take_state
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.model.quantity import CPU, MEMORY

@@ -19,13 +19,14 @@ from kai_fleet.node.objects import node_marks, node_object, node_status
 from kai_fleet.node.pod_conversion import PodObject
 from kai_fleet.profiles.nodes import NodeSpec
 from kai_gpu_reservation.main import annotate, own_gpu
-from kai_ingest.reports import Answer, Report
+from kai_ingest.reports import Report
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable, ConfigurationError, KaiError
 from kaicore.kube.api.client import MERGE_PATCH, STRATEGIC_MERGE_PATCH, KubeClient
 from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, Relist
 from kaicore.kube.wire.resources import Resource
 from kaicore.rules.model.placement import ContainerPlacement
+from kaicore.rules.objects.reports import ReportAnswer
 
 from tests.given.doubles.virtual_storm import placement_of
 from tests.simulation.loop import EPOCH_S, Process, SimulatedLoop
@@ -39,7 +40,7 @@ _LOOK_S, _QUIET_S = 0.2, 4.0
 
 _DELETE = {"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0}
 
-Reporting = Callable[[Report], Awaitable[Answer]]
+Reporting = Callable[[Report], Awaitable[ReportAnswer]]
 
 
 class Kubelet:

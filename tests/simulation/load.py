@@ -10,7 +10,7 @@ from kai_fleet.profiles.nodes import NodeSpec, expand
 from kai_fleet.profiles.profile import parse_profile
 from kaicore.analysis.trial.dispatching.submitting import read_dispatch
 from kaicore.analysis.trial.simulation import Located
-from kaicore.kube.gpu_shares import SHARE_ANNOTATIONS, sharing_patch
+from kaicore.kube.normalize.gpu_shares import SHARE_ANNOTATIONS, sharing_patch
 from kaicore.rules.events.payloads import DispatchSubmitted
 
 from tests.simulation.api import ApiServer

@@ -9,7 +9,7 @@ from kai_binder.binder import Binder, BinderOptions
 from kai_binder.metrics import BinderMetrics
 from kai_hub.hub import Hub, HubMetrics, HubOptions
 from kai_ingest.ingest import Ingest, IngestMetrics
-from kai_ingest.reports import Answer, Report
+from kai_ingest.reports import Report
 from kai_relay.relay import Readiness, Relay, RelayMetrics, RelayOptions
 from kai_scheduler.metrics import SchedulerMetrics
 from kai_scheduler.replicas import Standby
@@ -21,6 +21,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus.leases import Members
 from kaicore.ledger.feed import EventFeed, FeedOptions
 from kaicore.rules.engine.config import EngineConfig
+from kaicore.rules.objects.reports import ReportAnswer
 from kaicore.runtime.service import Health, ServiceContext
 from prometheus_client import CollectorRegistry
 
@@ -237,7 +238,7 @@ class IngestService:
         self.ready = True
         await self._ingest.follow(feed)
 
-    async def take(self, report: Report) -> Answer:
+    async def take(self, report: Report) -> ReportAnswer:
         """Take a node's report."""
         (answer,) = await self._ingest.take([report])
         return answer

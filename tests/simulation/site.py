@@ -9,8 +9,9 @@ import msgspec
 from kai_apiserver.store import Collection, EventType
 from kai_apiserver.store import Event as Written
 from kai_fleet.node.checkpoint import NodeState
-from kai_ingest.reports import Answer, Report
+from kai_ingest.reports import Report
 from kaicore.errors import LogUnavailable
+from kaicore.rules.objects.reports import ReportAnswer
 
 from tests.simulation import load, services
 from tests.simulation.api import ApiServer, NetworkKubeClient
@@ -132,9 +133,9 @@ class Site:
     def _kubelet(self, spec: Any, process: Process) -> Coroutine[Any, Any, None]:
         world = self._world
 
-        async def report(report: Report) -> Answer:
+        async def report(report: Report) -> ReportAnswer:
             service = self.ingest_server.service  # type: ignore[attr-defined]
-            answer: Answer = await world.network.ask(
+            answer: ReportAnswer = await world.network.ask(
                 process,
                 self.ingest_server,
                 "report",

@@ -11,7 +11,7 @@ import grpc
 import grpc.aio
 from kai_exporter import wire
 from kai_exporter.kubelet import decode_pod
-from kaicore.kube.podresources import (
+from kaicore.kube.wire.podresources import (
     AllocatableResourcesResponse,
     ContainerDevices,
     ContainerMemory,

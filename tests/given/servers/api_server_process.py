@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kaicore.errors import KaiError
-from kaicore.runtime.supervision import Child, ProcessOutput, RotatedFile
+from kaicore.runtime.supervision import Child, ProcessOutput, RotatedFile, last_lines_of
 from kaicore.yaml_text import load_yaml
 
 _STARTED = b"API server listening"
@@ -89,7 +89,7 @@ class ApiServerProcess:
             raise
         if not ready:
             await self.stop()
-            raise StartFailed(output.last_lines())
+            raise StartFailed(last_lines_of(self._directory / "apiserver.log", since=0))
 
     async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         """Send a signal and wait for the end; return the exit code."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from kai_gpu_reservation.main import annotate
 from kaicore.errors import ApiStatus
-from kaicore.kube.gpu_shares import sharing_patch
+from kaicore.kube.normalize.gpu_shares import sharing_patch
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.wire.resources import PODS as POD_KIND
 from kaicore.ledger.log.port import Filter

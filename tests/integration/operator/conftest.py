@@ -12,7 +12,7 @@ from kai_operator.main import API, Operator, OperatorSettings, watch, what_is_gi
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.operands.specs import MANAGED_BY, OPERAND_KINDS, OPERATOR
+from kaicore.kube.kinds.operands.specs import MANAGED_BY, OPERAND_KINDS, OPERATOR
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.yaml_text import load_yaml, load_yaml_all
 from prometheus_client import CollectorRegistry

@@ -22,7 +22,7 @@ from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_exporter.publishing import PATH
 from kaicore.kube.api.access import plain_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.podresources import AllocatableResourcesResponse
+from kaicore.kube.wire.podresources import AllocatableResourcesResponse
 from kaicore.yaml_text import load_yaml_all
 
 from tests.given.cluster.podresources import Kubelet, pod, serving, write_sysfs
@@ -43,7 +43,7 @@ _PARTS = (
     "kaicore.runtime.agent.process",
     "kai_exporter.main",
     # What it does without.
-    "kaicore.kube.podresources",
+    "kaicore.kube.wire.podresources",
     "prometheus_client",
     "structlog",
     "grpc.aio",

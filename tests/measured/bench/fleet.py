@@ -19,9 +19,9 @@ from kai_fleet.main import running_fleet
 from kai_fleet.node.state_files import StateFiles
 from kai_fleet.profiles.nodes import expand
 from kai_fleet.profiles.profile import load_profile
-from kaicore.kube import podresources as api
 from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.kube.wire import podresources as api
 from kaicore.runtime.service import configure_logging
 
 from tests.given.servers.api_server_process import ApiServerProcess

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import psycopg
+from kaicore.analysis.ask.hours.account import HOUR_US, month_of
+from kaicore.analysis.ask.hours.kept import LABELS, counted_hours, kept_hours_of
 from kaicore.analysis.ask.projections.projection import MINUTE_US, Projection
 from kaicore.analysis.ask.projections.store import OCCUPANCY, POD_HISTORY, ViewStore
-from kaicore.analysis.hours.account import HOUR_US, month_of
-from kaicore.analysis.hours.kept import LABELS, counted_hours, kept_hours_of
 from kaicore.analysis.json_spelling import time_text
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState

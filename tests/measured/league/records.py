@@ -10,6 +10,7 @@ from statistics import mean
 from typing import NamedTuple
 
 import numpy as np
+from kaicore.analysis.life.waits import quantile
 from kaicore.analysis.trial.history import results
 from kaicore.analysis.trial.history.reading import Sample
 
@@ -102,7 +103,7 @@ def figures(records: Sequence[Record], given: Setting) -> Figures:
         sizes[results.size_name(record.job.gpus)].append(wait)
     largest = max(record.job.gpus for record in records)
     end = until * _SECOND_US
-    p50, p99 = (results.quantile(waits, share) or 0.0 for share in (0.5, 0.99))
+    p50, p99 = (quantile(waits, share) or 0.0 for share in (0.5, 0.99))
     by_nodes, by_domains = _jtted(records, given)
     evicted = sum(record.evicted for record in records)
     occupied, lost_gpu_s = results.occupancy(every, end=end), sum(record.lost_gpu_s for record in records)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from kaicore.kube.gpu_shares import ReservationSettings, reservation_pod
+from kaicore.kube.normalize.gpu_shares import ReservationSettings, reservation_pod
 from kaicore.rules.events.payloads import GpuOpened
 from kaicore.rules.objects.gpu_sharing import GPU, GPU_INDEX_ANNOTATION, RESERVATION_NAMESPACE
 

@@ -16,7 +16,7 @@ from kai_fleet.node.podresources_server import list_pods as list_pods_of
 from kai_fleet.profiles.nodes import expand
 from kai_fleet.profiles.profile import load_profile, parse_profile
 from kaicore.errors import ConfigurationError
-from kaicore.kube import podresources as api
+from kaicore.kube.wire import podresources as api
 
 from tests.tools.fleet.cluster import PATIENCE_S, Cluster, eventually
 from tests.tools.fleet.conftest import JoinFleet

@@ -14,7 +14,7 @@ from kaicore.analysis.ask.answers import DiffQuestion, NodeRow, PodRow, QueueRow
 from kaicore.analysis.ask.audits.audit_answers import Span
 from kaicore.analysis.ask.listing import list_rows
 from kaicore.analysis.ask.queries import Inquiry
-from kaicore.analysis.trial.history.pod_stories import PodStories
+from kaicore.analysis.life.pod_stories import PodStories
 from kaicore.rules.events import payloads
 from kaicore.rules.queues.division import HOUR_US
 

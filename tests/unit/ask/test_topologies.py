@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from kaicore.analysis.ask.topologies import topologies_of
-from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology.answers import DomainAnswer, TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology.domains import topologies_of
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import (

@@ -1,7 +1,7 @@
 """The places of a group's pods in its topology, in Kueue's form."""
 
 import pytest
-from kaicore.analysis.ask.topologies import topology_assignments
+from kaicore.analysis.ask.topology.domains import topology_assignments
 from kaicore.errors import InvalidObject, UnknownSubject
 from kaicore.rules.events import payloads
 from kaicore.rules.groups.labels import KAI_POD_GROUP

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 from kai_binder.projection.gpu_groups import GpuGroups, GpuGroupsRecord, ShareStep, next_step
-from kaicore.kube.gpu_shares import MANAGED_BY
+from kaicore.kube.normalize.gpu_shares import MANAGED_BY
 from kaicore.rules.events.payloads import (
     BindFailed,
     GpuClosed,

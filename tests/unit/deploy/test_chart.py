@@ -8,8 +8,8 @@ from typing import Any
 
 import helm_python
 import pytest
-from kaicore.kube.operands.specs import ConfigSpec, read_shard
-from kaicore.kube.operands.templates import exporter_operands, read_templates, scheduler_operands
+from kaicore.kube.kinds.operands.specs import ConfigSpec, read_shard
+from kaicore.kube.kinds.operands.templates import exporter_operands, read_templates, scheduler_operands
 from kaicore.runtime.shard_settings import book_of, read_shard_settings
 from kaicore.yaml_text import load_yaml
 

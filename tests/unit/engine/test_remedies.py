@@ -5,7 +5,7 @@ from collections.abc import Callable
 import pytest
 from kaicore.rules.deciding.cycle_input import cycle_input
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.remedies import MOST_ENDS, remedies
+from kaicore.rules.engine.explain.remedies import MOST_ENDS, Remedies
 from kaicore.rules.events.reasons.making_room import FitsAfter, FitsIf
 from kaicore.rules.events.reasons.reason import Reason
 from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
@@ -23,7 +23,7 @@ def helps(cluster: Workloads, group: str) -> tuple[Reason, ...]:
     """The time when a group would become schedulable, of a pod alone or a gang, by its name."""
     given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
     key = f"{SIGS_POD_GROUP}/default/{group}"
-    return remedies(given, EngineConfig(), key if key in given.workloads else f"Pod/default/{group}")
+    return Remedies(given, EngineConfig()).of(key if key in given.workloads else f"Pod/default/{group}").reasons
 
 
 def nodes(*zones: dict[str, int], count: int = 1, **kwargs: object) -> Workloads:
@@ -353,7 +353,7 @@ def test_group_that_waits_says_when_it_would_become_schedulable(
 def test_pods_of_two_kinds_are_told_what_none_may_exceed() -> None:
     cluster = _two_kinds()
     given = cycle_input(cluster.state, EngineConfig(), now=cluster.state.recorded_at)
-    (remedy,) = remedies(given, EngineConfig(), f"{KAI_POD_GROUP}/default/g")
+    (remedy,) = Remedies(given, EngineConfig()).of(f"{KAI_POD_GROUP}/default/g").reasons
     assert str(remedy) == "would become schedulable if cpu ≤ 8 per pod (such as n0)"
 
 

@@ -7,8 +7,8 @@ from kai_exporter.checkpoints import Checkpoints
 from kai_exporter.holdings import ContainerHoldings, PodHoldings, ZoneHolding
 from kai_exporter.node_pods import NodePods
 from kaicore.errors import InvalidObject
-from kaicore.kube.podresources import PodResources
 from kaicore.kube.wire.kubelet_checkpoints import CPU_STATE, MEMORY_STATE
+from kaicore.kube.wire.podresources import PodResources
 
 from tests.given.cluster.podresources import GPU, answer, container, pod
 from tests.given.cluster.state_files import Cpus, write_state_files

@@ -2,7 +2,7 @@
 
 import pytest
 from kai_exporter.holdings import ContainerHoldings, SpanHolding, UnknownCpus, ZoneHolding, pod_holdings
-from kaicore.kube.podresources import ContainerDevices, ContainerResources, PodResources
+from kaicore.kube.wire.podresources import ContainerDevices, ContainerResources, PodResources
 
 from tests.given.cluster.podresources import GPU, container, decoded, numa, pod
 

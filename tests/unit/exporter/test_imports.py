@@ -49,8 +49,10 @@ def test_an_exporter_imports_few_libraries_and_no_service_skeleton(imports: str,
     libraries = {name.partition(".")[0] for name in modules} - sys.stdlib_module_names
     assert {name for name in libraries if not name.startswith("_")} - budget <= {"sitecustomize", "usercustomize"}
     assert not (TOO_LARGE | NOT_AT_FIRST) & modules
-    # The base structs of objects on the wire are the only part of the rules.
-    modules -= {"kaicore.rules", "kaicore.rules.objects", "kaicore.rules.objects.wire"}
+    # The base structs of objects on the wire, and ingest's answer, are the only parts of the rules.
+    modules -= {f"kaicore.rules{part}" for part in ("", ".objects", ".objects.reports", ".objects.wire")}
     assert not {
-        name for name in modules if name.startswith(("kaicore.runtime.service", "kaicore.rules", "kaicore.kube.podr"))
+        name
+        for name in modules
+        if name.startswith(("kaicore.runtime.service", "kaicore.rules", "kaicore.kube.wire.podr"))
     }

@@ -6,8 +6,9 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 
 import msgspec
 import pytest
-from kai_exporter.ingest_client import Answer, FixedToken, IngestClient, IngestUnavailable
+from kai_exporter.ingest_client import FixedToken, IngestClient, IngestUnavailable
 from kai_exporter.node_pods import Outgoing
+from kaicore.rules.objects.reports import ReportAnswer
 
 _REPORT = Outgoing("n1", sequence=1, observed_at=1, full=True, pods=(), versions={})
 
@@ -51,7 +52,7 @@ def _closing(writer: asyncio.StreamWriter) -> Iterator[None]:
 
 
 def _answer(status: int, name: str) -> bytes:
-    body = msgspec.json.encode(Answer("n1", "taken", detail=name))
+    body = msgspec.json.encode(ReportAnswer("n1", "taken", detail=name))
     return b"HTTP/1.1 %d x\r\nContent-Length: %d\r\n\r\n%s" % (status, len(body), body)
 
 

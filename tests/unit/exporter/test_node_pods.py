@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from kai_exporter.node_pods import NodePods, Outgoing
 from kaicore.errors import InvalidObject
-from kaicore.kube.podresources import PodResources
+from kaicore.kube.wire.podresources import PodResources
 
 from tests.given.cluster.podresources import answer, container, pod, shuffled
 

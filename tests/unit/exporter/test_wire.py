@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 from hypothesis import given
 from hypothesis import strategies as st
 from kai_exporter import wire
-from kaicore.kube.podresources import (
+from kaicore.kube.wire.podresources import (
     AllocatableResourcesResponse,
     ContainerDevices,
     ContainerMemory,

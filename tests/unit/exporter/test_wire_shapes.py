@@ -5,7 +5,7 @@ Sources: `k8s.io/kubelet` v0.31.14 and v0.37.2, `pkg/apis/podresources/v1/api.pr
 
 from kai_exporter.holdings import ContainerHoldings, SpanHolding, ZoneHolding, pod_holdings
 from kai_exporter.kubelet import decode_pod, pod_messages
-from kaicore.kube.podresources import ContainerMemory, ContainerResources, PodResources
+from kaicore.kube.wire.podresources import ContainerMemory, ContainerResources, PodResources
 
 from tests.given.cluster.podresources import answer, container, numa, pod
 

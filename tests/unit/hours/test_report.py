@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq
 import pytest
-from kaicore.analysis.hours.account import ACCOUNT_SCHEMA
-from kaicore.analysis.hours.report import ReportQuestion, UsageReport, account_digest, account_of, usage_report
+from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA
+from kaicore.analysis.ask.hours.report import ReportQuestion, UsageReport, account_digest, account_of, usage_report
 from kaicore.errors import InvalidObject, UnknownMoment
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from kai_cli.history.report import check_text
-from kaicore.analysis.hours.sealing import seal_month, verify_month
+from kaicore.analysis.ask.hours.sealing import seal_month, verify_month
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.memory import MemoryLog
 

@@ -53,6 +53,16 @@ async def test_requests_carry_what_they_must() -> None:
     assert [one.get("Content-Type") for one in headers[2:4]] == ["application/json", "application/merge-patch+json"]
 
 
+async def test_what_is_there_already_is_not_made_again() -> None:
+    async def handler(request: web.Request) -> web.Response:
+        return web.json_response(
+            STATUS if request.path == "/there" else {}, status=409 if request.path == "/there" else 201
+        )
+
+    async with client_of(handler) as client:
+        assert [await client.ensure(path, {}) for path in ("/new", "/there")] == [True, False]
+
+
 @pytest.mark.parametrize(
     ("code", "headers", "body", "expected"),
     [

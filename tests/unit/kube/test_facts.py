@@ -9,7 +9,7 @@ from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectRefused
 from kaicore.kube.kinds.facts import Facts, restated
 from kaicore.kube.kinds.table import NODE, POD, TOPOLOGY
 from kaicore.kube.wire.objects import NodeObject, PodObject, TopologyObject
-from kaicore.kube.wire.resources import NODES, PODS, topologies
+from kaicore.kube.wire.resources import NODES, PODS, TOPOLOGIES
 from kaicore.rules.events.envelope import Unit
 from kaicore.rules.events.observation import charging
 from kaicore.rules.events.payloads import (
@@ -36,7 +36,7 @@ def node(**kwargs: Any) -> ObjectSeen[NodeObject]:
 
 
 def topology(**kwargs: Any) -> ObjectSeen[TopologyObject]:
-    return ObjectSeen(topologies("v1alpha2").decode(wire.encode(wire.topology(**kwargs))))
+    return ObjectSeen(TOPOLOGIES.at("v1alpha2").decode(wire.encode(wire.topology(**kwargs))))
 
 
 def rejected(version: str = "2", **kwargs: Any) -> ObjectSeen[PodObject]:

@@ -7,7 +7,7 @@ import jsonpatch
 import msgspec
 import pytest
 from kaicore.errors import InvalidObject
-from kaicore.kube.gpu_shares import (
+from kaicore.kube.normalize.gpu_shares import (
     ReservationSettings,
     config_map_prefix,
     config_maps,

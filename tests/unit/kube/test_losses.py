@@ -11,7 +11,7 @@ from kaicore.kube.kinds.table import queue_kind
 from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
 from kaicore.kube.normalize.pod import normalize_pod
 from kaicore.kube.normalize.storage import normalize_budget, normalize_volume
-from kaicore.kube.wire.resources import BUDGETS, NODES, PODS, PRIORITY_CLASSES, VOLUMES, topologies
+from kaicore.kube.wire.resources import BUDGETS, NODES, PODS, PRIORITY_CLASSES, TOPOLOGIES, VOLUMES
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope
 from kaicore.rules.model.pod import QosClass
 from kaicore.rules.model.quantity import MAX_AMOUNT, MAX_STORAGE
@@ -21,12 +21,11 @@ from tests.given.cluster import wire
 from tests.given.work.groups import documents, source_of
 
 GI = 2**30
-TOPOLOGIES = topologies("v1alpha2")
 
 
 def topology(document: wire.Wire) -> tuple[NodeTopology, list[str]]:
     losses: list[InvalidObject] = []
-    nrt = normalize_topology(TOPOLOGIES.decode(wire.encode(document)), losses.append)
+    nrt = normalize_topology(TOPOLOGIES.at("v1alpha2").decode(wire.encode(document)), losses.append)
     return nrt, [f"{error.field}: {error.value!r}" for error in losses]
 
 

@@ -7,12 +7,10 @@ import pytest
 from kaicore.errors import InvalidObject
 from kaicore.kube.normalize.node import normalize_node, normalize_priority_class, normalize_topology
 from kaicore.kube.normalize.pod import normalize_pod
-from kaicore.kube.wire.resources import NODES, PODS, PRIORITY_CLASSES, identity, topologies
+from kaicore.kube.wire.resources import NODES, PODS, PRIORITY_CLASSES, TOPOLOGIES, identity
 
 from tests.given.cluster import wire
 from tests.given.work.losses import refuse
-
-TOPOLOGIES = topologies("v1alpha2")
 
 
 def zones(*documents: wire.Wire) -> wire.Wire:
@@ -91,7 +89,7 @@ def read_node(data: bytes) -> Any:
 
 
 def read_topology(data: bytes) -> Any:
-    return normalize_topology(TOPOLOGIES.decode(data), refuse)
+    return normalize_topology(TOPOLOGIES.at("v1alpha2").decode(data), refuse)
 
 
 def read_priority_class(data: bytes) -> Any:

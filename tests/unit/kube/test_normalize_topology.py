@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from kaicore.kube.normalize.node import LEGACY_POLICIES, normalize_topology
-from kaicore.kube.wire.resources import topologies
+from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 
 from tests.given.cluster import wire
@@ -13,7 +13,7 @@ GI = 2**30
 
 
 def normalized(document: wire.Wire, version: str = "v1alpha2") -> NodeTopology:
-    return normalize_topology(topologies(version).decode(wire.encode(document)))
+    return normalize_topology(TOPOLOGIES.at(version).decode(wire.encode(document)))
 
 
 def attributes(**values: str) -> list[wire.Wire]:

@@ -157,7 +157,7 @@ def hierarchies(draw: st.DrawFn) -> dict[str, Queue]:
 def divisions(draw: st.DrawFn) -> tuple[dict[str, Queue], int, dict[str, int], dict[str, int]]:
     queues = draw(hierarchies())
     of = QueueTree(queues)
-    leaves = [of.queues[leaf].name for leaf in of.leaves]
+    leaves = [one.name for one, below in zip(of.queues, of.children, strict=True) if not below]
     asked = {name: draw(st.integers(0, 60)) for name in leaves}
     used = {one.name: draw(st.sampled_from([0, 0, 3, 10])) * USAGE_SCALE // 20 for one in of.queues}
     return queues, draw(st.integers(0, 100)), asked, used
@@ -199,8 +199,8 @@ def test_nothing_is_left_while_a_queue_with_weight_needs_it(
     spent = sum(shares[of.queues[root].name] for root in of.roots)
     unmet = [
         leaf
-        for leaf in of.leaves
-        if of.parents[leaf] < 0 and of.weights[leaf][0]
+        for leaf, below in enumerate(of.children)
+        if not below and of.parents[leaf] < 0 and of.weights[leaf][0]
         if shares[of.queues[leaf].name] < min(asked[of.queues[leaf].name], of.limits[leaf][0])
     ]
     assert spent >= total or not unmet

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from kaicore.analysis.trial.history.alternative import applied, read_settings
 from kaicore.errors import ConfigurationError
-from kaicore.kube.operands.specs import read_shard
+from kaicore.kube.kinds.operands.specs import read_shard
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.numa.scoring import NumaScoring, ScoringStrategy
 from kaicore.runtime.shard_settings import read_shard_settings

@@ -1,12 +1,35 @@
 """Topology assignments in the two forms of Kueue."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 from kaicore.rules.topology import published
-from kaicore.rules.topology.published import AssignedDomain, as_domains, as_slices, domains_of
+from kaicore.rules.topology.published import AssignedDomain, as_domains, as_slices
 
 NAMES = st.text("ab-1", min_size=1, max_size=6)
 DOMAINS = st.dictionaries(st.tuples(NAMES, NAMES), st.integers(1, 5), min_size=1, max_size=12)
+
+
+def domains_of(assignment: dict[str, Any]) -> list[AssignedDomain]:
+    """Return the domains of an assignment of either version."""
+    if "domains" in assignment:
+        return [AssignedDomain(tuple(one["values"]), one["count"]) for one in assignment["domains"]]
+    assigned: list[AssignedDomain] = []
+    for part in assignment["slices"]:
+        values = [_values(level, part["domainCount"]) for level in part["valuesPerLevel"]]
+        counts = part["podCounts"]
+        numbers = counts.get("individual") or [counts["universal"]] * part["domainCount"]
+        assigned += map(AssignedDomain, zip(*values, strict=True), numbers)
+    return assigned
+
+
+def _values(level: dict[str, Any], count: int) -> list[str]:
+    if "universal" in level:
+        return [str(level["universal"])] * count
+    individual = level["individual"]
+    prefix, suffix = individual.get("prefix", ""), individual.get("suffix", "")
+    return [f"{prefix}{root}{suffix}" for root in individual["roots"]]
 
 
 @given(DOMAINS)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import NoReturn
 
 import msgspec
-from kaicore.analysis.hours.report import ReportQuestion, usage_report
+from kaicore.analysis.ask.hours.report import ReportQuestion, usage_report
 from kaicore.analysis.replay.moments import Range
 from kaicore.analysis.replay.replay import audit_answer, audit_log, replay_answer, replay_log
 from kaicore.analysis.trial.history.alternative import HistoryQuestion

@@ -27,6 +27,7 @@ from kaicore.runtime.access.callers import Anonymous, HttpAccess
 from kaicore.runtime.access.node_tokens import read_secret
 from kaicore.runtime.access.sessions import EndedTokens, Sessions, SharedEndedTokens
 from kaicore.runtime.policies.guard import TimeAndMemory
+from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.health import Asgi, Later, with_health
 from kaicore.runtime.service.http_errors import add_error_handlers, only_known_parameters
@@ -291,9 +292,7 @@ async def _answer(
                 await inquiry.follow(caught_up=lambda: context.health.met(STATES))
         finally:
             late.cancel()
-            for task in beside:
-                task.cancel()
-            await asyncio.gather(*beside, return_exceptions=True)
+            await end_all(beside)
             await connections.close()
 
 

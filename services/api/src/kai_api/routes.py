@@ -29,6 +29,7 @@ from kaicore.analysis.ask.answers import (
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
 from kaicore.analysis.ask.counterfactuals.drains import DrainPlan
 from kaicore.analysis.ask.counterfactuals.reservations import ReservationPlan, ReservationQuestion, ReservationsAnswer
+from kaicore.analysis.ask.hours.report import ReportQuestion, UsageReport, read_prices
 from kaicore.analysis.ask.policy_inputs import PolicyInputRequest, PolicyInputRow, input_rows, record_input
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion
 from kaicore.analysis.ask.projections.questions import (
@@ -40,8 +41,7 @@ from kaicore.analysis.ask.projections.questions import (
 )
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.ask.standings import Change, PriorityAnswer
-from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
-from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
+from kaicore.analysis.ask.topology.answers import TopologiesAnswer, TopologyAssignments, TopologyQuestion
 from kaicore.analysis.replay.moments import Range, parse_moment, range_of
 from kaicore.analysis.replay.replay import cycle_range
 from kaicore.analysis.trial import shadow

@@ -26,7 +26,7 @@ from kaicore.analysis.replay.samples import SampleDifference, differing, pod_eve
 from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck
 from kaicore.errors import ApiStatus, ClusterUnavailable, IdempotencyConflict, InvalidObject, KaiError, UnfoldableEvent
 from kaicore.kube.api.client import STRATEGIC_MERGE_PATCH, KubeClient
-from kaicore.kube.gpu_shares import ReservationSettings
+from kaicore.kube.normalize.gpu_shares import ReservationSettings
 from kaicore.kube.wire.objects import PodObject
 from kaicore.kube.wire.resources import PODS
 from kaicore.ledger.bus.port import Bus

@@ -18,7 +18,8 @@ from uuid import UUID
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable, InvalidObject, KaiError, LogUnavailable
-from kaicore.kube.api.client import KubeClient, ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.ledger.bus.leases import lease_clock
 from kaicore.ledger.bus.port import Bus
 from kaicore.ledger.feed import EventFeed
@@ -38,6 +39,7 @@ from kaicore.rules.hub.cluster_side import DISPATCH_MARK, HeldLease, Term, held_
 from kaicore.rules.hub.hub_state import HUB, DispatchEntry, DispatchStage, HubState, dispatch_stream, lease_stream
 from kaicore.rules.hub.steps import dispatch_unit
 from kaicore.rules.objects.dispatched import Manifest, ending_of, mark_of, marked
+from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service import ServiceContext
 from kaicore.runtime.service.process import run_together
 
@@ -189,9 +191,7 @@ class HubSide:
         try:
             await run_together(asyncio.Event(), self._follow(), self._keep_lease(), self._work(), self._watch_endings())
         finally:
-            for task in self._working.values():
-                task.cancel()
-            await asyncio.gather(*self._working.values(), return_exceptions=True)
+            await end_all(self._working.values())
             if self._feed is not None:
                 await self._feed.close()
 

@@ -32,7 +32,7 @@ from kai_cli.sources.log_access import opened_source
 from kai_cli.sources.source import AnswerSource
 from kai_cli.trials.what_if_history import compared_history, comparison_text
 from kaicore.analysis.ask.answers import Listing, RowSelection, Why, inapplicable_filters
-from kaicore.analysis.hours.report import ReportQuestion, UsageReport, read_prices
+from kaicore.analysis.ask.hours.report import ReportQuestion, UsageReport, read_prices
 from kaicore.analysis.trial.history.alternative import HistoryQuestion
 from kaicore.analysis.trial.history.comparison import HistoryComparison
 from kaicore.errors import ConfigurationError

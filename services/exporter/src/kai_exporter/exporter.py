@@ -26,12 +26,13 @@ from zlib import crc32
 
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ConfigurationError, InvalidObject, KaiError
+from kaicore.rules.objects.reports import ReportAnswer
 from kaicore.runtime.agent.metrics import Counter, Gauge, Histogram, Registry
 from kaicore.runtime.agent.process import Log, jitter
 from kaicore.runtime.process_context import Health
 
 from kai_exporter.checkpoints import Allocations, Checkpoints, read_cpu_topology
-from kai_exporter.ingest_client import Answer, IngestClient, IngestUnavailable
+from kai_exporter.ingest_client import IngestClient, IngestUnavailable
 from kai_exporter.kubelet import KubeletUnavailable, PodResourcesClient
 from kai_exporter.node_pods import NodePods, Outgoing
 
@@ -485,7 +486,7 @@ class Exporter:
         if superseded:
             self._ingest.renew_instance()
 
-    def _answered(self, sent: Outgoing, answer: Answer) -> None:
+    def _answered(self, sent: Outgoing, answer: ReportAnswer) -> None:
         node = self._nodes.get(sent.node)
         if node is None:
             return

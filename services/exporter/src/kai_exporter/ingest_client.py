@@ -19,7 +19,9 @@ from uuid import uuid4
 
 import msgspec
 from kaicore.errors import ConfigurationError, KaiError
+from kaicore.rules.objects.reports import ReportAnswer
 from kaicore.runtime.agent.http_client import HttpClient, HttpFailure
+from kaicore.runtime.process_context import end_all
 
 from kai_exporter.holdings import PodHoldings
 from kai_exporter.node_pods import Outgoing
@@ -46,37 +48,10 @@ class Reports(msgspec.Struct, frozen=True):
     reports: tuple[Report, ...]
 
 
-class Unaccepted(msgspec.Struct, frozen=True):
-    """A pod that ingest did not take, and why."""
-
-    namespace: str
-    name: str
-    detail: str
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The result of a report at ingest; pods in neither list are recorded.
-
-    Attributes:
-        status: `taken`; `superseded` by a newer report of the node; or `refused`, then nothing of it was taken either.
-        detail: why it was not taken.
-        unknown: pods that ingest cannot place yet.
-        refused: pods of which something impossible was said.
-        again: pods that are recorded, and that ingest wants to hear of once more.
-    """
-
-    node: str
-    status: str
-    detail: str = ""
-    unknown: tuple[Unaccepted, ...] = ()
-    refused: tuple[Unaccepted, ...] = ()
-    again: tuple[Unaccepted, ...] = ()
-
-
 class Answers(msgspec.Struct, frozen=True):
     """The results of several reports at ingest, in their order."""
 
-    answers: tuple[Answer, ...]
+    answers: tuple[ReportAnswer, ...]
 
 
 _encoder = msgspec.json.Encoder()
@@ -102,7 +77,7 @@ _T = TypeVar("_T")
 #: milliseconds, and in a second when it has to read the log first.
 ANOTHER_AFTER_S = 2.0
 
-_answer = msgspec.json.Decoder(Answer)
+_answer = msgspec.json.Decoder(ReportAnswer)
 _answers = msgspec.json.Decoder(Answers)
 
 
@@ -196,7 +171,7 @@ class IngestClient:
         """Speak as a new exporter: another one has reported for a node in the meantime."""
         self.instance = uuid4().hex
 
-    async def send(self, outgoing: Sequence[Outgoing]) -> Sequence[Answer]:
+    async def send(self, outgoing: Sequence[Outgoing]) -> Sequence[ReportAnswer]:
         """Send reports; return ingest's answers in their order.
 
         Args:
@@ -238,9 +213,7 @@ class IngestClient:
                         self._urls.rotate(-self._urls.index(url))
                         return answer
         finally:
-            for task in under_way:
-                task.cancel()
-            await asyncio.gather(*under_way, return_exceptions=True)
+            await end_all(under_way)
         assert refused is not None
         raise refused
 

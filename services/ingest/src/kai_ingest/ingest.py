@@ -31,6 +31,7 @@ from kaicore.rules.events.observation import (
 from kaicore.rules.events.payloads import PlacementObserved, PredictionMissed
 from kaicore.rules.events.quarantine import QUARANTINED, passed_over_text
 from kaicore.rules.model.placement import OBSERVED_ANNOTATION, Placement, Provenance, decode_annotation
+from kaicore.rules.objects.reports import ReportAnswer, Unaccepted
 from kaicore.rules.state.pods.agreement import MissCause, contradiction, falls_short
 from kaicore.runtime.process_context import Health
 from kaicore.runtime.service.logs import Logger
@@ -38,7 +39,7 @@ from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histo
 
 from kai_ingest.known_pod import KnownPod, Miss, Unresolved, is_empty, reported_placement
 from kai_ingest.projection import EVENT_TYPES, SCHEMA, IngestProjection
-from kai_ingest.reports import Answer, Report, Unaccepted, pod_name, read_pod
+from kai_ingest.reports import Report, pod_name, read_pod
 
 #: How many pods are remembered.
 _KEPT_READS = 10_000
@@ -505,7 +506,7 @@ class Ingest:
 
     async def take(
         self, reports: Sequence[Report], *, still_waited_for: Callable[[], Awaitable[None]] = _is_waited_for
-    ) -> list[Answer]:
+    ) -> list[ReportAnswer]:
         """Judge reports of different nodes and append what is new; return what became of each.
 
         Raises LogError: nothing is known of what was appended; the same reports may be sent again.
@@ -525,14 +526,16 @@ class Ingest:
             await reporting.found(after=min(differing.values()) - 1, upto=upto, parts=tuple(differing))
         answers = []
         for one in judged:
-            if isinstance(one, Answer):
+            if isinstance(one, ReportAnswer):
                 self._metrics.reports.labels(one.status).inc()
                 answers.append(one)
                 continue
             self._metrics.reports.labels("taken").inc()
             self._metrics.unchanged.inc(one.unchanged)
             answers.append(
-                Answer(one.report.node, unknown=tuple(one.unknown), refused=tuple(one.refused), again=tuple(one.again))
+                ReportAnswer(
+                    one.report.node, "taken", unknown=(*one.unknown,), refused=(*one.refused,), again=(*one.again,)
+                )
             )
         return answers
 
@@ -544,10 +547,10 @@ class Ingest:
                 while self.projection.position < head:
                     await self._progress.wait()
 
-    def _judge(self, report: Report) -> Judged | Answer:
+    def _judge(self, report: Report) -> Judged | ReportAnswer:
         if problem := self._reporters.superseded(report, now=self._clock()):
             self._refuse("superseded", (report.node, report.instance), node=report.node, error=problem)
-            return Answer(report.node, "superseded", problem)
+            return ReportAnswer(report.node, "superseded", problem)
         judged = Judged(report)
         seen: set[tuple[str, str]] = set()
         for value in report.pods:

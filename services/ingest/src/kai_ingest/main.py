@@ -19,6 +19,7 @@ from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.feed import EventFeed, FeedMetrics
 from kaicore.ledger.log.postgres import PostgresLog
+from kaicore.rules.objects.reports import ReportAnswer
 from kaicore.runtime.access.node_tokens import EVERY_NODE, read_secret
 from kaicore.runtime.service import Health, Service, ServiceContext
 from kaicore.runtime.service.health import Asgi, Later, with_health
@@ -43,7 +44,7 @@ from kai_ingest.authentication import (
     TooManyReviews,
 )
 from kai_ingest.ingest import Ingest, IngestMetrics
-from kai_ingest.reports import Answer, Report, decode_report, decode_reports, read_report, shown
+from kai_ingest.reports import Report, decode_report, decode_reports, read_report, shown
 
 #: Seconds after which a client may try again.
 _RETRY_AFTER = {"Retry-After": "1"}
@@ -55,7 +56,7 @@ PROJECTION = "projection"
 
 
 class _Answers(msgspec.Struct, frozen=True):
-    answers: Sequence[Answer]
+    answers: Sequence[ReportAnswer]
 
 
 class _WrongCluster(KaiError):
@@ -154,8 +155,8 @@ class ReportRoutes:
         if speaks_for not in (node, EVERY_NODE):
             raise NotAllowed(f"node: the token of node {speaks_for!r} is not for node {shown(node)!r}")
 
-    async def _take_several(self, body: bytes, still_waited_for: Callable[[], Awaitable[None]]) -> list[Answer]:
-        answers: list[Answer | None] = []
+    async def _take_several(self, body: bytes, still_waited_for: Callable[[], Awaitable[None]]) -> list[ReportAnswer]:
+        answers: list[ReportAnswer | None] = []
         reports: dict[str, Report] = {}
         for value in decode_reports(body):
             try:
@@ -167,7 +168,7 @@ class ReportRoutes:
                 self._metrics.refused.labels("report").inc()
                 self._metrics.reports.labels("refused").inc()
                 self._logger.warning("report refused", node=shown(node), error=str(error))
-                answers.append(Answer(shown(node), "refused", str(error)))
+                answers.append(ReportAnswer(shown(node), "refused", str(error)))
                 continue
             reports[report.node] = report
             answers.append(None)

@@ -6,38 +6,9 @@ every pod is checked by itself, so that one impossible pod does not keep the oth
 
 from typing import Annotated, Any, Literal, Self
 
-import msgspec
 from kaicore.errors import InvalidObject
 from kaicore.rules.model.quantity import MAX_AMOUNT
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
-
-
-class Unaccepted(msgspec.Struct, frozen=True):
-    """A pod of a report that was not taken, and why."""
-
-    namespace: str
-    name: str
-    detail: str
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The result of a report.
-
-    Attributes:
-        status: `taken`, `superseded` or `refused`.
-        detail: why it was not taken.
-        unknown: pods that are not known yet; to be sent again.
-        refused: pods of which something impossible was said.
-        again: pods that were recorded, but not as predicted; to be sent once more after the next look at the kubelet.
-    """
-
-    node: str
-    status: str = "taken"
-    detail: str = ""
-    unknown: tuple[Unaccepted, ...] = ()
-    refused: tuple[Unaccepted, ...] = ()
-    again: tuple[Unaccepted, ...] = ()
-
 
 #: Pods in one report at most: far more than kubelets run.
 MAX_PODS = 5000

@@ -15,8 +15,8 @@ from uuid import uuid4
 import msgspec
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.operands.plan import Part, PresentObjects
-from kaicore.kube.operands.specs import API_VERSION, OPERAND_KINDS, OPERATOR, Key, Object, key_of, title_of
+from kaicore.kube.kinds.operands.plan import Part, PresentObjects
+from kaicore.kube.kinds.operands.specs import API_VERSION, OPERAND_KINDS, OPERATOR, Key, Object, key_of, title_of
 from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 

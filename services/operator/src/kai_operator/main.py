@@ -26,10 +26,11 @@ from kaicore.backoff import backoff
 from kaicore.errors import ApiStatus, BusUnavailable, ClusterError, ConfigurationError
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.operands.plan import Given, plan
-from kaicore.kube.operands.specs import OPERAND_KINDS, OPERATOR
-from kaicore.kube.operands.templates import read_templates
+from kaicore.kube.kinds.operands.plan import Given, plan
+from kaicore.kube.kinds.operands.specs import OPERAND_KINDS, OPERATOR
+from kaicore.kube.kinds.operands.templates import read_templates
 from kaicore.ledger.bus.leases import Entry, Lease, check_name, decode_record
+from kaicore.runtime.process_context import beside
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LEADS, Leadership
 from kaicore.runtime.service.settings import KubeSettings
@@ -164,12 +165,8 @@ class Operator:
         Args:
             watch: calls what it is given whenever something has changed, and ends when the service is to stop.
         """
-        watching = asyncio.ensure_future(watch(self.changed))
-        try:
+        async with beside(watch(self.changed)):
             await self._keep()
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
 
     async def _keep(self) -> None:
         failures = 0

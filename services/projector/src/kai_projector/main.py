@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
+from kaicore.analysis.ask.hours.compared import CountedHours
+from kaicore.analysis.ask.hours.kept import keep_hours
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows, GenerationStore
 from kaicore.analysis.ask.projections.store import Superseded, ViewStore
-from kaicore.analysis.hours.compared import CountedHours
-from kaicore.analysis.hours.kept import keep_hours
 from kaicore.analysis.replay.samples import SampleDifference
 from kaicore.analysis.replay.self_check import Memory, Reporting, SelfCheck, states
 from kaicore.errors import ConfigurationError, KaiError, LogUnavailable
@@ -19,6 +19,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.hub.hub_state import without_hub
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.runtime.process_context import beside, end_all
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import LOG, open_log
@@ -131,22 +132,17 @@ async def serve(context: ServiceContext, settings: ProjectorSettings) -> None:
         ):
             leads = asyncio.Event()
             labels = tuple(filter(None, map(str.strip, settings.report_labels.split(","))))
-            following = asyncio.create_task(
-                _follow_all(
-                    *(context, log, store),
-                    leads=leads,
-                    metrics=metrics,
-                    sender=sender,
-                    notifications=notifications,
-                    labels=labels,
-                    check_s=settings.check_s,
-                )
+            following = _follow_all(
+                *(context, log, store),
+                leads=leads,
+                metrics=metrics,
+                sender=sender,
+                notifications=notifications,
+                labels=labels,
+                check_s=settings.check_s,
             )
-            try:
+            async with beside(following):
                 await lead_in_turn(lambda: _lead(context, leads, sender, notifications))
-            finally:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
 
 
 @asynccontextmanager
@@ -181,9 +177,7 @@ async def _lead(
             one.result()
     finally:
         leads.clear()
-        for one in (stopping, *sending):
-            one.cancel()
-        await asyncio.gather(stopping, *sending, return_exceptions=True)
+        await end_all((stopping, *sending))
 
 
 async def _follow_all(
@@ -226,10 +220,7 @@ async def _follow_all(
             await context.sleep(_LOOK_S)
     finally:
         late.cancel()
-        tasks = (*following, *catching_up)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_all((*following, *catching_up))
 
 
 async def _catch_up(context: ServiceContext, tried: Sequence[asyncio.Event]) -> None:

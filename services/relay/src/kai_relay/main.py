@@ -1,8 +1,6 @@
 """`kai-relay`: the only publisher on the bus, as a process, with its settings."""
 
-import asyncio
 import gc
-from collections.abc import Coroutine
 from pathlib import Path
 from typing import Annotated, Self
 
@@ -10,6 +8,7 @@ from kaicore.ledger.bus import NatsBus
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.anchors import Key, read_file
 from kaicore.ledger.log.seals.deposits import FileDeposit, open_deposit
+from kaicore.runtime.process_context import beside
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.log_access import LOG, open_log
 from kaicore.runtime.service.settings import LogSettings
@@ -71,7 +70,9 @@ async def serve(context: ServiceContext, settings: RelaySettings) -> None:
             )
             # What is there now stays; looking through it only delays events.
             gc.freeze()
-            await _beside(relay.run(context.stopping), sealer_of(context, settings, log, relay))
+            sealer = sealer_of(context, settings, log, relay)
+            async with beside(*(() if sealer is None else (sealer.run(),))):
+                await relay.run(context.stopping)
         finally:
             await bus.close()
 
@@ -99,17 +100,6 @@ def sealer_of(context: ServiceContext, settings: RelaySettings, log: PostgresLog
         metrics=SealMetrics(registry=context.registry),
         logger=context.log,
     )
-
-
-async def _beside(relaying: Coroutine[object, object, None], sealer: Sealer | None) -> None:
-    """Relay until that ends, and seal meanwhile."""
-    sealing = None if sealer is None else asyncio.create_task(sealer.run())
-    try:
-        await relaying
-    finally:
-        if sealing is not None:
-            sealing.cancel()
-            await asyncio.gather(sealing, return_exceptions=True)
 
 
 SERVICE = Service("relay", RelaySettings, serve, conditions=(LOG, BUS))

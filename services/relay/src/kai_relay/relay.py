@@ -44,6 +44,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.payloads import FieldsErased
+from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.log_access import LOG
 from kaicore.runtime.service.logs import Logger
@@ -514,10 +515,7 @@ class Relay:
                     if task.done():
                         task.result()
         finally:
-            stop.cancel()
-            for task in self._tasks.values():
-                task.cancel()
-            await asyncio.gather(stop, *self._tasks.values(), return_exceptions=True)
+            await end_all((stop, *self._tasks.values()))
 
     async def _find_clusters(self) -> tuple[str, ...]:
         if not self._bus.connected:

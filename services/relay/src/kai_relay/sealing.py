@@ -22,6 +22,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.seals.anchors import Anchor, Key, anchor_line, read_anchors
 from kaicore.ledger.log.seals.audit import Finding, verify_since
 from kaicore.ledger.log.seals.deposits import Deposit, DepositTaken
+from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service.logs import Logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge
 
@@ -253,9 +254,7 @@ class Sealer:
                         await self._seal(cluster)
                 await asyncio.sleep(min(_LOOK_S, self._every_s))
         finally:
-            for task in handing_in:
-                task.cancel()
-            await asyncio.gather(*handing_in, return_exceptions=True)
+            await end_all(handing_in)
             for deposit in self._deposits:
                 await deposit.close()
 

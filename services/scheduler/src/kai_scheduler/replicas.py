@@ -44,7 +44,6 @@ class Announcer:
         members_of: Callable[[LeaseStore], Members],
         *,
         changed: Callable[[], object] = lambda: None,
-        clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
         open_store: opens the store in the thread's own loop.
@@ -54,10 +53,9 @@ class Announcer:
         self._open_store = open_store
         self._members_of = members_of
         self._changed = changed
-        self._clock = clock
         self.live: tuple[str, ...] = ()
         self.settled = self.fresh = False
-        self._pulse_s = clock()
+        self._pulse_s = lease_clock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="announcer", daemon=True)
 
@@ -67,7 +65,7 @@ class Announcer:
 
     def pulse(self) -> None:
         """Tell that the scheduler's loop goes on."""
-        self._pulse_s = self._clock()
+        self._pulse_s = lease_clock()
 
     async def stop(self) -> None:
         """Withdraw the member, so that others take over at once; waits for seconds at most."""
@@ -81,7 +79,7 @@ class Announcer:
         members = self._members_of(store)
         try:
             while not self._stop.is_set():
-                if self._clock() - self._pulse_s < _HUNG_S:
+                if lease_clock() - self._pulse_s < _HUNG_S:
                     await members.beat()
                 before = self.live, self.settled, self.fresh
                 self.live, self.settled, self.fresh = members.live(), members.settled, members.fresh

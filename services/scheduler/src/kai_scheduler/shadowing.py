@@ -9,7 +9,6 @@ the pods to it for a while (`kai_scheduler.replicas`).
 """
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from kaicore.analysis.replay.log_states import refolded
@@ -19,7 +18,7 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.snapshots import take_state
 from kaicore.rules.deciding.shadow import decide_in_shadow, shadow_config, shadow_shard
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 from kaicore.rules.events.payloads import PodObserved, PodPlaced, ShadowDecided
@@ -74,9 +73,7 @@ class Shadow:
         context: ServiceContext,
         metrics: SchedulerMetrics,
         pace: CyclePace,
-        policies: PolicyBook = NO_POLICIES,
-        clock: Callable[[], int] = lambda: time.time_ns() // 1000,
-        monotonic: Callable[[], float] = time.monotonic,
+        policies: PolicyBook,
     ) -> None:
         """Args:
         feed: begins right after `state`.
@@ -86,8 +83,6 @@ class Shadow:
         instance: tells this process from others.
         pace: how often cycles are run for pods that had one already, and snapshots saved.
         policies: the code of those that the settings name.
-        clock: the cycles' clock, microseconds since the epoch.
-        monotonic: seconds, for the pace.
         """
         self.state = state
         self._log = log
@@ -99,9 +94,7 @@ class Shadow:
         self._metrics = metrics
         self._pace = pace
         self._policies = policies
-        self._clock = clock
-        self._monotonic = monotonic
-        self._standby = Standby(standby_s=pace.standby_s, monotonic=monotonic)
+        self._standby = Standby(standby_s=pace.standby_s, monotonic=time.monotonic)
         self._shadowed: dict[str, _Shadowed] = {}
         self._snapshot_at = state.position
 
@@ -139,7 +132,7 @@ class Shadow:
 
     async def _at_the_end(self) -> None:
         """Decide on what waits at the log's end, if it is time."""
-        now = max(self._clock(), self.state.recorded_at)
+        now = max(time.time_ns() // 1000, self.state.recorded_at)
         for name in self._waited_for():
             shadowed = self._of(name)
             if now - shadowed.now >= self._pace.period_s * 1e6:
@@ -200,7 +193,7 @@ class Shadow:
         """Run a cycle, unless nothing has changed since the last one or another shadow records; record what is new."""
         state, config = self.state, shadowed.config
         changed = state.revision != shadowed.revision or now - shadowed.now >= config.recheck_us
-        if not changed or self._standby.decides_at() > self._monotonic():
+        if not changed or self._standby.decides_at() > time.monotonic():
             return
         try:
             decided = decide_in_shadow(state, config, now=now, policies=self._policies)

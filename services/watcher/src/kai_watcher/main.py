@@ -1,6 +1,5 @@
 """`kai-watcher`: one cluster's watcher as a process, with its settings."""
 
-import asyncio
 import os
 import socket
 import time
@@ -12,6 +11,7 @@ from kaicore.errors import KaiError, StaleExpectation
 from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.kinds.table import KINDS
+from kaicore.runtime.process_context import beside
 from kaicore.runtime.service import Service, ServiceContext
 from kaicore.runtime.service.leadership import LeaseSettings, leadership
 from kaicore.runtime.service.log_access import open_log
@@ -59,22 +59,20 @@ async def serve(context: ServiceContext, settings: WatcherSettings) -> None:
             )
             await watcher.run()
 
-        async with leadership(
-            context,
-            settings,
-            cluster=settings.cluster,
-            role="watcher",
-            instance=instance,
-            needed=(LOG,),
-            refused=(StaleExpectation,),
-        ) as lead_in_turn:
+        async with (
+            leadership(
+                context,
+                settings,
+                cluster=settings.cluster,
+                role="watcher",
+                instance=instance,
+                needed=(LOG,),
+                refused=(StaleExpectation,),
+            ) as lead_in_turn,
             # What takes seconds the first time, configuration and imports, is done before it is this one's turn.
-            warming = asyncio.create_task(_ask_version(client))
-            try:
-                await lead_in_turn(watch)
-            finally:
-                warming.cancel()
-                await asyncio.gather(warming, return_exceptions=True)
+            beside(_ask_version(client)),
+        ):
+            await lead_in_turn(watch)
 
 
 async def _ask_version(client: KubeClient) -> None:

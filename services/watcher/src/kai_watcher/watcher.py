@@ -47,7 +47,8 @@ from kaicore.errors import (
     StaleExpectation,
 )
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions, served_version
+from kaicore.kube.api.discovery import served_version
+from kaicore.kube.api.reflector import Reflector, ReflectorObserver, ReflectorOptions
 from kaicore.kube.api.reflector_core import (
     Backoff,
     Change,

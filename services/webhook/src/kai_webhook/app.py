@@ -21,9 +21,9 @@ import msgspec
 from fastapi import FastAPI, HTTPException, Request
 from fastapi.responses import Response
 from kaicore.errors import InvalidObject, OverlappingDomains
-from kaicore.kube.gpu_shares import Document, sharing_patch
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import group_kind, topology_kind
+from kaicore.kube.normalize.gpu_shares import Document, sharing_patch
 from kaicore.kube.normalize.share_dialects import gpu_share, translated
 from kaicore.kube.wire.objects import PodSpec
 from kaicore.rules.events.reasons.group import TopologyConstraintInvalid
@@ -335,10 +335,7 @@ def make_app(
 
     @app.post("/validate")
     async def validate(http: Request) -> Response:
-        try:
-            request = read_review(await http.body())
-        except InvalidObject as error:
-            raise HTTPException(400, str(error)) from error
+        request = await _reviewed(http)
         denial, warnings = "", list[str]()
         if request.operation in ("CREATE", "UPDATE") and not request.sub_resource and not _is_leaving(request.object):
             before = look(request, request.old_object) if request.operation == "UPDATE" else Judgement()
@@ -349,10 +346,7 @@ def make_app(
 
     @app.post("/mutate")
     async def mutate(http: Request) -> Response:
-        try:
-            request = read_review(await http.body())
-        except InvalidObject as error:
-            raise HTTPException(400, str(error)) from error
+        request = await _reviewed(http)
         denial, patch = "", list[Document]()
         if gpu_sharing and request.operation == "CREATE" and (request.kind.api_version, request.kind.kind) == _POD:
             try:
@@ -369,6 +363,13 @@ def make_app(
         return _json(answer_review(request.uid, denial, patch=patch))
 
     return with_health(health, app=app)
+
+
+async def _reviewed(http: Request) -> AdmissionRequest:
+    try:
+        return read_review(await http.body())
+    except InvalidObject as error:
+        raise HTTPException(400, str(error)) from error
 
 
 class _Leaving(msgspec.Struct):

@@ -1,10 +1,10 @@
 """Several builders of one generation of read models."""
 
 import pytest
+from kaicore.analysis.ask.hours.compared import CountedHours
 from kaicore.analysis.ask.projections.building import Builder, FoldedRows
 from kaicore.analysis.ask.projections.projection import HOUR_US
 from kaicore.analysis.ask.projections.rows import PodHistory, RowChanges
-from kaicore.analysis.hours.compared import CountedHours
 from kaicore.errors import CorruptLog
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events.envelope import Event, Unit

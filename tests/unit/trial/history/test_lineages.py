@@ -3,7 +3,7 @@
 from typing import Any
 
 import msgspec
-from kaicore.analysis.trial.history.pod_stories import PodStory, RunBasis, StoryEnd, trace
+from kaicore.analysis.life.pod_stories import PodStory, RunBasis, StoryEnd, trace
 from kaicore.rules.model.pod import Owner
 from kaicore.rules.state.cluster_state import JOB_INDEX
 

@@ -7,7 +7,7 @@ none. Any ProvisioningClass will do. Nodes are not taken away again.
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,19 +56,15 @@ class Autoscaler:
         fleet: Fleet,
         reserve: Sequence[NodeSpec],
         profile: AutoscalerProfile,
-        *,
-        clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
         reserve: nodes that may be added, in the order in which they are.
         profile: how long things take.
-        clock: seconds of Unix time.
         """
         self._client = client
         self._fleet = fleet
         self._reserve = [spec for spec in reserve if spec.name not in fleet.nodes]
         self._profile = profile
-        self._clock = clock
         #: Uids of the requests that were taken up.
         self._taken: set[str] = set()
         self._queue: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
@@ -175,7 +171,7 @@ class Autoscaler:
             "status": "True",
             "reason": reason,
             "message": message,
-            "lastTransitionTime": rfc3339(self._clock()),
+            "lastTransitionTime": rfc3339(time.time()),
         }
 
 

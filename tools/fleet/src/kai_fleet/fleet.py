@@ -30,6 +30,7 @@ from kaicore.kube.api.reflector import Reflector
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectRefused, Relist
 from kaicore.kube.wire.devices import RESOURCE_CLAIMS, ResourceClaimObject
 from kaicore.rules.objects.gpu_sharing import GPU, RESERVATION_COMMAND
+from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
@@ -72,9 +73,7 @@ class GpuReservations:
 
     async def stop(self) -> None:
         """End all programs."""
-        for task in self._running.values():
-            task.cancel()
-        await asyncio.gather(*self._running.values(), return_exceptions=True)
+        await end_all(self._running.values())
 
     async def _run(self, pod: PodObject, kubelet: Callable[[], Kubelet]) -> None:
         meta = pod.metadata
@@ -346,7 +345,6 @@ class Fleet:
         *,
         metrics: Metrics | None = None,
         concurrency: int = 48,
-        clock: Callable[[], float] = time.time,
         on_checkpoints: Callable[[str], None] = lambda problem: None,
     ) -> None:
         """Make a fleet; nothing happens before `start`. Raises ConfigurationError: the checkpoints cannot be read.
@@ -355,11 +353,10 @@ class Fleet:
             client: of the API server; it must allow for `connections(concurrency)`.
             data_dir: where checkpoints are kept; created if need be.
             metrics: where to count; a registry of its own by default.
-            clock: seconds of Unix time.
             on_checkpoints: is called with the reason why checkpoints cannot be written, and "" when they can (again).
         """
         self.metrics = metrics or Metrics(CollectorRegistry())
-        self.timers = Timers(after=self._settle, clock=clock)
+        self.timers = Timers(after=self._settle, clock=time.time)
         self.writer = Writer(client, self.metrics, limit=concurrency)
         #: What no pod waits for: nodes, leases, events, NodeResourceTopology.
         self.background = Writer(client, self.metrics, limit=_in_background(concurrency))
@@ -436,9 +433,7 @@ class Fleet:
 
     async def stop(self) -> None:
         """Stop everything; pods stay as they are."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_all(self._tasks)
         self.timers.stop()
         await self.writer.close()
         await self.background.close()

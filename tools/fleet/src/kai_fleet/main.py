@@ -11,6 +11,7 @@ from pathlib import Path
 
 from kaicore.kube.api.access import AccessSource, configured_access
 from kaicore.kube.api.client import KubeClient
+from kaicore.runtime.process_context import beside
 from kaicore.runtime.service import Service, ServiceContext, ServiceSettings
 from kaicore.runtime.service.health import with_health
 from kaicore.runtime.service.http_server import HttpServer
@@ -71,16 +72,9 @@ async def running_fleet(
             await stack.enter_async_context(serve_podresources(list(fleet.nodes.values()), podresources_dir))
         if reserve:
             await ensure_requests(client, install=install_crds)
-            answering = asyncio.ensure_future(
-                Autoscaler(client, fleet, reserve, autoscaler or AutoscalerProfile()).run()
-            )
-            stack.push_async_callback(_ended, answering)
+            answering = Autoscaler(client, fleet, reserve, autoscaler or AutoscalerProfile())
+            await stack.enter_async_context(beside(answering.run()))
         yield fleet
-
-
-async def _ended(task: "asyncio.Future[None]") -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 class FleetSettings(ServiceSettings):

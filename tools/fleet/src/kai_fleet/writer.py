@@ -16,6 +16,7 @@ import msgspec
 from kaicore.backoff import backoff, jittered
 from kaicore.errors import ApiStatus, ClusterUnavailable
 from kaicore.kube.api.client import MERGE_PATCH, KubeClient
+from kaicore.runtime.process_context import end_all
 from kaicore.runtime.service import get_logger
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
 
@@ -122,9 +123,7 @@ class Writer:
         for pause in self._pauses:
             pause.cancel()
         self._ready.clear()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_all(self._tasks)
 
     def _start(self, write: Write) -> None:
         if len(self._tasks) >= self._limit:

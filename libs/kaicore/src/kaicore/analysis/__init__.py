@@ -2,7 +2,7 @@
 
 ```
 trial     what would happen: simulation, submission, dispatching, history, shadow
-  ask     what is: lists, explanations, audits, counterfactuals, read models
+  ask     what is: lists, explanations, audits, counterfactuals, read models, hours held
     life    what became of a pod
       replay    the log and its states at any moment
 ```

@@ -1,4 +1,4 @@
-"""The process context: how any process interacts with its operating system, the objects that its body gets, its health.
+"""The start of any process of ours, what its body gets, how it interacts with its operating system, and its health.
 
 A process is ready when it meets its conditions.
 """
@@ -8,11 +8,14 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Awaitable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
+
+from kaicore.errors import ConfigurationError, KaiError
+from kaicore.interpreter import version
 
 
 class Health:
@@ -81,6 +84,7 @@ STOP_GRACE_S = 10.0
 _PR_SET_PDEATHSIG = 1
 
 _LogT = TypeVar("_LogT")
+_SettingsT = TypeVar("_SettingsT")
 
 
 @dataclass(slots=True)
@@ -119,6 +123,57 @@ def bound_to_parent() -> bool:
 
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     return str(os.getppid()) == supervisor
+
+
+def start(name: str, *, read: Callable[[], _SettingsT], run: Callable[[_SettingsT], int]) -> int:
+    """Start a process; return the exit code: 2 for settings that cannot work, 1 where its supervisor is dead already.
+
+    Otherwise it is what `run` returns, which ends as `served` does. `--version` only says it.
+
+    Args:
+        read: reads the settings before anything starts; raises ConfigurationError.
+    """
+    if "--version" in sys.argv[1:]:
+        sys.stdout.write(f"kai-{name} {version()}\n")
+        return 0
+    try:
+        settings = read()
+    except ConfigurationError as error:
+        sys.stderr.write(f"kai-{name}: {error}\n")
+        return 2
+    if not bound_to_parent():
+        return 1
+    allow_open_files()
+    return run(settings)
+
+
+async def served(context: ProcessContext[Any], body: Awaitable[None]) -> int:
+    """Run a process's body to its end; return the exit code: 0 after a clean end, else as for settings or 1."""
+    try:
+        await body
+    except KaiError as error:
+        context.log.error("service failed", error=str(error), kind=type(error).__name__)
+        # A supervisor need not try again while the settings are the same.
+        return 2 if isinstance(error, ConfigurationError) else 1
+    return 0
+
+
+async def end_all(tasks: "Iterable[asyncio.Future[Any]]") -> None:
+    """Cancel tasks and wait until all have ended, however they end."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@asynccontextmanager
+async def beside(*works: Awaitable[object]) -> AsyncIterator[None]:
+    """Run works beside what is done in the context; what has not ended by then is cancelled."""
+    tasks = [asyncio.ensure_future(work) for work in works]
+    try:
+        yield
+    finally:
+        await end_all(tasks)
 
 
 async def run_until_stopped(context: ProcessContext[Any], body: Awaitable[None]) -> None:

@@ -227,10 +227,6 @@ class ProcessOutput:
                 self._write(self._partial)
                 self._partial = b""
 
-    def last_lines(self) -> str:
-        """The last lines that the process printed."""
-        return "\n".join(line.decode(errors="replace") for line in self._last)
-
     def _write(self, text: bytes) -> None:
         lines = text.splitlines()
         if self._on_line is not None:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
+from kaicore.analysis.ask.hours.account import Period, by_month, month_of
+from kaicore.analysis.ask.hours.kept import KeptHours, kept_hours_of
+from kaicore.analysis.ask.hours.report import DIMENSIONS, Accounted, ReportQuestion, UsageReport, month_range, report_of
 from kaicore.analysis.ask.projections.rows import Occupancy, QueueHour
-from kaicore.analysis.hours.account import Period, by_month, month_of
-from kaicore.analysis.hours.kept import KeptHours, kept_hours_of
-from kaicore.analysis.hours.report import DIMENSIONS, Accounted, ReportQuestion, UsageReport, month_range, report_of
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from kaicore.analysis.ask.answers import CycleRow
 from kaicore.analysis.ask.projections.capacity import GpuColumns, Gpus, gpu_columns, gpus_of_pod
-from kaicore.analysis.ask.topologies import topologies_of
-from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology.answers import DomainAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology.domains import topologies_of
 from kaicore.errors import UnknownSubject
 from kaicore.rules.model.gpu_share import gpus_text
 from kaicore.rules.model.node import HOSTNAME

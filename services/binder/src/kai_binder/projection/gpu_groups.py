@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
-from kaicore.kube.gpu_shares import is_ours
+from kaicore.kube.normalize.gpu_shares import is_ours
 from kaicore.rules.events import payloads
 from kaicore.rules.events.payloads import GpuOpened, Payload, PodPlaced
 from kaicore.rules.model.pod import Pod

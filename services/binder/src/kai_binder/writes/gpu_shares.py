@@ -29,7 +29,7 @@ from kaicore.errors import (
     StaleExpectation,
 )
 from kaicore.kube.api.client import KubeClient
-from kaicore.kube.gpu_shares import (
+from kaicore.kube.normalize.gpu_shares import (
     RECEIVED_FRACTION,
     RECEIVED_TYPE,
     Document,
@@ -122,15 +122,13 @@ class GpuKeeper:
         assert self._settings is not None
         path, pod = f"/api/v1/namespaces/{gpu.opened.namespace}/pods", reservation_pod(self._settings, gpu.opened)
         try:
-            await self._client.post(path, pod)
+            # It may be there already, and the watcher has not seen it.
+            if await self._client.ensure(path, pod):
+                self._logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
         except ApiStatus as error:
-            # It is there already, and the watcher has not seen it.
-            if error.code != _CONFLICT:
-                self._logger.warning("reservation pod not made anew", pod=gpu.opened.name, error=str(error))
+            self._logger.warning("reservation pod not made anew", pod=gpu.opened.name, error=str(error))
         except ClusterUnavailable:
             pass
-        else:
-            self._logger.info("reservation pod made anew", pod=gpu.opened.name, node=gpu.node, group=gpu.group)
 
 
 #: Seconds between two looks or tries: at first, and at most.
@@ -239,10 +237,9 @@ class GpuShares:
         """Make a GPU's reservation pod unless it is there; False where the API server does not answer."""
         path = f"/api/v1/namespaces/{gpu.opened.namespace}/pods"
         try:
-            await self._client.post(path, reservation_pod(settings, gpu.opened))
+            await self._client.ensure(path, reservation_pod(settings, gpu.opened))
         except ApiStatus as error:
-            if error.code != _CONFLICT:
-                raise _refusal(f"reservation pod {gpu.opened.name}", error) from error
+            raise _refusal(f"reservation pod {gpu.opened.name}", error) from error
         except ClusterUnavailable:
             return False
         return True
@@ -264,11 +261,10 @@ class GpuShares:
     async def _write_config_map(self, namespace: str, document: Document) -> None:
         path, name = f"/api/v1/namespaces/{namespace}/configmaps", document["metadata"]["name"]
         try:
-            await self._client.post(path, document)
+            made = await self._client.ensure(path, document)
         except ApiStatus as error:
-            if error.code != _CONFLICT:
-                raise _refusal(f"ConfigMap {name}", error) from error
-        else:
+            raise _refusal(f"ConfigMap {name}", error) from error
+        if made:
             return
         try:
             await self._client.patch(f"{path}/{name}", document)

@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.api.reflector import served_version
+from kaicore.kube.api.discovery import served_version
 from kaicore.kube.wire.custom_resources import PROVISIONING_REQUESTS
 from kaicore.rules.events.payloads import (
     ProvisioningRequested,
@@ -117,7 +117,7 @@ def _metadata(request: ProvisioningRequested, name: str, owners: list[Document])
     }
 
 
-_NOT_FOUND, _CONFLICT = 404, 409
+_NOT_FOUND = 404
 
 
 class ProvisioningWriter(Carrier[Provisioning]):
@@ -157,10 +157,10 @@ class ProvisioningWriter(Carrier[Provisioning]):
         owners = owners_of(pods)
         for number, pod in enumerate(pods):
             document = template_document(decision, number, pod, owners)
-            await self._create(templates_path(decision.namespace), document)
+            await self._client.ensure(templates_path(decision.namespace), document)
         try:
             document = request_document(decision, owners, version=version)
-            await self._create(requests_path(version, decision.namespace), document)
+            await self._client.ensure(requests_path(version, decision.namespace), document)
         except ApiStatus as error:
             # The group has other kinds too, and the namespace is there, for the templates are.
             if error.code == _NOT_FOUND:
@@ -177,13 +177,6 @@ class ProvisioningWriter(Carrier[Provisioning]):
         if pod["metadata"]["uid"] != uid:
             raise ApiStatus(_NOT_FOUND, "NotFound", f"pod {name} is another one by now")
         return pod
-
-    async def _create(self, path: str, document: Document) -> None:
-        try:
-            await self._client.post(path, document)
-        except ApiStatus as error:
-            if error.code != _CONFLICT:
-                raise
 
     async def _delete(self, paths: Sequence[str]) -> None:
         for path in paths:

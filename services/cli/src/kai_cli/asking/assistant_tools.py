@@ -91,7 +91,6 @@ class Tools:
 
     def __init__(self, source: AnswerSource, *, callers: bool = False) -> None:
         """Args:
-        source: where to ask.
         callers: whether each request brings the key of its caller, with which the API is asked.
         """
         self._source = source

@@ -16,7 +16,6 @@ def mcp(*, http: str = "", source: SourceFlags | None = None) -> int:
 
     Args:
         http: listen on this HOST:PORT, at /mcp; each request's bearer token goes to the API, so its scopes hold.
-        source: where to ask.
     """
     asked = source or AnswerSource()
     try:

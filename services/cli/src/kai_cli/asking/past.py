@@ -60,7 +60,6 @@ def state(
         queue: only pods and groups of this queue, or of one below it.
         node: only pods on this node, or zones of it.
         limit: how many rows at most.
-        source: where to ask; without --cluster in all clusters of the log.
     """
     asked, moment = source or AnswerSource(), at or "end"
     if kind == "topology":
@@ -121,7 +120,6 @@ async def diff(
         queue: only this queue, and pods and groups of it.
         node: only this node, its zones, and the pods that are on it at one of both moments.
         limit: how many changes of each kind are printed at most; 0 for all. JSON and YAML have all.
-        source: where to ask; without --cluster in all clusters of the log.
     """
     word = WORDS.get(kind.lower(), kind.lower())
     wanted = DiffQuestion(kind=word, namespace=namespace or "", queue=queue, node=node)

@@ -252,7 +252,6 @@ def get(
         rejected: only pods that a kubelet rejected, or nodes with a kubelet that has rejected some.
         limit: how many rows at most; of cycles the last ones, 20 where nothing is said.
         watch: go on, and print what is new or has changed, until Ctrl-C.
-        source: where to ask; without --cluster in all clusters of the log.
     """
     if kind in _NAMESPACED and "/" in name:
         there, _, name = name.partition("/")

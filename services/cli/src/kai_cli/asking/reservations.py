@@ -81,7 +81,6 @@ async def reserve(  # long: one flag for each part of a reservation
         notice: until so long before a window work without a limit may start there; by default 1h.
         make: make it on the cluster.
         kubeconfig: by which it is made; by default as kubectl finds it.
-        source: where to ask: the log, or the API of --api-url.
         output: of the plan: table, json or yaml.
     """
     if maintenance == bool(queue or namespace):
@@ -149,7 +148,6 @@ async def drain(
         labels: of the nodes instead of names, as key=value, divided by commas: a rack, a domain.
         make: carry it out on the cluster.
         kubeconfig: by which it is made; by default as kubectl finds it.
-        source: where to ask: the log, or the API of --api-url.
         output: of the plan: table, json or yaml.
     """
     now = datetime.now(UTC)
@@ -249,10 +247,7 @@ async def reservations(
     """List the reservations of nodes: when, for whom, and what is in their way.
 
     Args:
-        at: as of a moment: a position, a time (2026-11-22T02:55:00Z, 02:55Z), or a time before the log's end (-5m).
         ical: print them as a calendar (RFC 5545).
-        source: where to ask: the log, or the API of --api-url.
-        output: table, json or yaml.
     """
     source = source or AnswerSource()
     # A log may be silent while windows begin; a file goes on no more.

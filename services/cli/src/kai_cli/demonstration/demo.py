@@ -30,7 +30,8 @@ from cyclopts.validators import Number
 from kaicore.analysis.replay.replay import replay_log
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject, KaiError, LogUnavailable
 from kaicore.kube.api.access import configured_access
-from kaicore.kube.api.client import KubeClient, ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.ledger.feed import EventFeed
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog

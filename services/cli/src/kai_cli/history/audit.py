@@ -68,7 +68,6 @@ async def audit_verify(
         key: a file with the key that seals must be signed with: an Ed25519 key in PEM, or a secret.
         token_file: a file with the bearer token for http(s):// addresses.
         chain_only: leave out the check of decisions, which folds the whole log.
-        source: where to ask; without --cluster all clusters of the log and of the seals.
     """
     deposits = [open_deposit(address, token=_token(token_file)) for address in against]
     source = source or LogSource()
@@ -127,7 +126,6 @@ async def audit_seal(
             what is there already must be in the log.
         key: a file with the key to sign with: a private Ed25519 key in PEM, or a secret.
         token_file: a file with the bearer token for an http(s):// address.
-        source: where to ask; without --cluster all clusters of the log.
     """
     deposit, signed_by, source = open_deposit(address, token=_token(token_file)), _key(key), source or LogSource()
     async with closing(deposit):

@@ -53,7 +53,6 @@ async def export(
         to: the last event likewise; by default the last there is.
         form: parquet for tables instead: pods, groups, decisions, placements, observations, usage and occupancy;
             perfetto for a trace of what waited and what held GPUs, which https://ui.perfetto.dev shows.
-        source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
     """
     moments = moments_of(begin, to)
     if form == "log":
@@ -169,7 +168,6 @@ async def report_bug(
         cycle: only this one: a number, or SHARD/NUMBER.
         begin: the first event, by position or time (12345, 2026-11-22T02:55:00Z, -1h); by default the first there is.
         to: the last event likewise; by default the last there is.
-        source: which log; of several clusters the current one's (`kai cluster use`), or --cluster.
     """
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")

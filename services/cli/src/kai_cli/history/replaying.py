@@ -175,7 +175,6 @@ async def replay(
         processes: that share the work; by default one for each CPU, for a long range.
         policy: a policy that the shard has: its file, or its entry point. Other code than decided is refused.
         other_policies: take other code of the same name, and show what it decides otherwise.
-        source: where to ask; without --cluster all clusters of the log.
     """
     if cycle is not None and (begin or to):
         raise ConfigurationError("--cycle selects one cycle: leave out --from and --to")

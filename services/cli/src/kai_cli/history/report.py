@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 
 import msgspec
 from cyclopts import Parameter
-from kaicore.analysis.hours.report import (
+from kaicore.analysis.ask.hours.report import (
     CapacityHours,
     OwnerRow,
     ReportQuestion,
@@ -18,7 +18,7 @@ from kaicore.analysis.hours.report import (
     read_prices,
     usage_report,
 )
-from kaicore.analysis.hours.sealing import MonthCheck, seal_month, verify_month
+from kaicore.analysis.ask.hours.sealing import MonthCheck, seal_month, verify_month
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.seals.anchors import read_file
 from kaicore.rules.hub.hub_state import without_hub

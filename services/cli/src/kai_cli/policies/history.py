@@ -5,7 +5,6 @@ from collections.abc import AsyncIterator
 import msgspec
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.replay.log_states import events_of
-from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog, Filter
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.policies.setting import PolicySetting
@@ -81,18 +80,10 @@ def _text(setting: PolicySetting) -> str:
 
 
 async def history(*, source: LogSourceFlags | None = None, output: OutputFlag = "table") -> int:
-    """Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed.
-
-    Args:
-        source: where to ask.
-        output: table, json or yaml.
-    """
+    """Say when policies went live in each shard, for which queues, and back, and in how many cycles each failed."""
     source = source or LogSource()
     async with open_log(source) as log:
-        there_are = without_hub(await log.clusters())
-        if not there_are:
-            raise ConfigurationError("the log is empty: there is no history")
-        steps = await policy_steps(log, one_cluster(source, there_are))
+        steps = await policy_steps(log, one_cluster(source, without_hub(await log.clusters())))
     print_answer(steps, output, lambda: steps_text(steps))
     return 0
 

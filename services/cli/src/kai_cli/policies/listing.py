@@ -92,7 +92,6 @@ def list_policies(*, scheduler_config: Path | None = None, output: OutputFlag = 
 
     Args:
         scheduler_config: the shard's settings, the YAML file that kai-scheduler takes; by default no policies.
-        output: table, json or yaml.
     """
     book = PolicyBook()
     config = read_shard_settings(scheduler_config, book)

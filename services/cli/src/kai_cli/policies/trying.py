@@ -45,8 +45,6 @@ def try_policy(
         best: also with each of the three best policies of the league.
         policy: a policy that the shard had in the window: its file, or its entry point; may be given several times.
         html: write a report with plots to this file, too.
-        source: where to ask.
-        output: table, json or yaml.
     """
     book = book_of(policy)
     tried = policy_of(file, arguments, queues=tuple(queue or ()))
@@ -92,7 +90,6 @@ def check(
         clusters: how many clusters are generated; the first four have no node, one, no labels, and no room.
         seed: of the clusters.
         budget_ms: milliseconds of CPU that one call may take on 10,000 nodes.
-        output: table, json or yaml.
     """
     if clusters < 1 or budget_ms < 1:
         raise ConfigurationError("--clusters, --budget-ms: must be 1 or more")

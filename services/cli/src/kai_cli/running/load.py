@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject, KaiError
 from kaicore.kube.api.access import configured_access
-from kaicore.kube.api.client import KubeClient, ObjectPaths
+from kaicore.kube.api.client import KubeClient
+from kaicore.kube.api.discovery import ObjectPaths
 from kaicore.spelling import did_you_mean
 
 from kai_cli.output import Progress

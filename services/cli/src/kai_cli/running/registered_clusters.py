@@ -16,6 +16,7 @@ from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.snapshots import restored_hub
 from kaicore.rules.events.payloads import ClusterRegistered
 from kaicore.rules.hub.hub_state import HUB, HubState
+from kaicore.runtime.process_context import end_all
 
 from kai_cli.running.clusters import Kubeconfigs, absolute_kubeconfigs, register
 from kai_cli.running.stack import ClusterSpec, Stack
@@ -54,9 +55,7 @@ class RegisteredClusters:
                             await self._register_own(log)
                             await self._keep(state)
             finally:
-                for task in self._tasks.values():
-                    task.cancel()
-                await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+                await end_all(self._tasks.values())
                 await feed.close()
 
     async def register_own_first(self) -> None:
@@ -103,10 +102,8 @@ class RegisteredClusters:
                 await asyncio.sleep(_PAUSE_S)
 
     async def _stop(self, name: str) -> None:
-        task = self._tasks.pop(name, None)
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        if (task := self._tasks.pop(name, None)) is not None:
+            await end_all((task,))
         await self._stack.remove_cluster(name)
         self._report(f"cluster {name}: was removed; its processes have ended")
 

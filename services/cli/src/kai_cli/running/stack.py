@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a process has to become ready before the start is given up.
 _READY_S = 120.0
-_CONFLICT = 409
 #: The simulated fleet by default.
 DEMO_PROFILE = "demo24"
 #: What the processes of a stack run, those first that the others wait for.
@@ -113,11 +112,7 @@ async def make_reservation_namespace(kubeconfig: str, scheduler_config: Path | N
     from kaicore.kube.api.client import KubeClient  # noqa: PLC0415
 
     async with KubeClient(configured_access(kubeconfig)) as client:
-        try:
-            await client.post("/api/v1/namespaces", {"metadata": {"name": settings.gpu_reservation_namespace}})
-        except ApiStatus as error:
-            if error.code != _CONFLICT:
-                raise
+        await client.ensure("/api/v1/namespaces", {"metadata": {"name": settings.gpu_reservation_namespace}})
 
 
 class Stack:

@@ -27,7 +27,7 @@ from kaicore.analysis.ask.answers import (
     Why,
 )
 from kaicore.analysis.ask.audits.audit_answers import EvictionAudit, GroupAudit, NodeAudit, PlacementAudit, Span
-from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology.answers import TopologiesAnswer, TopologyQuestion
 from kaicore.errors import UnknownSubject
 
 from kai_cli.sources.api_requests import ANSWER_S, LONG_ANSWER_S, ApiUnreachable, request_api

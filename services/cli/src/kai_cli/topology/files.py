@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from kaicore.analysis.ask.topologies import comes_with_the_node, topologies
-from kaicore.analysis.ask.topology_answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology.answers import TopologiesAnswer, TopologyQuestion
+from kaicore.analysis.ask.topology.domains import comes_with_the_node, topologies
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.simulation.manifest_text import Reading
 from kaicore.analysis.trial.simulation.resource_claims import admitted_node

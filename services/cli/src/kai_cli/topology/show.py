@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
-from kaicore.analysis.ask.topology_answers import (
+from kaicore.analysis.ask.topology.answers import (
     DomainAnswer,
     DomainResource,
     LevelAnswer,

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 
-from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAnswer
+from kaicore.analysis.ask.topology.answers import DomainAnswer, TopologiesAnswer, TopologyAnswer
 from kaicore.rules.model.quantity import CPU, parse_amount, readable_amount
 from kaicore.rules.queues.tree import GPU
 

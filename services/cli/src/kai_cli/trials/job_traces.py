@@ -310,7 +310,10 @@ class Job:
     queue: str = ""
 
 
-def philly(jobs: Path, /, *, out: Path, assuming: Annotated[JobAssumptions | None, Parameter(name="*")] = None) -> int:
+Assuming = Annotated[JobAssumptions | None, Parameter(name="*")]
+
+
+def philly(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> int:
     """Turn jobs of the Philly trace into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
@@ -321,9 +324,7 @@ def philly(jobs: Path, /, *, out: Path, assuming: Annotated[JobAssumptions | Non
     return _import(jobs, out, assuming or JobAssumptions(), _philly_job)
 
 
-def dlrm(
-    instances: Path, /, *, out: Path, assuming: Annotated[JobAssumptions | None, Parameter(name="*")] = None
-) -> int:
+def dlrm(instances: Path, /, *, out: Path, assuming: Assuming = None) -> int:
     """Turn instances of the DLRM trace of 2025 into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:
@@ -335,9 +336,7 @@ def dlrm(
     return _import(instances, out, assuming or JobAssumptions(), _dlrm_job)
 
 
-def plain_csv(
-    jobs: Path, /, *, out: Path, assuming: Annotated[JobAssumptions | None, Parameter(name="*")] = None
-) -> int:
+def plain_csv(jobs: Path, /, *, out: Path, assuming: Assuming = None) -> int:
     """Turn a list of jobs of one's own into a fleet profile (OUT/profile.yaml) and pods (OUT/pods.json).
 
     Args:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from kaicore.analysis.life.waits import signed_duration_text
 from kaicore.analysis.trial.history.alternative import BEST_POLICIES, HistoryQuestion, PatchText
 from kaicore.analysis.trial.history.comparison import Fares, HistoryComparison, compare_history
-from kaicore.analysis.trial.history.results import signed_duration_text
 from kaicore.analysis.trial.simulation.kubelets import find_kubelets
 from kaicore.errors import ConfigurationError
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
@@ -173,10 +173,7 @@ async def compared_history(
 ) -> HistoryComparison:
     """Return history simulated again, of the one cluster that is meant."""
     async with open_log(source) as log:
-        there_are = without_hub(await log.clusters())
-        if not there_are:
-            raise ConfigurationError("the log is empty: there is no history")
-        cluster = one_cluster(source, there_are)
+        cluster = one_cluster(source, without_hub(await log.clusters()))
         with Progress("simulating history") as progress:
             return await compare_history(log, cluster, question, find_kubelets, policies=policies, progress=progress)
 

@@ -5,9 +5,9 @@ import zlib
 from contextlib import suppress
 from pathlib import Path
 
+from kaicore.analysis.ask.hours.kept import keep_hours
 from kaicore.analysis.ask.projections.building import Builder
 from kaicore.analysis.ask.projections.store import ViewStore
-from kaicore.analysis.hours.kept import keep_hours
 from kaicore.errors import ConfigurationError, EventsRetired, UnknownMoment
 from kaicore.ledger.log.migrate import admit_roles, upgrade
 from kaicore.ledger.log.partitions import Month, Seal

@@ -16,8 +16,8 @@ from cryptography import x509
 from cyclopts import Parameter
 from cyclopts.validators import Number
 from kaicore.errors import ConfigurationError
-from kaicore.kube.gpu_shares import SHARE_ANNOTATIONS
 from kaicore.kube.kinds.table import GROUP_KINDS, TOPOLOGY_KINDS
+from kaicore.kube.normalize.gpu_shares import SHARE_ANNOTATIONS
 from kaicore.kube.normalize.share_dialects import SHARE_DIALECTS
 from kaicore.runtime.access.certificates import make_server_certificate
 

@@ -144,6 +144,11 @@ def resource_list(registry: Registry, group_name: str, version: str) -> Object:
     }
 
 
+def _other_names(resource: ResourceType) -> Object:
+    names = {"shortNames": list(resource.short_names), "categories": list(resource.categories)}
+    return {field: some for field, some in names.items() if some}
+
+
 def _resource(resource: ResourceType) -> Object:
     described: Object = {
         "name": resource.plural,
@@ -151,11 +156,8 @@ def _resource(resource: ResourceType) -> Object:
         "namespaced": resource.namespaced,
         "kind": resource.kind,
         "verbs": list(resource.verbs),
+        **_other_names(resource),
     }
-    if resource.short_names:
-        described["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        described["categories"] = list(resource.categories)
     if resource.stored:
         described["storageVersionHash"] = resource.storage_version_hash
     return described
@@ -214,11 +216,8 @@ def _aggregated_resource(resource: ResourceType) -> Object:
         "scope": "Namespaced" if resource.namespaced else "Cluster",
         "singularResource": resource.singular,
         "verbs": list(resource.verbs),
+        **_other_names(resource),
     }
-    if resource.short_names:
-        described["shortNames"] = list(resource.short_names)
-    if resource.categories:
-        described["categories"] = list(resource.categories)
     if resource.subresources:
         described["subresources"] = [
             {

@@ -20,7 +20,7 @@ from typing import Any
 import grpc
 import grpc.aio
 from kaicore.errors import ConfigurationError
-from kaicore.kube import podresources as api
+from kaicore.kube.wire import podresources as api
 
 from kai_fleet.kubelet import Kubelet, Machine, Pod
 from kai_fleet.kubelet.devices import DevicePool

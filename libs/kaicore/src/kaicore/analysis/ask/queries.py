@@ -42,8 +42,8 @@ from kaicore.analysis.ask.explanations import why_node, why_owner, why_pod, why_
 from kaicore.analysis.ask.hub_rows import HubInquiry
 from kaicore.analysis.ask.listing import known_names, list_cycles, list_rows, summary
 from kaicore.analysis.ask.standings import Change, PriorityAnswer, gpu_holders, priority_of
-from kaicore.analysis.ask.topologies import topologies_of, topology_assignments
-from kaicore.analysis.ask.topology_answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.ask.topology.answers import DomainAnswer, TopologiesAnswer, TopologyAssignments, TopologyQuestion
+from kaicore.analysis.ask.topology.domains import topologies_of, topology_assignments
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.life.attempts import TriedGroup, tried_groups
 from kaicore.analysis.life.pod_history import PodEvidence, pod_evidence, recorded_config

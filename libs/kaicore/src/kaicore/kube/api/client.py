@@ -14,10 +14,9 @@ from typing import Any, Self
 import aiohttp
 import msgspec
 
-from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
+from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError
 from kaicore.kube.api.access import Access, AccessSource
 from kaicore.kube.api.failures import error_of
-from kaicore.rules.objects.dispatched import Manifest
 
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
@@ -32,7 +31,7 @@ _CONNECT_S = 5.0
 #: A server that vanished without a word is noticed within half a minute, also by a watch on which nothing happens.
 _KEEPALIVE = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 25_000}
 
-_UNAUTHORIZED, _NOT_FOUND = 401, 404
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
 
 
 class KubeClient:
@@ -102,6 +101,16 @@ class KubeClient:
     async def post(self, path: str, body: object) -> bytes:
         """Create something from a body that msgspec can encode; raises as `get` does."""
         return await self._request("POST", path, body=body, content_type="application/json")
+
+    async def ensure(self, path: str, body: object) -> bool:
+        """Create something unless it is there; return whether it was not. Raises as `get` does otherwise."""
+        try:
+            await self.post(path, body)
+        except ApiStatus as error:
+            if error.code != _CONFLICT:
+                raise
+            return False
+        return True
 
     async def patch(self, path: str, body: object, *, content_type: str = MERGE_PATCH) -> bytes:
         """Patch an object; raises as `get` does."""
@@ -263,68 +272,3 @@ def _lively_socket(info: Any) -> socket.socket:
         if hasattr(socket, name):
             made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
     return made
-
-
-class _Resource(msgspec.Struct):
-    name: str
-    kind: str
-    namespaced: bool
-
-
-class _ResourceList(msgspec.Struct):
-    resources: list[_Resource]
-
-
-class ObjectPaths:
-    """The paths of one API server."""
-
-    def __init__(self, client: KubeClient) -> None:
-        """Args: client: of the API server."""
-        self._client = client
-        self._resources: dict[tuple[str, str], _Resource] = {}
-        self._learned: set[str] = set()
-
-    async def collection(self, manifest: Manifest) -> str:
-        """Return where an object is created. Raises InvalidObject: the API server does not serve its kind."""
-        api_version, kind = manifest["apiVersion"], manifest["kind"]
-        metadata = manifest["metadata"]
-        await self.learn(manifest)
-        resource = self._resources.get((api_version, kind))
-        if resource is None:
-            raise InvalidObject(_subject(manifest), "kind", kind, f"the API server knows none in {api_version}")
-        path = _group_path(api_version)
-        if resource.namespaced:
-            path += f"/namespaces/{metadata.get('namespace') or 'default'}"
-        return f"{path}/{resource.name}"
-
-    async def object(self, manifest: Manifest) -> str:
-        """Return where an object with a name is; raises as `collection` does."""
-        return f"{await self.collection(manifest)}/{manifest['metadata']['name']}"
-
-    async def learn(self, manifest: Manifest) -> None:
-        """Ask for what there is in an object's version of its API group, where that was not asked yet.
-
-        Raises InvalidObject: the API server does not serve it.
-        """
-        api_version = manifest["apiVersion"]
-        if api_version in self._learned:
-            return
-        try:
-            body = await self._client.get(_group_path(api_version))
-        except ApiStatus as error:
-            raise InvalidObject(
-                _subject(manifest), "apiVersion", api_version, f"is not served by the API server: {error}"
-            ) from error
-        self._learned.add(api_version)
-        for resource in msgspec.json.decode(body, type=_ResourceList).resources:
-            if "/" not in resource.name:
-                self._resources[api_version, resource.kind] = resource
-
-
-def _subject(manifest: Manifest) -> str:
-    metadata = manifest["metadata"]
-    return f"{manifest['kind']} {metadata.get('name') or metadata.get('generateName')}"
-
-
-def _group_path(api_version: str) -> str:
-    return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"

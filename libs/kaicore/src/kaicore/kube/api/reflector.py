@@ -8,15 +8,12 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
-
-import msgspec
+from typing import Generic, Protocol
 
 from kaicore.errors import ApiStatus, ClusterError, ClusterUnavailable
 from kaicore.kube.api.client import KubeClient
 from kaicore.kube.api.reflector_core import WORKED_S, Backoff, Change, ListPage, ObjectKey, ReflectorCore, Relist
-from kaicore.kube.wire import objects
-from kaicore.kube.wire.resources import ObjectT, OptionalResource, Resource
+from kaicore.kube.wire.resources import ObjectT, Resource
 
 _NOT_FOUND = 404
 #: Seconds in which lines of a busy watch gather: those that come together are one batch of changes.
@@ -142,31 +139,3 @@ class Reflector(Generic[ObjectT]):
                     self._observer.failed(core.resource.kind, core.last_error)
                     return
         core.ended(clock() - begun)
-
-
-_T = TypeVar("_T")
-
-
-async def served_version(client: KubeClient, resource: OptionalResource[ObjectT]) -> str | None:
-    """Return the best version in which a resource is served; None when it is not.
-
-    Raises ClusterError: the API server does not say.
-    """
-    group = await _discovered(client, f"/apis/{resource.group}", objects.ApiGroup)
-    versions = {entry.version for entry in group.versions or ()} if group is not None else set()
-    for version in resource.versions:
-        if version not in versions:
-            continue
-        # A group may have a version for the sake of another resource.
-        served = await _discovered(client, f"/apis/{resource.group}/{version}", objects.ApiResources)
-        if served is not None and any(entry.name == resource.plural for entry in served.resources or ()):
-            return version
-    return None
-
-
-async def _discovered(client: KubeClient, path: str, type_: type[_T]) -> _T | None:
-    data = await client.find(path)
-    try:
-        return None if data is None else msgspec.json.decode(data, type=type_)
-    except msgspec.DecodeError as error:
-        raise ClusterUnavailable(f"{path}: not what discovery says: {error}") from error

@@ -1,1 +1,1 @@
-"""The kinds that are recorded: where each is served, and how its objects become facts."""
+"""The kinds: where each is served, how its objects become facts, and those that the operator makes (`operands`)."""

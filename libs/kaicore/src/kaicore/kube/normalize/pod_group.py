@@ -21,7 +21,6 @@ from kaicore.rules.model.node import KAI_TOPOLOGY
 
 #: A grace that is never over: Kubernetes ends no gang for being below its minimum (KEP-4671).
 _FOR_EVER = -1
-_PREEMPTABLE = {"true": True, "false": False}
 
 
 def normalize_kai_pod_group(wire: custom_resources.KaiPodGroup, lost: Lost = unheard) -> GroupSource:

@@ -169,6 +169,8 @@ class ApiResource(Wire):
     """A served resource; `name` is what it is called in paths."""
 
     name: str = ""
+    kind: str = ""
+    namespaced: bool = False
 
 
 class ApiResources(Wire):

@@ -152,11 +152,6 @@ TOPOLOGIES = OptionalResource(
 )
 
 
-def topologies(version: str) -> Resource[objects.TopologyObject]:
-    """Return NodeResourceTopologies in a served version of their group."""
-    return TOPOLOGIES.at(version)
-
-
 _identity_decoder = msgspec.json.Decoder(objects.Identified)
 
 

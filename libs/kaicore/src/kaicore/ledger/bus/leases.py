@@ -183,19 +183,17 @@ class Lease:
         *,
         owner: str,
         duration_s: float = 3.0,
-        about: Mapping[str, str] | None = None,
         clock: Callable[[], float] = lease_clock,
     ) -> None:
         """Args:
         owner: tells this process from all others, also from its own former runs.
         duration_s: how long it counts without being renewed; in whole milliseconds.
-        about: what else is to be shown of the holder.
         clock: seconds; never set, and going on while the machine sleeps.
         """
         self._store = store
         self._cluster = cluster
         self._name = name
-        self._record = LeaseRecord(owner, round(duration_s * 1000), about or {})
+        self._record = LeaseRecord(owner, round(duration_s * 1000), {})
         self._clock = clock
         self._others = Liveness()
         self._last_owner = ""
@@ -380,14 +378,11 @@ _FORGET_S = 3600
 class NatsLeaseStore:
     """Members and leases on NATS; see `kaicore.ledger.bus.leases.LeaseStore`."""
 
-    def __init__(
-        self, connection: Connection, *, replicas: int = 1, clock: Callable[[], int] = lambda: time.time_ns() // 1000
-    ) -> None:
+    def __init__(self, connection: Connection, *, replicas: int = 1) -> None:
         """Prefer `open`."""
         self._connection = connection
         self._api = JetStreamApi(connection)
         self._replicas = replicas
-        self._clock = clock
 
     @classmethod
     async def open(cls, url: str, *, name: str, replicas: int = 1) -> Self:
@@ -472,7 +467,7 @@ class NatsLeaseStore:
             "storage": "file",
             "retention": "limits",
             "discard": "new",
-            "first_seq": self._clock(),
+            "first_seq": time.time_ns() // 1000,
             "max_msgs_per_subject": 1,
             "max_age": _FORGET_S * NANOSECONDS,
             "duplicate_window": NANOSECONDS,

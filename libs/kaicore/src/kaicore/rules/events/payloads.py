@@ -1027,7 +1027,7 @@ class MonthSealed(Payload, frozen=True):
     Attributes:
         month: as `2026-11`, by UTC.
         position: of the last event that counts.
-        rules: version of the account's rules (`kaicore.analysis.hours.account.ACCOUNT_SCHEMA`).
+        rules: version of the account's rules (`kaicore.analysis.ask.hours.account.ACCOUNT_SCHEMA`).
         digest: SHA-256 over the whole account, in hexadecimal.
         figures: of GPUs, in thousandths of GPU-seconds, by name; what each queue held as `queue/NAME`.
         corrects: position of the seal that this one corrects; 0 for the first.

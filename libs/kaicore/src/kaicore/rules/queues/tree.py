@@ -175,7 +175,6 @@ class QueueTree:
             if self.queues[number].pooled and all(self.queues[one].only_named for one in children)
             for child in children
         )
-        self.leaves = [number for number in range(size) if not self.children[number]]
 
     def __len__(self) -> int:
         return len(self.queues)

@@ -85,19 +85,6 @@ def as_slices(levels: Sequence[str], domains: Iterable[AssignedDomain]) -> Docum
     return {"levels": list(levels), "slices": slices}
 
 
-def domains_of(assignment: Document) -> list[AssignedDomain]:
-    """Return the domains of an assignment of either version."""
-    if "domains" in assignment:
-        return [AssignedDomain(tuple(one["values"]), one["count"]) for one in assignment["domains"]]
-    assigned: list[AssignedDomain] = []
-    for part in assignment["slices"]:
-        values = [_values(level, part["domainCount"]) for level in part["valuesPerLevel"]]
-        counts = part["podCounts"]
-        numbers = counts.get("individual") or [counts["universal"]] * part["domainCount"]
-        assigned += map(AssignedDomain, zip(*values, strict=True), numbers)
-    return assigned
-
-
 def _slice(levels: int, domains: Sequence[AssignedDomain]) -> Document:
     counts = [one.pods for one in domains]
     return {
@@ -129,14 +116,6 @@ def _common_prefix(texts: Sequence[str]) -> str:
     first, last = min(texts), max(texts)
     length = next((place for place, (one, other) in enumerate(zip(first, last, strict=False)) if one != other), None)
     return first if length is None else first[:length]
-
-
-def _values(level: Document, count: int) -> list[str]:
-    if "universal" in level:
-        return [level["universal"]] * count
-    individual = level["individual"]
-    prefix, suffix = individual.get("prefix", ""), individual.get("suffix", "")
-    return [f"{prefix}{root}{suffix}" for root in individual["roots"]]
 
 
 #: Types of a HyperNode's conditions.

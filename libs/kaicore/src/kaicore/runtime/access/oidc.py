@@ -7,7 +7,7 @@ key, and anew each hour. Tokens with a key that nobody has make an issuer be ask
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
@@ -60,9 +60,7 @@ class TokenHolder:
 class TokenChecker:
     """Checks tokens; it keeps issuers' keys."""
 
-    def __init__(self, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Args: clock: seconds, of a clock that does not jump."""
-        self._clock = clock
+    def __init__(self) -> None:
         self._keys: dict[str, _Keys] = {}
 
     async def prepare(self, token: str, issuers: Iterable[IssuerEntry]) -> None:
@@ -75,11 +73,11 @@ class TokenChecker:
         if issuer is None:
             return
         keys = self._keys.setdefault(issuer.issuer, _Keys())
-        if kid in keys.by_id and self._clock() - keys.fetched_s < _KEYS_S:
+        if kid in keys.by_id and time.monotonic() - keys.fetched_s < _KEYS_S:
             # No waiting for a fetch that a token with a made-up key has begun.
             return
         async with keys.turn:
-            now = self._clock()
+            now = time.monotonic()
             known = kid in keys.by_id and now - keys.fetched_s < _KEYS_S
             if not known and now - keys.tried_s >= _ATTEMPT_S:
                 keys.tried_s = now

@@ -10,7 +10,6 @@ import gc
 import logging
 import os
 import socket
-import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
@@ -22,11 +21,10 @@ from typing import Any, Protocol, TypeVar
 import h11
 import msgspec
 
-from kaicore.errors import ConfigurationError, KaiError
-from kaicore.interpreter import version
+from kaicore.errors import ConfigurationError
 from kaicore.runtime.agent.metrics import CONTENT_TYPE, Registry, process_metrics
 from kaicore.runtime.agent.settings import AgentSettings, read_agent_settings
-from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
+from kaicore.runtime.process_context import Health, ProcessContext, run_until_stopped, served, start
 from kaicore.runtime.rate_limit import RepeatedLines, StandardError
 
 
@@ -206,40 +204,26 @@ def run_agent(
     body: Callable[[AgentContext, _SettingsT], Awaitable[None]],
     *,
     conditions: tuple[str, ...] = (),
-    argv: list[str] | None = None,
 ) -> int:
-    """Run `body` until it returns or the process is asked to stop; return the exit code, as `Service.run` does.
+    """Run `body` until it returns or the process is asked to stop; return the exit code of `start`.
 
     Args:
         settings_class: read from flags and environment before anything starts.
         conditions: what must be met before `/readyz` says so.
-        argv: arguments without the program's name; by default the process's.
     """
-    if "--version" in (sys.argv[1:] if argv is None else argv):
-        sys.stdout.write(f"kai-{name} {version()}\n")
-        return 0
-    try:
-        settings = read_agent_settings(settings_class, argv)
-    except ConfigurationError as error:
-        sys.stderr.write(f"kai-{name}: {error}\n")
-        return 2
-    if not bound_to_parent():
-        return 1
-    allow_open_files()
-    log = AgentLog(name, level=settings.log_level)
-    logging.basicConfig(handlers=[LibraryLines(log)], level=logging.WARNING, force=True)
-    context = AgentContext(name, Health(*conditions), log)
-    # What is there by now stays: it need not be looked at again. What comes is little, and an agent is to stay small.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(700, 10, 10)
-    try:
-        asyncio.run(_run(context, settings, body))
-    except KaiError as error:
-        log.error("service failed", error=str(error), kind=type(error).__name__)
-        # A supervisor need not try again while the settings are the same.
-        return 2 if isinstance(error, ConfigurationError) else 1
-    return 0
+
+    def run(settings: _SettingsT) -> int:
+        log = AgentLog(name, level=settings.log_level)
+        logging.basicConfig(handlers=[LibraryLines(log)], level=logging.WARNING, force=True)
+        context = AgentContext(name, Health(*conditions), log)
+        # What is there by now stays: it need not be looked at again. What comes is little, and an agent is to stay
+        # small.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(700, 10, 10)
+        return asyncio.run(served(context, _run(context, settings, body)))
+
+    return start(name, read=lambda: read_agent_settings(settings_class), run=run)
 
 
 async def _run(

@@ -59,16 +59,13 @@ class TimeAndMemory:
         budget_s: float = 1.0,
         memory_bytes: int = 1 << 30,
         rest_s: float = 600.0,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         budget_s: for which a policy may run in one cycle, seconds of CPU.
         memory_bytes: how much memory a policy may ask for.
         rest_s: for how long one that overran is not run.
-        monotonic: seconds that never jump.
         """
         self._budget_s, self._memory_bytes, self._rest_s = budget_s, memory_bytes, rest_s
-        self._monotonic = monotonic
         #: By policy, what it has used of this cycle's budget, and until when it is not run.
         self._used_s: dict[str, float] = {}
         self._rests_until_s: dict[str, float] = {}
@@ -100,7 +97,7 @@ class TimeAndMemory:
             return self._run(policy, call)
 
     def _run(self, policy: str, call: Callable[[], _Answer]) -> _Answer:
-        began_s = self._monotonic()
+        began_s = time.monotonic()
         if began_s < self._rests_until_s.get(policy, 0.0):
             if policy in self._hoarders:
                 raise MemoryError("asked for too much memory lately, and is not asked for a while")
@@ -119,11 +116,11 @@ class TimeAndMemory:
                 self._stop()
         except _TimeIsUp:
             self._stop()
-            self._rests_until_s[policy] = self._monotonic() + self._rest_s
+            self._rests_until_s[policy] = time.monotonic() + self._rest_s
             raise PolicyOverran(f"took longer than {self._budget_s:g} s") from None
         except MemoryError:
             self._hoarders.add(policy)
-            self._rests_until_s[policy] = self._monotonic() + self._rest_s
+            self._rests_until_s[policy] = time.monotonic() + self._rest_s
             raise
         finally:
             resource.setrlimit(resource.RLIMIT_AS, limits)
@@ -175,7 +172,7 @@ class TimeAndMemory:
                     _put_in(watched.thread)
 
     def _has_overrun(self, watched: _Watched) -> bool:
-        return time.clock_gettime(watched.clock) >= watched.until_cpu_s or self._monotonic() >= watched.until_s
+        return time.clock_gettime(watched.clock) >= watched.until_cpu_s or time.monotonic() >= watched.until_s
 
 
 def _put_in(thread: int) -> None:

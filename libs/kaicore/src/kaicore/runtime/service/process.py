@@ -15,10 +15,8 @@ from typing import Any, Generic, NoReturn, TypeVar
 import uvloop
 from prometheus_client import REGISTRY, CollectorRegistry
 
-from kaicore.errors import ConfigurationError, KaiError
-from kaicore.interpreter import version
 from kaicore.runtime.fork_server import ForkServer, forking
-from kaicore.runtime.process_context import Health, ProcessContext, allow_open_files, bound_to_parent, run_until_stopped
+from kaicore.runtime.process_context import Health, ProcessContext, end_all, run_until_stopped, served, start
 from kaicore.runtime.service.health import Asgi, with_health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
@@ -37,9 +35,7 @@ async def run_together(stopping: asyncio.Event, *bodies: Coroutine[Any, Any, Non
         await asyncio.wait([*tasks, stop], return_when=asyncio.FIRST_COMPLETED)
     finally:
         failed = [task for task in tasks if task.done() and not task.cancelled() and task.exception() is not None]
-        for task in (*tasks, stop):
-            task.cancel()
-        await asyncio.gather(*tasks, stop, return_exceptions=True)
+        await end_all((*tasks, stop))
     for task in failed:
         task.result()
 
@@ -82,28 +78,9 @@ class Service(Generic[_SettingsT]):
 
     def main(self) -> NoReturn:
         """Entry point of the program: run with the process's arguments, and exit."""
-        sys.exit(self.run())
+        sys.exit(start(self.name, read=lambda: read_settings(self.settings), run=self._run_alone))
 
-    def run(self, argv: list[str] | None = None) -> int:
-        """Run until the service returns or the process is asked to stop; return the exit code.
-
-        `--version` only says it. The code is 0 after a clean end, 2 for settings that cannot work, 1 for any other
-        failure.
-
-        Args:
-            argv: arguments without the program's name; by default the process's.
-        """
-        if "--version" in (sys.argv[1:] if argv is None else argv):
-            sys.stdout.write(f"kai-{self.name} {version()}\n")
-            return 0
-        try:
-            settings = read_settings(self.settings, argv)
-        except ConfigurationError as error:
-            sys.stderr.write(f"kai-{self.name}: {error}\n")
-            return 2
-        if not bound_to_parent():
-            return 1
-        allow_open_files()
+    def _run_alone(self, settings: _SettingsT) -> int:
         configure_logging(self.name, level=settings.log_level)
         with forking(self.starts, at_once=False) as forks:
             return uvloop.run(self.run_in(asyncio.Event(), settings, registry=REGISTRY, forks=forks))
@@ -111,10 +88,7 @@ class Service(Generic[_SettingsT]):
     async def run_in(
         self, stopping: asyncio.Event, settings: _SettingsT, *, registry: CollectorRegistry, forks: ForkServer | None
     ) -> int:
-        """Run in an event loop until the service returns or `stopping` is set, by a signal or otherwise.
-
-        Returns the exit code; see `run`.
-        """
+        """Run in an event loop until the service returns or `stopping` is set; return the exit code of `served`."""
         context = ServiceContext(
             name=self.name,
             health=Health(*self.conditions),
@@ -123,13 +97,7 @@ class Service(Generic[_SettingsT]):
             forks=forks,
             registry=registry,
         )
-        try:
-            await _run(context, settings, self.serve, serve_health=self.serve_health)
-        except KaiError as error:
-            context.log.error("service failed", error=str(error), kind=type(error).__name__)
-            # A supervisor need not try again while the settings are the same.
-            return 2 if isinstance(error, ConfigurationError) else 1
-        return 0
+        return await served(context, _run(context, settings, self.serve, serve_health=self.serve_health))
 
 
 def listen(

@@ -23,7 +23,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from kaicore.errors import ConfigurationError
 from kaicore.runtime.fork_server import ForkServer, forking
-from kaicore.runtime.process_context import allow_open_files, bound_to_parent
+from kaicore.runtime.process_context import start
 from kaicore.runtime.service.logs import configure_logging
 from kaicore.runtime.service.process import Service
 from kaicore.runtime.service.settings import ServiceSettings, read_settings
@@ -45,6 +45,10 @@ def shared_environment(services: Sequence[SharedService]) -> dict[str, str]:
 
 def main() -> None:
     """Run the services that the environment names, and exit as the first of them that ended."""
+    sys.exit(start("services", read=_read, run=_run))
+
+
+def _read() -> list[tuple[Service[Any], ServiceSettings]]:
     services: list[tuple[Service[Any], ServiceSettings]] = []
     for one in msgspec.json.decode(os.environ.pop(_VARIABLE), type=tuple[SharedService, ...]):
         service: Service[Any] = importlib.import_module(one.module).SERVICE
@@ -52,20 +56,20 @@ def main() -> None:
             with _beside(one.environment):
                 services.append((service, read_settings(service.settings, [])))
         except ConfigurationError as error:
-            sys.stderr.write(f"kai-{service.name}: {error}\n")
-            sys.exit(2)
-    if not bound_to_parent():
-        sys.exit(1)
+            raise ConfigurationError(f"kai-{service.name}: {error}") from error
+    return services
+
+
+def _run(services: Sequence[tuple[Service[Any], ServiceSettings]]) -> int:
     with suppress(OSError):
         Path("/proc/self/comm").write_text("kai-services")
-    allow_open_files()
     configure_logging("services", level=services[0][1].log_level)
     starts = [module for service, _ in services for module in service.starts]
     with forking(starts, at_once=False) as forks:
-        sys.exit(uvloop.run(_run(services, forks)))
+        return uvloop.run(_run_together(services, forks))
 
 
-async def _run(services: Sequence[tuple[Service[Any], ServiceSettings]], forks: ForkServer | None) -> int:
+async def _run_together(services: Sequence[tuple[Service[Any], ServiceSettings]], forks: ForkServer | None) -> int:
     stopping = asyncio.Event()
     # Metrics of modules, and of the process, are in the registry that there is of old: one service shows it.
     registries = [*(CollectorRegistry() for _ in services[1:]), REGISTRY]

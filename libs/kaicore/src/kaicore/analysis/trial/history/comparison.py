@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from kaicore.analysis.json_spelling import time_text
+from kaicore.analysis.life.pod_stories import PodStory, RunBasis
 from kaicore.analysis.replay.moments import Moment, parse_moment, range_of, state_at
 from kaicore.analysis.trial.history.alternative import (
     BEST_POLICIES,
@@ -21,7 +22,6 @@ from kaicore.analysis.trial.history.alternative import (
     patch_of,
     read_settings,
 )
-from kaicore.analysis.trial.history.pod_stories import PodStory, RunBasis
 from kaicore.analysis.trial.history.reading import History, read_history
 from kaicore.analysis.trial.history.rerun import Rerun
 from kaicore.analysis.trial.history.results import FIGURES, QueueResult, RunResult, places_of, result_of

@@ -14,8 +14,9 @@ import yaml
 from jinja2 import Environment, StrictUndefined, Template
 from markupsafe import Markup, escape
 
+from kaicore.analysis.life.waits import duration_text, signed_duration_text
 from kaicore.analysis.trial.history.comparison import AlternativeAnswer, Fares, HistoryComparison, QueueComparison
-from kaicore.analysis.trial.history.results import FIGURES, Figure, RunResult, duration_text, signed_duration_text
+from kaicore.analysis.trial.history.results import FIGURES, Figure, RunResult
 
 #: Size of a plot in its own units, and what is kept free around its area.
 WIDTH, HEIGHT = 480, 240

@@ -15,7 +15,7 @@ from itertools import pairwise
 from statistics import median, quantiles
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_held
-from kaicore.analysis.trial.history.pod_stories import Lineage, PodStories, PodStory, StoryEnd, trace
+from kaicore.analysis.life.pod_stories import Lineage, PodStories, PodStory, StoryEnd, trace
 from kaicore.ledger.log.port import EventLog
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads

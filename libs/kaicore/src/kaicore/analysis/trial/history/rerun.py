@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
+from kaicore.analysis.life.pod_stories import Lineage, LineageRun, PodStories
 from kaicore.analysis.trial.history.alternative import Changes
-from kaicore.analysis.trial.history.pod_stories import Lineage, LineageRun, PodStories
 from kaicore.analysis.trial.history.reading import Delays, Fact, History, Sampler
 from kaicore.analysis.trial.history.simulated_kubelets import SimulatedKubelets
 from kaicore.analysis.trial.simulation.kubelets import Kubelets

@@ -10,10 +10,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import ceil
 
-import msgspec
-
 from kaicore.analysis.ask.projections.capacity import gpus_held
-from kaicore.analysis.trial.history.pod_stories import PodStory, StoryEnd
+from kaicore.analysis.life.pod_stories import PodStory, StoryEnd
+from kaicore.analysis.life.waits import Figures, Waits, duration_text, quantile, waits_of
 from kaicore.analysis.trial.history.reading import History, Sample
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.views import FleetView
@@ -54,18 +53,6 @@ def fragmentation(sample: Sample) -> float:
 def gpu_hours(samples: Sequence[Sample], value: Callable[[Sample], float], *, end: int) -> float:
     """Return a number of GPUs summed over time, in hours."""
     return integral(samples, value, end=end) / 3.6e9
-
-
-def quantile(values: Sequence[float], share: float) -> float | None:
-    """Return the smallest value that so large a share of the values does not exceed; None of none.
-
-    Args:
-        share: from 0 to 1; 0.5 for the median.
-    """
-    if not values:
-        return None
-    rank = -(-share * len(values) // 1)
-    return sorted(values)[max(int(rank), 1) - 1]
 
 
 def size_name(gpus: float) -> str:
@@ -131,25 +118,7 @@ def distribution(values: Iterable[float], *, most: int) -> list[tuple[float, flo
 BINS, POINTS = 120, 100
 
 
-class _Figures(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Figures of an answer."""
-
-
-class Waits(_Figures, frozen=True, kw_only=True):
-    """Waiting times, seconds; work that has not started counts with its wait so far. None without any work."""
-
-    count: int
-    p50: float | None
-    p90: float | None
-    p99: float | None
-
-    @property
-    def text(self) -> str:
-        """The median and the 99th percentile, for people."""
-        return f"{duration_text(self.p50)} / {duration_text(self.p99)}"
-
-
-class QueueResult(_Figures, frozen=True, kw_only=True):
+class QueueResult(Figures, frozen=True, kw_only=True):
     """The figures of a queue's pods.
 
     Attributes:
@@ -168,7 +137,7 @@ class QueueResult(_Figures, frozen=True, kw_only=True):
     gpu_hours: float
 
 
-class SizeResult(_Figures, frozen=True, kw_only=True):
+class SizeResult(Figures, frozen=True, kw_only=True):
     """JWTD, Job Waiting Time Distribution: from a job's first pod until all of its pods have started, by its GPUs."""
 
     gpus: str
@@ -176,7 +145,7 @@ class SizeResult(_Figures, frozen=True, kw_only=True):
     waits: Waits
 
 
-class Spread(_Figures, frozen=True, kw_only=True):
+class Spread(Figures, frozen=True, kw_only=True):
     """JTTED: over how many nodes, and domains, jobs of several pods are spread, against the fewest possible.
 
     Attributes:
@@ -193,7 +162,7 @@ class Spread(_Figures, frozen=True, kw_only=True):
     level: str
 
 
-class Series(_Figures, frozen=True, kw_only=True):
+class Series(Figures, frozen=True, kw_only=True):
     """Means over equal parts of the window, one after the other."""
 
     held: tuple[float, ...]
@@ -203,7 +172,7 @@ class Series(_Figures, frozen=True, kw_only=True):
     waiting: tuple[float, ...]
 
 
-class RunResult(_Figures, frozen=True, kw_only=True):
+class RunResult(Figures, frozen=True, kw_only=True):
     """The figures of one run.
 
     Attributes:
@@ -359,13 +328,6 @@ def _wait(work: _Work, end: int) -> float:
     return max((work.started_at or end) - work.created_at, 0) / 1e6
 
 
-def waits_of(seconds: Sequence[float]) -> Waits:
-    """Return waiting times, in seconds, in figures."""
-    seconds = sorted(seconds)
-    p50, p90, p99 = (quantile(seconds, share) for share in (0.5, 0.9, 0.99))
-    return Waits(count=len(seconds), p50=p50, p90=p90, p99=p99)
-
-
 def _queue(queue: str, works: Sequence[_Work], begin: int, end: int) -> QueueResult:
     waited = [work for work in works if not 0 < work.started_at <= begin]
     every = [story for work in works for story in work.stories]
@@ -439,22 +401,6 @@ def _series(samples: Sequence[Sample], begin: int, end: int) -> Series:
         stranded=means(lambda sample: sample.stranded),
         waiting=means(lambda sample: sample.waiting),
     )
-
-
-def duration_text(seconds: float | None) -> str:
-    """Write a duration: `1.5 s`, `3.0 min`, `2.5 h`."""
-    if seconds is None:
-        return "-"
-    if seconds < 120:
-        return f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
-
-
-def signed_duration_text(seconds: float | None) -> str:
-    """Write a difference of durations: `+1.5 s`."""
-    if seconds is None:
-        return "-"
-    return f"{'-' if seconds < 0 else '+'}{duration_text(abs(seconds))}"
 
 
 def _ratio(value: float | None) -> str:

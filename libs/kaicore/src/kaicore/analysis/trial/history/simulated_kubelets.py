@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from kaicore.analysis.trial.simulation.kubelets import KubeletAnswer, Kubelets
-from kaicore.rules.model.node import Node, NodeTopology
+from kaicore.analysis.trial.simulation.kubelets import KubeletAnswer, Kubelets, topology_object
+from kaicore.rules.model.node import Node
 from kaicore.rules.model.placement import Placement
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod
 from kaicore.rules.model.quantity import canonical_quantity
@@ -47,43 +47,6 @@ def node_object(node: Node) -> Object:
         "metadata": {"name": node.name, "uid": node.uid, "labels": dict(node.labels)},
         "status": {"capacity": _quantities(node.capacity), "allocatable": _quantities(node.allocatable)},
     }
-
-
-def topology_object(topology: NodeTopology) -> Object:
-    """Return a node's NodeResourceTopology."""
-    attributes = {
-        "topologyManagerPolicy": topology.policy.value,
-        "topologyManagerScope": topology.scope.value,
-        **{_option(name): value for name, value in sorted(topology.options.items())},
-    }
-    return {
-        "apiVersion": "topology.node.k8s.io/v1alpha2",
-        "kind": "NodeResourceTopology",
-        "metadata": {"name": topology.node},
-        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
-        "zones": [
-            {
-                "name": zone.name,
-                "type": "Node",
-                "costs": [{"name": name, "value": cost} for name, cost in sorted(zone.costs.items())],
-                "resources": [
-                    {
-                        "name": name,
-                        "capacity": canonical_quantity(name, resource.capacity),
-                        "allocatable": canonical_quantity(name, resource.allocatable),
-                        "available": canonical_quantity(name, resource.allocatable),
-                    }
-                    for name, resource in sorted(zone.resources.items())
-                ],
-            }
-            for zone in topology.zones
-        ],
-    }
-
-
-def _option(name: str) -> str:
-    """Return the attribute of a Topology Manager option: `topologyManagerOptionPreferClosestNumaNodes`."""
-    return "topologyManagerOption" + "".join(word.capitalize() for word in name.split("-"))
 
 
 def held_zones(placement: Placement | None) -> list[Object]:
@@ -143,7 +106,7 @@ class SimulatedKubelets:
             self._nodes.pop(node, None)
             return
         topology = columns.topologies[row]
-        objects = node_object(fact), None if topology is None else topology_object(topology)
+        objects = node_object(fact), None if topology is None else topology_object(topology, empty=True)
         made_of = msgspec.json.encode(objects)
         before = self._nodes.get(node)
         if before is not None and before.made_of == made_of:

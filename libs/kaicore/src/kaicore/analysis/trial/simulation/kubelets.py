@@ -10,12 +10,45 @@ import msgspec
 
 from kaicore.errors import ConfigurationError
 from kaicore.rules.events.observation import held
+from kaicore.rules.model.node import NodeTopology
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount, ZoneAmount
 from kaicore.rules.model.pod import Amounts
+from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.objects.mappings import Object
 
 #: Where a model of kubelets makes itself known.
 _ENTRY_POINTS = "kai_ledger.kubelets"
+
+
+def topology_object(topology: NodeTopology, *, empty: bool = False) -> Object:
+    """Return the NodeResourceTopology that says what is known of a node's (`empty`: all of it is available)."""
+    attributes = {"topologyManagerPolicy": str(topology.policy), "topologyManagerScope": str(topology.scope)}
+    for option, value in sorted(topology.options.items()):
+        # As in `topologyManagerOptionPreferClosestNumaNodes`.
+        attributes["topologyManagerOption" + "".join(word.capitalize() for word in option.split("-"))] = value
+    return {
+        "apiVersion": "topology.node.k8s.io/v1alpha2",
+        "kind": "NodeResourceTopology",
+        "metadata": {"name": topology.node},
+        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
+        "zones": [
+            {
+                "name": zone.name,
+                "type": "Node",
+                "costs": [{"name": name, "value": cost} for name, cost in sorted(zone.costs.items())],
+                "resources": [
+                    {
+                        "name": name,
+                        "capacity": canonical_quantity(name, resource.capacity),
+                        "allocatable": canonical_quantity(name, resource.allocatable),
+                        "available": canonical_quantity(name, resource.allocatable if empty else resource.available),
+                    }
+                    for name, resource in sorted(zone.resources.items())
+                ],
+            }
+            for zone in topology.zones
+        ],
+    }
 
 
 class ZoneHeld(msgspec.Struct, frozen=True):

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from kaicore.analysis.trial.simulation.kubelets import topology_object
 from kaicore.analysis.trial.simulation.manifest_text import GroupKind, Identities, Located, located
 from kaicore.analysis.trial.simulation.resource_claims import (
     POD_GROUP_KIND,
@@ -58,7 +59,6 @@ from kaicore.rules.model.placement import (
     ContainerPlacement,
     decode_annotation,
 )
-from kaicore.rules.model.quantity import canonical_quantity
 from kaicore.rules.objects.made import Made
 from kaicore.rules.objects.mappings import Object, derived_uid, group_of
 from kaicore.rules.objects.wire import KubernetesObject, seconds, subject_of
@@ -116,34 +116,6 @@ def _spec(owner: Object, path: tuple[str, ...]) -> Object:
     for name in path:
         part = part.get(name) if isinstance(part, dict) else None
     return part if isinstance(part, dict) else {}
-
-
-def well_formed(topology: NodeTopology) -> Object:
-    """Return a NodeResourceTopology that says what was understood of another one."""
-    attributes = {"topologyManagerPolicy": str(topology.policy), "topologyManagerScope": str(topology.scope)}
-    for option, value in topology.options.items():
-        attributes["topologyManagerOption" + "".join(word.title() for word in option.split("-"))] = value
-    return {
-        "metadata": {"name": topology.node},
-        "attributes": [{"name": name, "value": value} for name, value in attributes.items()],
-        "zones": [
-            {
-                "name": zone.name,
-                "type": "Node",
-                "costs": [{"name": name, "value": cost} for name, cost in zone.costs.items()],
-                "resources": [
-                    {
-                        "name": name,
-                        "capacity": canonical_quantity(name, resource.capacity),
-                        "allocatable": canonical_quantity(name, resource.allocatable),
-                        "available": canonical_quantity(name, resource.available),
-                    }
-                    for name, resource in zone.resources.items()
-                ],
-            }
-            for zone in topology.zones
-        ],
-    }
 
 
 _encoder = msgspec.json.Encoder()
@@ -375,7 +347,7 @@ class _Reader:
         model = table.TOPOLOGY.normalize(wire, self._lost_at(item))
         assert isinstance(model, NodeTopology)
         spoiled = len(self._world.warnings) > before
-        self._world.topologies[model.node] = well_formed(model) if spoiled else item.object, wire
+        self._world.topologies[model.node] = topology_object(model) if spoiled else item.object, wire
 
     def _add_priority_class(self, item: Located) -> None:
         wire = table.PRIORITY_CLASS.decode(_JSON.encode(item.object))

@@ -16,11 +16,11 @@ from kaicore.analysis.trial.simulation.outcome import Outcome, PodOutcome, evict
 from kaicore.analysis.trial.simulation.resource_claims import DisruptionController
 from kaicore.analysis.trial.simulation.world import World, WorldPod
 from kaicore.kube.api.reflector_core import Change, ObjectGone, ObjectKey, ObjectSeen
-from kaicore.kube.gpu_shares import ReservationSettings
-from kaicore.kube.gpu_shares import reservation_pod as made_by_binder
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import BUDGET, NODE, POD, PRIORITY_CLASS, TOPOLOGY
+from kaicore.kube.normalize.gpu_shares import ReservationSettings
+from kaicore.kube.normalize.gpu_shares import reservation_pod as made_by_binder
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.normalize.pod import OWN_ANNOTATIONS, normalize_pod
 from kaicore.kube.wire.objects import Named, PodObject

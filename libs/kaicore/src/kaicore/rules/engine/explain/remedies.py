@@ -172,11 +172,6 @@ class _Outcome:
         return self.stuck is None and not self.refusal
 
 
-def remedies(given: CycleInput, config: EngineConfig, group_key: str) -> tuple[Reason, ...]:
-    """Return when a group that waits would become schedulable; empty where nothing was found."""
-    return Remedies(given, config).of(group_key).reasons
-
-
 class Remedies:
     """Answers for one input."""
 

@@ -17,6 +17,7 @@ from kaicore.rules.model.pod import Amounts, Pod
 from kaicore.rules.numa.kubelet.zones import ZoneCharge
 from kaicore.rules.queues.tree import gpus_of
 from kaicore.rules.state.pods.agreement import Agreement
+from kaicore.rules.state.pods.pod_life import is_waiting
 from kaicore.rules.state.registries.queue_registry import QueueCharge
 
 _Value = TypeVar("_Value")
@@ -242,8 +243,8 @@ class PodEntry(msgspec.Struct):
 
     @property
     def waiting(self) -> bool:
-        """True if a cycle may place it, now or later; all that counts or lists waiting pods means this."""
-        return self.stage is Stage.WAITING and self.pod.deletion_at is None and not self.gone
+        """See `is_waiting`."""
+        return is_waiting(self.pod, unplaced=self.stage is Stage.WAITING, vanished=self.gone)
 
     @property
     def running_since(self) -> int:

@@ -67,6 +67,16 @@ class LifeEvent(StrEnum):
     DELETED = "deleted"
 
 
+def is_waiting(pod: Pod, *, unplaced: bool, vanished: bool) -> bool:
+    """Return whether a cycle may place a pod, now or later; all that counts or lists waiting pods means this.
+
+    Args:
+        unplaced: it is there, and has neither a node nor an end.
+        vanished: the API server does not have it, as a failed bind reported.
+    """
+    return unplaced and not vanished and pod.deletion_at is None
+
+
 @dataclass(slots=True, kw_only=True)
 class PodLife:
     """One pod's life up to an event; times are recorded times in microseconds since the epoch, 0 for none.
@@ -113,12 +123,9 @@ class PodLife:
 
     @property
     def waiting(self) -> bool:
-        """True if a cycle may place it, now or later, as `PodEntry.waiting` says."""
-        return (
-            self.seen is not None
-            and self.seen.deletion_at is None
-            and not (self.node or self.vanished or self.finished_at or self.gone_at)
-        )
+        """See `is_waiting`."""
+        unplaced = not (self.node or self.finished_at or self.gone_at)
+        return self.seen is not None and is_waiting(self.seen, unplaced=unplaced, vanished=self.vanished)
 
     @property
     def stage(self) -> LifeStage:

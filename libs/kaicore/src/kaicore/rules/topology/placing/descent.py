@@ -150,9 +150,6 @@ def without_spares(tree: OrderedTree, counts: Numbers, layer: Layer, scope: Scop
     return counts
 
 
-_MANY = np.iinfo(np.int64).max
-
-
 def fill(
     capacities: Numbers,
     shares: Numbers,

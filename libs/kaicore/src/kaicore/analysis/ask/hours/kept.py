@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from typing import Any
 
-from kaicore.analysis.hours.account import (
+from kaicore.analysis.ask.hours.account import (
     ACCOUNT_SCHEMA,
     CAPACITY,
     HELD,
@@ -24,9 +24,8 @@ from kaicore.analysis.hours.account import (
     Period,
     month_of,
 )
-from kaicore.analysis.replay.log_states import first_state, pages_of, refolded
+from kaicore.analysis.replay.log_states import first_state, fold_through, pages_of
 from kaicore.analysis.replay.past_states import PastStates
-from kaicore.errors import UnfoldableEvent
 from kaicore.ledger.log.port import EventLog
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.ledger.log.postgres.connections import Connection, Connections
@@ -182,10 +181,7 @@ async def counted_hours(
                 if event.recorded_at >= end:
                     break
                 account.advance(event.recorded_at)
-                try:
-                    state.fold(event)
-                except UnfoldableEvent as failed:
-                    state.become(await refolded(log, failed))
+                await fold_through(log, state, (event,))
                 account.take(event)
                 if not state.position % _TURN:
                     await asyncio.sleep(0)

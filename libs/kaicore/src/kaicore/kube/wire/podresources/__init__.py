@@ -7,7 +7,7 @@ every kubelet and by the simulated ones, on a unix socket named `kubelet.sock`.
 
 from typing import Final
 
-from kaicore.kube.podresources.podresources_pb2 import (
+from kaicore.kube.wire.podresources.podresources_pb2 import (
     AllocatableResourcesRequest,
     AllocatableResourcesResponse,
     CDIDevice,

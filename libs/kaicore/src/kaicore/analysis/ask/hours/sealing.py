@@ -11,8 +11,8 @@ from contextlib import aclosing
 
 import msgspec
 
-from kaicore.analysis.hours.account import ACCOUNT_SCHEMA
-from kaicore.analysis.hours.report import Accounted, account_digest, account_of, month_range
+from kaicore.analysis.ask.hours.account import ACCOUNT_SCHEMA
+from kaicore.analysis.ask.hours.report import Accounted, account_digest, account_of, month_range
 from kaicore.analysis.json_spelling import Answer, time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.errors import ConfigurationError

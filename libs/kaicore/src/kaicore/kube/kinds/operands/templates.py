@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import yaml
 
-from kaicore.kube.operands.specs import (
+from kaicore.kube.kinds.operands.specs import (
     DIGEST,
     MANAGED_BY,
     OPERAND_KINDS,

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_of_node, gpus_of_pod, gpus_shut
-from kaicore.analysis.trial.history.pod_stories import PodStories, PodStory, StoryEnd
+from kaicore.analysis.life.pod_stories import PodStories, PodStory, StoryEnd
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload, names_in_logs
@@ -38,8 +38,7 @@ from kaicore.rules.state.pods.pod_entry import PodEntry
 #: Of another one, sealed months are not compared: figures are made by other rules.
 ACCOUNT_SCHEMA = 2
 
-#: The resources: GPUs in thousandths, CPU in millicores, memory in bytes.
-RESOURCES = ("gpu", "cpu", "memory")
+#: GPUs in thousandths, CPU in millicores, memory in bytes.
 Triple = tuple[int, int, int]
 _NONE: Triple = (0, 0, 0)
 _ALL = range(3)

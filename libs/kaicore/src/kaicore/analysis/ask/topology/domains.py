@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kaicore.analysis.ask.topology_answers import (
+from kaicore.analysis.ask.topology.answers import (
     DomainAnswer,
     DomainResource,
     LevelAnswer,

@@ -6,8 +6,8 @@ and what is kept anew must be of the log as it is now. Hours with other labels o
 
 from contextlib import aclosing
 
-from kaicore.analysis.hours.account import Account, Period
-from kaicore.analysis.hours.kept import counted_hours, decoded, encoded, kept_hours_of
+from kaicore.analysis.ask.hours.account import Account, Period
+from kaicore.analysis.ask.hours.kept import counted_hours, decoded, encoded, kept_hours_of
 from kaicore.analysis.replay.log_states import first_state, fold_on
 from kaicore.analysis.replay.samples import SampleDifference
 from kaicore.ledger.log.port import EventLog, Filter

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kaicore.errors import InvalidQuantity
-from kaicore.kube.operands.specs import (
+from kaicore.kube.kinds.operands.specs import (
     CONFIG_NAME,
     MANAGED_BY,
     OPERAND_KINDS,
@@ -26,7 +26,7 @@ from kaicore.kube.operands.specs import (
     read_shard,
     title_of,
 )
-from kaicore.kube.operands.templates import exporter_operands, scheduler_operands
+from kaicore.kube.kinds.operands.templates import exporter_operands, scheduler_operands
 from kaicore.rules.model.quantity import CPU, parse_amount
 
 #: What tells the elements of Kubernetes' lists apart, where they are objects.

@@ -12,7 +12,7 @@ from decimal import Decimal, InvalidOperation
 
 import msgspec
 
-from kaicore.analysis.hours.account import (
+from kaicore.analysis.ask.hours.account import (
     ACCOUNT_SCHEMA,
     Held,
     HourOwner,
@@ -22,11 +22,11 @@ from kaicore.analysis.hours.account import (
     month_bounds,
     month_of,
 )
-from kaicore.analysis.hours.kept import counted_hours, kept_hours_of
+from kaicore.analysis.ask.hours.kept import counted_hours, kept_hours_of
 from kaicore.analysis.json_spelling import Answer, time_text
+from kaicore.analysis.life.waits import Waits, waits_of
 from kaicore.analysis.replay.moments import Moment, parse_moment, position_of
 from kaicore.analysis.replay.past_states import PastStates
-from kaicore.analysis.trial.history.results import Waits, waits_of
 from kaicore.errors import EventsRetired, InvalidObject, UnknownMoment
 from kaicore.ledger.log.port import EventLog, Filter
 

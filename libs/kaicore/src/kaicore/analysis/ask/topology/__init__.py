@@ -1,0 +1,1 @@
+"""Topologies: their domains, capacity and room, and the answers about them."""
