@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 from kaicore.policy import MOST, Point, Policy, PolicyBand
-from kaicore.rules.engine.placement.node_score import BANDS
+from kaicore.rules.engine.placement.node_score import BANDS, score_range
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.builtin import BUILT_IN
 from kaicore.rules.engine.policies.setting import PolicySetting
@@ -27,7 +27,7 @@ class BandRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A band of the score table, the most important first.
 
     Attributes:
-        least: score; `most` likewise.
+        least: score of a policy there; `most` likewise.
         filled_by: names of policies; of built-in rules where none of the settings fills it.
         built_in: names of the built-in rules of the band.
     """
@@ -119,7 +119,8 @@ def _bands(configured: Sequence[_Loaded], built_in: Sequence[_Loaded]) -> Iterat
     for band in BANDS.values():
         rules = own.get(band.name, ())
         by = filled.get(band.name, rules) if band.name != name else (name,)
-        yield BandRow(band=band.name, least=band.least, most=band.most, filled_by=by, built_in=rules)
+        least, most = score_range(band.name) if rules else (band.least, band.most)
+        yield BandRow(band=band.name, least=least, most=most, filled_by=by, built_in=rules)
 
 
 def _by_band(policies: Sequence[_Loaded]) -> dict[str, tuple[str, ...]]:
@@ -162,7 +163,7 @@ def _row(one: _Loaded, *, built_in: bool = False) -> PolicyRow:
 def listing_text(listing: PolicyListing) -> str:
     """Return the listing for people."""
     bands = [
-        (row.band, f"{row.least} to {row.most}", ", ".join(_marked(row)) or "-", ", ".join(row.built_in) or "-")
+        (row.band, f"{row.least} to {row.most}", _filled_by(row), ", ".join(row.built_in) or "-")
         for row in listing.bands
     ]
     parts = [f"the score of a node, the most important first, after {_OWN}:"]
@@ -179,8 +180,9 @@ def listing_text(listing: PolicyListing) -> str:
     return "\n\n".join(parts)
 
 
-def _marked(row: BandRow) -> list[str]:
-    return [f"{name} ({BUILT_IN_MARK})" if name in (*row.built_in, "name") else name for name in row.filled_by]
+def _filled_by(row: BandRow) -> str:
+    names, own = ", ".join(row.filled_by) or "-", {*row.built_in, "name"}
+    return f"{names} ({BUILT_IN_MARK})" if row.filled_by and own.issuperset(row.filled_by) else names
 
 
 def _policy_text(row: PolicyRow) -> str:

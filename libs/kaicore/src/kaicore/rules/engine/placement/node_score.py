@@ -300,6 +300,8 @@ class LevelRanking:
         self._levels, self._level_of, self._place_of = levels, levels.of_row, levels.places.data
         #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
         self._level: int | None = None
+        #: Whether any row is of a higher level.
+        self._higher = False
         #: The rows of that level, and their ranking by their places.
         self._rows, self._of_level = levels.by_row[:0].data, _EMPTY
 
@@ -319,6 +321,7 @@ class LevelRanking:
         if level < 0:
             return None
         self._level, self._rows, self._of_level = level, levels.rows(level).data, Ranking(len(of_level))
+        self._higher = level != levels.below(None)
         self._of_level.set_first(of_level)
         place = self._of_level.first()
         return None if place is None else self._rows[place]
@@ -329,16 +332,18 @@ class LevelRanking:
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_all, level_of, place_of, level = self._of_all, self._level_of, self._place_of, self._level
-        of_level: list[tuple[int, int]] = []
-        for row, score in scores:
+        of_all, level = self._of_all, self._level
+        if level is None:
+            for row, score in scores:
+                of_all[row] = score
+            return
+        # Comprehensions, for this is done for each pod that is placed.
+        level_of, place_of, pairs = self._level_of, self._place_of, [*scores]
+        for row, score in pairs:
             of_all[row] = score
-            if level is not None and (of_row := level_of[row]) >= level:
-                if of_row == level:
-                    of_level.append((place_of[row], score))
-                elif score != NEVER:
-                    level = self._level = None
-        if level is not None and of_level:
+        if self._higher and any(level_of[row] > level and score != NEVER for row, score in pairs):
+            self._level = None
+        elif of_level := [(place_of[row], score) for row, score in pairs if level_of[row] == level]:
             self._of_level.set_few(of_level)
 
     def set_first(self, scores: Ints) -> None:
