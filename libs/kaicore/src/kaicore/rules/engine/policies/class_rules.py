@@ -6,7 +6,7 @@ that are asked again by row (`RowRules`): what they say more with it is added. T
 alike in it.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from types import MappingProxyType
 
 import numpy as np
@@ -71,20 +71,23 @@ class Asked:
         return total
 
 
-def rank_by_cycle(columns: NodeColumns, turns: Ints | None, avoid: Iterable[int], work: Work) -> Ints:
+def rank_by_cycle(columns: NodeColumns, turns: Ints | None, avoid: Collection[int], work: Work) -> Ints:
     """Return what rows' scores are below those of their states for the whole cycle: by their names, and by two rules.
 
     Args: see `FeasibleNodes`.
     """
-    below, rows = columns.name_order(), np.arange(len(columns.present))
-    rules, found = list[Policy](), dict[str, Ints]()
+    below = columns.name_order()
+    if turns is None and not avoid:
+        return below
+    rules, found, rows = list[Policy](), dict[str, Ints](), np.arange(len(columns.present))
     if turns is not None:
         rules.append(OwnTurnFirst())
         found[Finding.TURN] = turns
     if avoid:
         rules.append(AvoidRejected())
         found[Finding.AVOIDED] = np.isin(rows, list(avoid)).astype(np.int64)
-    return below - Asked(*rules).scores(NodesOfRows(columns, rows, found), work) if rules else below
+    ranks: Ints = below - Asked(*rules).scores(NodesOfRows(columns, rows, found), work)
+    return ranks
 
 
 class ClassRules:
