@@ -84,7 +84,7 @@ class Finding(StrEnum):
     """A figure that the engine finds for each node about some work, as far as a policy declares it (`Nodes.found`).
 
     - `ZONES`: how well the zones serve a pod, -1 to 100 (`numa_scoring`); -1 where nothing of it is bound to zones.
-    - `KEEPS_POLICY`: 1 where the kubelet keeps the pods' own NUMA policy.
+    - `KEEPS_POLICY`: 1 where the kubelet keeps the pods' own NUMA policy, or they have none.
     - `ROOM_TAKEN`: the room for recent work that a pod with devices takes, in hundredths of a device.
     - `PARTS`: what the GPUs of a share cost; the better they fit, the less. `OPENED`: how many are opened for it.
     - `FREE_PARTS`: what is free of GPUs that are opened for sharing, in whole GPUs.
