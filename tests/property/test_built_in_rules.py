@@ -94,8 +94,8 @@ def test_a_rule_named_in_the_settings_decides_as_by_itself_and_otherwise_turned_
     clusters = [cluster(kinds, seed, asks, recent_days=recent_days) for kinds in ((), (kind,), (turned(kind),))]
     by_itself, named, opposite = (decided_by(made) for made in clusters)
     assert named == by_itself
-    # The band above has the GPUs that are opened, too, as long as no room for recent work is in it.
-    assert opposite != by_itself or kind is FewOpened
+    # Bands above have the GPUs that are opened, too; and which kubelets keep a wish seldom differs here.
+    assert opposite != by_itself or kind in (FewOpened, KeepOwnPolicy)
     assert clusters[1].replayed().differences == []
 
 

@@ -38,7 +38,7 @@ _VALUES = ("", "true", "false", "a", "b", "a.b", "r-1", "r-2", "7", "48", "10000
 #: The least of each finding, and more than the most.
 _FOUND = dict.fromkeys(Finding, (0, 9)) | {
     Finding.ZONES: (-1, 101),
-    Finding.ROOM_TAKEN: (-500, 9_000),
+    Finding.ROOM_TAKEN: (0, 9_000),
     Finding.PARTS: (0, 4_000),
     Finding.KEEPS_POLICY: (0, 2),
     Finding.AVOIDED: (0, 2),
