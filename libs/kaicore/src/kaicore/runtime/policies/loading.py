@@ -247,6 +247,4 @@ def _check_class(kind: type[Policy], source: str) -> None:
         known = ", ".join(Finding)
         raise ConfigurationError(f"{source}: {kind.name}: findings: must be of {known}: {', '.join(unknown)}")
     if kind.findings and not kind.live:
-        raise ConfigurationError(
-            f"{source}: {kind.name}: findings: follow charges, and so must the policy: live = True"
-        )
+        raise ConfigurationError(f"{source}: {kind.name}: findings: follow charges, so live must be True")

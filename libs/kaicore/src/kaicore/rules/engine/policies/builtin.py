@@ -116,7 +116,8 @@ class IdleDevices(Policy):
         for name in () if work.devices else filter(is_device, nodes.resources):
             idle += np.maximum(nodes.free(name), 0)
         others = nodes.found(Finding.FREE_CLAIMABLE) + nodes.found(Finding.FREE_PARTS)
-        return MOST - np.minimum(idle, MOST_IDLE) - np.minimum(others, MOST_IDLE)
+        scores: Ints = MOST - np.minimum(idle, MOST_IDLE) - np.minimum(others, MOST_IDLE)
+        return scores
 
 
 class FewOpened(Policy):
@@ -139,7 +140,7 @@ def fullness(nodes: Nodes, work: Work) -> Ints:
     if work.claims and not any(map(is_device, work.requests)):
         there = nodes.found(Finding.CLAIMABLE)
         used = np.minimum(there - nodes.found(Finding.FREE_CLAIMABLE) + work.claims, there)
-        full = used * 1000 // np.maximum(there, 1)
+        full: Ints = used * 1000 // np.maximum(there, 1)
     else:
         weighed = [name for name in work.devices or (CPU, MEMORY) if name in nodes.resources]
         total = np.zeros(len(nodes), np.int64)

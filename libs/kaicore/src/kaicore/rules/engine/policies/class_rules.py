@@ -273,7 +273,7 @@ class RowRules:
         """Return the keys of rows (`_key`), by column."""
         none, columns = np.zeros(len(rows), np.int64), self._columns
         patterns = none if self._room is None else self._room.patterns[rows]
-        figures = states, patterns, columns.gpus.kinds(len(columns.present))[rows]
+        figures: tuple[Ints, ...] = states, patterns, columns.gpus.kinds(len(columns.present))[rows]
         if self._simple:
             return figures
         figures = *figures, none if self._share is None else self._share.fixed[rows]
