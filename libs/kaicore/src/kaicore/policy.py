@@ -19,7 +19,7 @@ integers in the units of the log: CPU in thousandths, memory and other bytes in 
 groups and queues are in thousandths of one, so that shares add up. Times are microseconds since the epoch.
 
 Points about nodes answer for all of them at once, for there are thousands. Points about groups and queues answer for
-one: that is simpler to write, and five policies about 1,000 groups took 21 ms of a cycle of 1,325 ms (`bench policies`).
+one: that is simpler to write, and five policies about 1,000 groups took 21 of a cycle's 1,325 ms (`bench policies`).
 
 A policy is trusted code of the operator; it runs in the scheduler's process. What raises, answers with another shape or
 range, changes what it was given, or takes too long, is left out of that cycle. No policy can place a pod that the fixed
