@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
-from kaicore.policy import Facts, Finding, Flags, Ints, Nodes, Policy, PolicyBand, Work
+from kaicore.policy import Facts, Flags, Ints, NodeFinding, Nodes, Policy, PolicyBand, Work
 from kaicore.rules.engine.config import PlacementStrategy
 from kaicore.rules.engine.placement.node_score import parts_of, score_range
 from kaicore.rules.engine.policies.builtin import (
@@ -19,8 +19,8 @@ from kaicore.rules.engine.policies.builtin import (
     GoodZones,
     IdleDevices,
     KeepOwnPolicy,
+    KeepRoom,
     LeaveDevices,
-    RecentWork,
 )
 from kaicore.rules.engine.policies.class_rules import rank_by_cycle
 from kaicore.rules.model.gpu_share import GpuShare
@@ -81,7 +81,7 @@ def turned(kind: type[Policy]) -> type[Policy]:
         (LeaveDevices, (PLAIN, WHOLE, SHARE), 7),
         (KeepOwnPolicy, (PLAIN, WHOLE), 7),
         (GoodZones, (PLAIN, WHOLE, SHARE), 7),
-        (RecentWork, (WHOLE,), 7),
+        (KeepRoom, (WHOLE,), 7),
         (FittingParts, (SHARE,), 0),
         (IdleDevices, (PLAIN,), 0),
         (FewOpened, (WHOLE, SHARE), 7),
@@ -118,13 +118,13 @@ class InPlace(Policy):
     """Wants nodes by a finding, in place of the built-in rule of the zones."""
 
     name, version, live, within, band = "in-place", "1", True, "", PolicyBand.ZONES
-    findings = (Finding.ROOM_TAKEN, Finding.TURN, Finding.AVOIDED, Finding.FREE_PARTS)
+    findings = (NodeFinding.ROOM_TAKEN, NodeFinding.TURN, NodeFinding.AVOIDED, NodeFinding.FREE_PARTS)
 
     def filter(self, nodes: Nodes, work: Work, facts: Facts) -> Flags:
-        return nodes.found(Finding.TURN) + nodes.found(Finding.AVOIDED) == 0
+        return nodes.found(NodeFinding.TURN) + nodes.found(NodeFinding.AVOIDED) == 0
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
-        return np.clip(100 - nodes.found(Finding.ROOM_TAKEN) // 10 - nodes.found(Finding.FREE_PARTS), -1, 100)
+        return np.clip(100 - nodes.found(NodeFinding.ROOM_TAKEN) // 10 - nodes.found(NodeFinding.FREE_PARTS), -1, 100)
 
 
 @pytest.mark.parametrize("strategy", PlacementStrategy)

@@ -83,7 +83,7 @@ class PolicyBand(StrEnum):
     FULL = "full"
 
 
-class Finding(StrEnum):
+class NodeFinding(StrEnum):
     """A figure that the engine finds for each node about some work, as far as a policy declares it (`Nodes.found`).
 
     - `ZONES`: how well the zones serve a pod, -1 to 100 (`numa_scoring`); -1 where nothing of it is bound to zones.
@@ -243,7 +243,7 @@ class Nodes:
         vector: npt.NDArray[Any] = self._made[of]
         return vector
 
-    def found(self, finding: Finding) -> Ints:
+    def found(self, finding: NodeFinding) -> Ints:
         """Return what the engine finds for each node about the work that is asked about.
 
         Raises:
@@ -415,7 +415,7 @@ class Policy:
         inputs: names of facts from outside that it looks at.
         history: past use that it looks at, of `PastUse`.
         tenants: whether it asks which namespaces have pods on a node.
-        findings: figures of `Finding` that it looks at.
+        findings: figures of `NodeFinding` that it looks at.
         reason: for the nodes that `filter` refuses; a short text for people.
         band: that `score` fills.
         live: whether nodes are filtered and scored again once the cycle has charged pods to any of them; otherwise
@@ -434,7 +434,7 @@ class Policy:
     inputs: ClassVar[tuple[str, ...]] = ()
     history: ClassVar[tuple[PastUse | str, ...]] = ()
     tenants: ClassVar[bool] = False
-    findings: ClassVar[tuple[Finding | str, ...]] = ()
+    findings: ClassVar[tuple[NodeFinding | str, ...]] = ()
     reason: ClassVar[str] = ""
     band: ClassVar[PolicyBand | str] = PolicyBand.PREFERRED
     live: ClassVar[bool] = False

@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kaicore.policy import Facts, Finding, Input, Ints, Nodes, Point, Policy, Queue, Running, Texts, Waiting, Work
+from kaicore.policy import Facts, Input, Ints, NodeFinding, Nodes, Point, Policy, Queue, Running, Texts, Waiting, Work
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.guarded import GuardedPolicy, PolicyFailed
 from kaicore.rules.engine.policies.setting import PolicySetting
@@ -36,12 +36,12 @@ CPU, MEMORY, GPU, PODS = "cpu", "memory", "nvidia.com/gpu", "pods"
 #: Values of labels and annotations: absent, and of several kinds.
 _VALUES = ("", "true", "false", "a", "b", "a.b", "r-1", "r-2", "7", "48", "100000", "2026-12-24T18:00:00Z", "ü")
 #: The least of each finding, and more than the most.
-_FOUND = dict.fromkeys(Finding, (0, 9)) | {
-    Finding.ZONES: (-1, 101),
-    Finding.ROOM_TAKEN: (0, 9_000),
-    Finding.PARTS: (0, 4_000),
-    Finding.KEEPS_POLICY: (0, 2),
-    Finding.AVOIDED: (0, 2),
+_FOUND = dict.fromkeys(NodeFinding, (0, 9)) | {
+    NodeFinding.ZONES: (-1, 101),
+    NodeFinding.ROOM_TAKEN: (0, 9_000),
+    NodeFinding.PARTS: (0, 4_000),
+    NodeFinding.KEEPS_POLICY: (0, 2),
+    NodeFinding.AVOIDED: (0, 2),
 }
 _NAMESPACES = ("default", "research", "serving", "batch")
 _DAY_US = 86_400_000_000
@@ -183,7 +183,7 @@ def _nodes(policy: Policy, random: np.random.Generator, size: int, *, bare: bool
         name: {} if bare else {node: _input(random) for node in names if random.random() < 0.7}
         for name in policy.inputs
     }
-    found: dict[str, Ints] = {name: random.integers(*_FOUND[Finding(name)], size) for name in policy.findings}
+    found: dict[str, Ints] = {name: random.integers(*_FOUND[NodeFinding(name)], size) for name in policy.findings}
     return DrawnNodes(names, labels, allocatable, used, pods, inputs, found)
 
 

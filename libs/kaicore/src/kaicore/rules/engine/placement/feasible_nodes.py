@@ -13,7 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
-from kaicore.policy import MOST, Finding
+from kaicore.policy import MOST, NodeFinding
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ClassFilters, ReservedNodes
@@ -206,9 +206,9 @@ class FeasibleNodes:
 
     def found(self, finding: str, rows: Ints) -> Ints:
         """Return a finding about rows as they are now; 0 where it is about a pod there, and a row cannot take one."""
-        if finding == Finding.TURN:
+        if finding == NodeFinding.TURN:
             return np.zeros(len(rows), np.int64) if self._turns is None else self._turns[rows]
-        if finding == Finding.AVOIDED:
+        if finding == NodeFinding.AVOIDED:
             return np.isin(rows, list(self._avoid)).astype(np.int64)
         if finding in OF_NODES:
             return self.row_rules.of_nodes(rows)[finding]
@@ -593,7 +593,7 @@ class FeasibleNodes:
             fit, own = self._numa.zone_fit(rows[places]), self._class.numa_policy
             taking = fit.admit & fit.keeps if own is not None and own.binding else fit.admit
             places = places[taking]
-            found = {Finding.ZONES: fit.score[taking], Finding.KEEPS_POLICY: fit.keeps[taking].astype(np.int64)}
+            found = {NodeFinding.ZONES: fit.score[taking], NodeFinding.KEEPS_POLICY: fit.keeps[taking].astype(np.int64)}
         if len(places):
             scores[places] = self._rules.of_states(rows[places], found)
         return scores
@@ -609,7 +609,7 @@ class FeasibleNodes:
             admits, keeps, score = self._numa.fit(row)
             if not admits or (own is not None and own.binding and not keeps):
                 return _NO
-            found = {Finding.ZONES: np.array([score]), Finding.KEEPS_POLICY: np.array([int(keeps)])}
+            found = {NodeFinding.ZONES: np.array([score]), NodeFinding.KEEPS_POLICY: np.array([int(keeps)])}
         elif self._config.numa and not self._numa.admits(row):
             return _NO
         return int(self._rules.of_states(np.array([row], np.int64), found)[0])

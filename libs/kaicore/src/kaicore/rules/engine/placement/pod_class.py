@@ -84,7 +84,7 @@ class PodClass(msgspec.Struct, frozen=True):
 
     @property
     def claimed(self) -> int:
-        """How many devices the claims of a pod take, without those that are offered as an extended resource."""
+        """The number of devices that a pod's claims take, without those that are offered as an extended resource."""
         wanted = [want for want in self.devices.wanted if not want.extended]
         return sum(_devices_of(request) for want in wanted for request in want.requests)
 

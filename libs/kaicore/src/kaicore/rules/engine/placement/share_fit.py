@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from kaicore.policy import Finding
+from kaicore.policy import NodeFinding
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation, charged_gpus, padded
@@ -181,7 +181,7 @@ class ShareFit:
         """Return what the zones of the GPUs that a pod gets on rows add to each finding about zones, or take off."""
         first, which = self.alike(rows)
         added = np.array([self._by_zones_on(row) for row in rows[first].tolist()], np.int64)[which]
-        return {Finding.ZONES: added[:, 0], Finding.KEEPS_POLICY: added[:, 1]}
+        return {NodeFinding.ZONES: added[:, 0], NodeFinding.KEEPS_POLICY: added[:, 1]}
 
     def alike(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return one place of each kind of rows that zones and free parts make, and for each row its kind's number."""

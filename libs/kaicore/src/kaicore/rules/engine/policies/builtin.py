@@ -12,7 +12,7 @@ of users, not rules about nodes: which node serves them depends on where the pod
 
 import numpy as np
 
-from kaicore.policy import CPU, GPU, MEMORY, MOST, Facts, Finding, Ints, Nodes, Policy, PolicyBand, Work, is_device
+from kaicore.policy import CPU, GPU, MEMORY, MOST, Facts, Ints, NodeFinding, Nodes, Policy, PolicyBand, Work, is_device
 
 #: A node with more than so many times of what it has in use counts as one with that much.
 FULLEST = 9
@@ -26,7 +26,7 @@ class LeaveDevices(Policy):
     """Score: nodes with devices are for pods that ask for some."""
 
     name, version, band, live, within = "leave-devices", "1", PolicyBand.LEAVES_DEVICES, True, ""
-    findings = (Finding.CLAIMABLE,)
+    findings = (NodeFinding.CLAIMABLE,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return 0 for nodes with devices of a kind that the work does not ask for."""
@@ -34,7 +34,7 @@ class LeaveDevices(Policy):
         for name in () if work.devices else filter(is_device, nodes.resources):
             spared |= nodes.allocatable(name) > 0
         if not (work.devices or work.claims):
-            spared |= nodes.found(Finding.CLAIMABLE) > 0
+            spared |= nodes.found(NodeFinding.CLAIMABLE) > 0
         return (~spared).astype(np.int64)
 
 
@@ -42,80 +42,80 @@ class AvoidRejected(Policy):
     """Score: nodes that pods of the class had to leave because their zones were not right come last."""
 
     name, version, band, live, within = "avoid-rejected", "1", PolicyBand.AVOIDED, True, ""
-    findings = (Finding.AVOIDED,)
+    findings = (NodeFinding.AVOIDED,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return -1 for these nodes."""
-        return -nodes.found(Finding.AVOIDED)
+        return -nodes.found(NodeFinding.AVOIDED)
 
 
 class KeepOwnPolicy(Policy):
     """Score: nodes with a kubelet that keeps the pods' own NUMA policy `best-effort` come first."""
 
     name, version, band, live, within = "keep-own-policy", "1", PolicyBand.KEEPS_POLICY, True, ""
-    findings = (Finding.KEEPS_POLICY,)
+    findings = (NodeFinding.KEEPS_POLICY,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return 1 for these nodes."""
-        return nodes.found(Finding.KEEPS_POLICY)
+        return nodes.found(NodeFinding.KEEPS_POLICY)
 
 
 class OwnTurnFirst(Policy):
     """Score: nodes that other replicas of the shard take first come later."""
 
     name, version, band, live, within = "own-turn-first", "1", PolicyBand.TURN, True, ""
-    findings = (Finding.TURN,)
+    findings = (NodeFinding.TURN,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return less for each replica that takes a node first."""
-        return -np.minimum(nodes.found(Finding.TURN), LAST_TURN)
+        return -np.minimum(nodes.found(NodeFinding.TURN), LAST_TURN)
 
 
 class GoodZones(Policy):
     """Score: zones that serve the pod well come first (`numa_scoring`)."""
 
     name, version, band, live, within = "good-zones", "1", PolicyBand.ZONES, True, ""
-    findings = (Finding.ZONES,)
+    findings = (NodeFinding.ZONES,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return how well a node's zones serve the pod, -1 where nothing of it is bound to zones."""
-        return nodes.found(Finding.ZONES)
+        return nodes.found(NodeFinding.ZONES)
 
 
-class RecentWork(Policy):
+class KeepRoom(Policy):
     """Score: pods with devices go where recent work loses the least room (`recent_work_days`)."""
 
     name, version, band, live, within = "recent-work", "1", PolicyBand.ROOM_TAKEN, True, ""
-    findings = (Finding.ROOM_TAKEN,)
+    findings = (NodeFinding.ROOM_TAKEN,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return the less, the more room a pod takes."""
-        return MOST - np.minimum(nodes.found(Finding.ROOM_TAKEN), MOST_TAKEN)
+        return MOST - np.minimum(nodes.found(NodeFinding.ROOM_TAKEN), MOST_TAKEN)
 
 
 class FittingParts(Policy):
     """Score: a share of a GPU goes where it fits best, if no recent work is known."""
 
     name, version, band, live, within = "fitting-parts", "1", PolicyBand.ROOM_TAKEN, True, ""
-    findings = (Finding.PARTS,)
+    findings = (NodeFinding.PARTS,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return the less, the more its GPUs cost."""
-        return MOST - np.minimum(nodes.found(Finding.PARTS), MOST_TAKEN)
+        return MOST - np.minimum(nodes.found(NodeFinding.PARTS), MOST_TAKEN)
 
 
 class IdleDevices(Policy):
     """Score: work without devices takes nodes with few free ones first."""
 
     name, version, band, live, within = "idle-devices", "2", PolicyBand.ROOM_TAKEN, True, ""
-    findings = (Finding.FREE_CLAIMABLE, Finding.FREE_PARTS)
+    findings = (NodeFinding.FREE_CLAIMABLE, NodeFinding.FREE_PARTS)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return the less, the more devices are free."""
         idle = np.zeros(len(nodes), np.int64)
         for name in () if work.devices else filter(is_device, nodes.resources):
             idle += np.maximum(nodes.free(name), 0)
-        others = nodes.found(Finding.FREE_CLAIMABLE) + nodes.found(Finding.FREE_PARTS)
+        others = nodes.found(NodeFinding.FREE_CLAIMABLE) + nodes.found(NodeFinding.FREE_PARTS)
         scores: Ints = MOST - np.minimum(idle, MOST_IDLE) - np.minimum(others, MOST_IDLE)
         return scores
 
@@ -124,11 +124,11 @@ class FewOpened(Policy):
     """Score: nodes that open few GPUs for a share come first."""
 
     name, version, band, live, within = "few-opened", "1", PolicyBand.OPENED, True, ""
-    findings = (Finding.OPENED,)
+    findings = (NodeFinding.OPENED,)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return less for each GPU that is opened."""
-        return -np.minimum(nodes.found(Finding.OPENED), MOST_OPENED)
+        return -np.minimum(nodes.found(NodeFinding.OPENED), MOST_OPENED)
 
 
 def fullness(nodes: Nodes, work: Work) -> Ints:
@@ -138,8 +138,8 @@ def fullness(nodes: Nodes, work: Work) -> Ints:
     is opened for a share is one more that is in use.
     """
     if work.claims and not any(map(is_device, work.requests)):
-        there = nodes.found(Finding.CLAIMABLE)
-        used = np.minimum(there - nodes.found(Finding.FREE_CLAIMABLE) + work.claims, there)
+        there = nodes.found(NodeFinding.CLAIMABLE)
+        used = np.minimum(there - nodes.found(NodeFinding.FREE_CLAIMABLE) + work.claims, there)
         full: Ints = used * 1000 // np.maximum(there, 1)
     else:
         weighed = [name for name in work.devices or (CPU, MEMORY) if name in nodes.resources]
@@ -149,7 +149,7 @@ def fullness(nodes: Nodes, work: Work) -> Ints:
             total += np.minimum(nodes.used(name) + work.requests.get(name, 0), most * FULLEST) * 1000 // most
         full = total // max(len(weighed), 1)
     if work.shares_gpu and GPU in nodes.resources:
-        opened, used, most = nodes.found(Finding.OPENED), nodes.used(GPU), np.maximum(nodes.allocatable(GPU), 1)
+        opened, used, most = nodes.found(NodeFinding.OPENED), nodes.used(GPU), np.maximum(nodes.allocatable(GPU), 1)
         full = full + (used + opened) * 1000 // most - used * 1000 // most
     return full
 
@@ -158,7 +158,7 @@ class PackedNodes(Policy):
     """Score: full nodes come first, so that whole ones stay free."""
 
     name, version, band, live, within = "packed", "2", PolicyBand.FULL, True, ""
-    findings = (Finding.CLAIMABLE, Finding.FREE_CLAIMABLE, Finding.OPENED)
+    findings = (NodeFinding.CLAIMABLE, NodeFinding.FREE_CLAIMABLE, NodeFinding.OPENED)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return the per mille in use."""
@@ -169,7 +169,7 @@ class SpreadPods(Policy):
     """Score: empty nodes come first, so that pods keep out of each other's way."""
 
     name, version, band, live, within = "spread", "2", PolicyBand.FULL, True, ""
-    findings = (Finding.CLAIMABLE, Finding.FREE_CLAIMABLE, Finding.OPENED)
+    findings = (NodeFinding.CLAIMABLE, NodeFinding.FREE_CLAIMABLE, NodeFinding.OPENED)
 
     def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
         """Return the per mille that is free; less than 0 where more is in use than there is."""
@@ -178,7 +178,7 @@ class SpreadPods(Policy):
 
 _RULES: tuple[type[Policy], ...] = (
     *(LeaveDevices, AvoidRejected, KeepOwnPolicy, OwnTurnFirst, GoodZones),
-    *(RecentWork, FittingParts, IdleDevices, FewOpened, PackedNodes, SpreadPods),
+    *(KeepRoom, FittingParts, IdleDevices, FewOpened, PackedNodes, SpreadPods),
 )
 #: By name, in the order of their bands.
 BUILT_IN: dict[str, type[Policy]] = {kind.name: kind for kind in _RULES}

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from kaicore.policy import Facts, Finding, Policy, PolicyBand, Work
+from kaicore.policy import Facts, NodeFinding, Policy, PolicyBand, Work
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
@@ -26,10 +26,10 @@ from kaicore.rules.engine.policies.builtin import (
     GoodZones,
     IdleDevices,
     KeepOwnPolicy,
+    KeepRoom,
     LeaveDevices,
     OwnTurnFirst,
     PackedNodes,
-    RecentWork,
     SpreadPods,
 )
 from kaicore.rules.engine.policies.node_facts import NodesOfRows
@@ -40,7 +40,7 @@ from kaicore.rules.numa.columns import Ints
 #: Findings by name.
 Findings = Mapping[str, Ints]
 #: Those of nodes as they are, whatever pods come.
-OF_NODES = frozenset({Finding.CLAIMABLE, Finding.FREE_CLAIMABLE, Finding.FREE_PARTS})
+OF_NODES = frozenset({NodeFinding.CLAIMABLE, NodeFinding.FREE_CLAIMABLE, NodeFinding.FREE_PARTS})
 #: A pod is mostly followed by others of its gang: the room of so many on one row is worked out together.
 _FOLLOWING = 8
 #: So many kinds are found without sorting.
@@ -52,7 +52,7 @@ _NOTHING_FOUND: Findings = MappingProxyType({})
 MOST_FULL = BANDS["full"].most * FULL
 
 
-class Asked:
+class AskedRules:
     """Some rules, asked together."""
 
     def __init__(self, *rules: Policy) -> None:
@@ -82,11 +82,11 @@ def rank_by_cycle(columns: NodeColumns, turns: Ints | None, avoid: Collection[in
     rules, found, rows = list[Policy](), dict[str, Ints](), np.arange(len(columns.present))
     if turns is not None:
         rules.append(OwnTurnFirst())
-        found[Finding.TURN] = turns
+        found[NodeFinding.TURN] = turns
     if avoid:
         rules.append(AvoidRejected())
-        found[Finding.AVOIDED] = np.isin(rows, list(avoid)).astype(np.int64)
-    ranks: Ints = below - Asked(*rules).scores(NodesOfRows(columns, rows, found), work)
+        found[NodeFinding.AVOIDED] = np.isin(rows, list(avoid)).astype(np.int64)
+    ranks: Ints = below - AskedRules(*rules).scores(NodesOfRows(columns, rows, found), work)
     return ranks
 
 
@@ -131,7 +131,7 @@ class ClassRules:
             rules.append(IdleDevices())
         if not replaced:
             rules.append(self.full())
-        self._by_state = Asked(*rules)
+        self._by_state = AskedRules(*rules)
         #: In bands of which no rule is asked, all nodes have as much.
         self._alike = (0 if len(self.spared) else LEAVES) + (MOST_FULL if replaced else 0)
 
@@ -200,10 +200,10 @@ class RowRules:
             again += [GoodZones(), KeepOwnPolicy()] if share.zoned else []
         if (share is not None or rules.by_claims) and not rules.replaced:
             again.append(rules.full())
-        new: list[Policy] = [] if self._room is None else [RecentWork()]
+        new: list[Policy] = [] if self._room is None else [KeepRoom()]
         if share is not None:
             new += [FewOpened()] if new else [FittingParts(), FewOpened()]
-        self.asked, self._again = Asked(*again, *new), Asked(*again)
+        self.asked, self._again = AskedRules(*again, *new), AskedRules(*again)
 
     def __bool__(self) -> bool:
         return bool(self.asked)
@@ -247,7 +247,7 @@ class RowRules:
             free = before.free - np.arange(_FOLLOWING)[:, None] * self._need
             after = NodeRoom(free - self._need, before.claimable - self._claimed, before.parts)
             taken = room.taken(before._replace(free=free), after, room.patterns[rows])
-            every = self._said(rows, {Finding.ROOM_TAKEN: taken}).tolist()
+            every = self._said(rows, {NodeFinding.ROOM_TAKEN: taken}).tolist()
             self.ahead |= zip(((*alike, one.tobytes()) for one in free), every, strict=True)
             added = int(every[0])
         return added
@@ -295,7 +295,7 @@ class RowRules:
         """Ask the rules about rows that can take a pod."""
         found = self.of_nodes(rows) if self._counts is not None or self._spares_parts else {}
         if not self._spares_parts:
-            found.pop(Finding.FREE_PARTS, None)
+            found.pop(NodeFinding.FREE_PARTS, None)
         zoned = self._share is not None and self._share.zoned
         return self._said(
             rows, found | self.of_pods(rows, zoned=zoned), self._zones_of(rows) if zoned else _NOTHING_FOUND
@@ -308,7 +308,7 @@ class RowRules:
             self._counts.catch_up()
             total, free = self._counts.total[rows], self._counts.free[rows]
         parts = self._columns.gpus.free_parts(rows).sum(axis=1) // WHOLE
-        return {Finding.CLAIMABLE: total, Finding.FREE_CLAIMABLE: free, Finding.FREE_PARTS: parts}
+        return {NodeFinding.CLAIMABLE: total, NodeFinding.FREE_CLAIMABLE: free, NodeFinding.FREE_PARTS: parts}
 
     def of_pods(self, rows: Ints, *, zoned: bool = True) -> dict[str, Ints]:
         """Return the findings about a pod on rows that can take it; `zoned` with those about zones."""
@@ -316,11 +316,11 @@ class RowRules:
         found = self._zones_of(rows) if zoned else {}
         if share is not None:
             costs = share.costs(rows)
-            found |= {Finding.PARTS: costs, Finding.OPENED: share.openings(costs)}
+            found |= {NodeFinding.PARTS: costs, NodeFinding.OPENED: share.openings(costs)}
             if zoned and share.zoned:
                 found |= {name: found[name] + more for name, more in share.by_zones_of(rows).items()}
         if room is not None:
-            found[Finding.ROOM_TAKEN] = self._taken(room, rows)
+            found[NodeFinding.ROOM_TAKEN] = self._taken(room, rows)
         return found
 
     def _said(self, rows: Ints, found: Findings, before: Findings = _NOTHING_FOUND) -> Ints:
@@ -333,9 +333,11 @@ class RowRules:
     def _zones_of(self, rows: Ints) -> dict[str, Ints]:
         """Return the findings about zones by the rows' states."""
         if self._numa is None:
-            return dict.fromkeys((Finding.ZONES.value, Finding.KEEPS_POLICY.value), np.zeros(len(rows), np.int64))
+            return dict.fromkeys(
+                (NodeFinding.ZONES.value, NodeFinding.KEEPS_POLICY.value), np.zeros(len(rows), np.int64)
+            )
         fit = self._numa.zone_fit(rows)
-        return {Finding.ZONES: fit.score, Finding.KEEPS_POLICY: fit.keeps.astype(np.int64)}
+        return {NodeFinding.ZONES: fit.score, NodeFinding.KEEPS_POLICY: fit.keeps.astype(np.int64)}
 
     def _taken(self, room: RoomForWork, rows: Ints) -> Ints:
         """Return the room that a pod takes on rows."""

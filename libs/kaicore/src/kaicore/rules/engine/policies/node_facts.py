@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kaicore.policy import Finding, Input, Ints, Nodes, Policy, Texts
+from kaicore.policy import Input, Ints, NodeFinding, Nodes, Policy, Texts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -79,7 +79,7 @@ class NodesOfRows(Nodes):
         """See `Nodes.free`; of a resource that is known."""
         return self.allocatable(resource) - self.used(resource)
 
-    def found(self, finding: Finding) -> Ints:
+    def found(self, finding: NodeFinding) -> Ints:
         """See `Nodes.found`."""
         vector = self._found.get(finding)
         return np.zeros(len(self._rows), np.int64) if vector is None else vector
