@@ -20,6 +20,7 @@ from kaicore.rules.deciding.decide import Proposal, decide
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.placer import Assignment, Placer
 from kaicore.rules.engine.policies.book import PolicyBook
+from kaicore.rules.engine.policies.group_policies import GroupPolicies
 from kaicore.rules.engine.session import session
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.events import payloads
@@ -181,6 +182,20 @@ def deciding_as(made: Workloads, decided: Proposal) -> tuple[float, Proposal]:
     return took, proposal
 
 
+def settling_ms(made: Workloads, config: EngineConfig, book: PolicyBook) -> float:
+    """CPU of a cycle's orders and holds, milliseconds: each group's facts, and each policy asked about it."""
+    settle, took = GroupPolicies.settle, list[float]()
+
+    def timed(policies: GroupPolicies, groups: Mapping[str, PendingGroup]) -> None:
+        began = time.process_time()
+        settle(policies, groups)
+        took.append((time.process_time() - began) * 1e3)
+
+    with patch.object(GroupPolicies, "settle", timed):
+        cpu_ms(made, config, book)
+    return took[0]
+
+
 def figures() -> Iterator[Figure]:
     """Measure; the arms follow each other cycle by cycle, for other work on the machine comes and goes."""
     look_at_new()
@@ -201,6 +216,7 @@ def figures() -> Iterator[Figure]:
         # Back and forth, so that what grows or fades within a run is in both of a pair alike.
         for name in sorted(arms, key=list(arms).index, reverse=bool(number % 2)):
             ms[name].append(arms[name]()[0])
+    settling = [settling_ms(made, config, book) for _ in range(_RUNS // 4)]
     # The guard's budget is for a core that others leave alone.
     live[1].guard = TimeAndMemory(budget_s=10.0)
     live_ms = [cpu_ms(made, *live)[0] for _ in range(_RUNS // 4)]
@@ -208,6 +224,7 @@ def figures() -> Iterator[Figure]:
     yield figure(f"engine: CPU of a cycle without policies: {what}", ms["without"], "ms")
     yield figure("engine: CPU of the same cycle with ten policies that are asked once", ms["beside"], "ms")
     yield figure("engine: CPU of a cycle without policies that decides the same as these", ms["same"], "ms")
+    yield figure("engine: CPU of it for orders and holds: five policies, group by group", settling, "ms")
     for held_against, others, own in (
         ("ten policies, by a cycle without that decides the same (aim: 1.1)", "same", "beside"),
         ("ten policies that change no decision, by a cycle without (aim: 1.1)", "without", "unchanged"),

@@ -3,8 +3,9 @@
 import json
 from pathlib import Path
 
-from kai_cli.policies.listing import RULES
+from kaicore.policy import PolicyBand
 from kaicore.rules.engine.placement.node_score import BANDS
+from kaicore.rules.engine.policies.builtin import BUILT_IN
 
 from tests.given.processes.kai_commands import kai
 
@@ -35,8 +36,15 @@ def settings(folder: Path) -> Path:
     return path
 
 
-def test_every_band_has_its_built_in_rule() -> None:
-    assert RULES.keys() == BANDS.keys()
+def test_every_band_but_the_last_has_built_in_rules_that_are_policies_of_that_band() -> None:
+    listing = json.loads(kai("policy", "list", "-o", "json").stdout)
+    rows = {row["name"]: row for row in listing["builtIn"]}
+    assert [*rows] == [*BUILT_IN]
+    assert all(row["builtIn"] and row["points"] == ["score"] and row["meaning"] for row in rows.values())
+    by_band = {band: [name for name, row in rows.items() if row["band"] == band] for band in [*BANDS][:-1]}
+    assert all(by_band.values())
+    assert by_band.keys() == {*PolicyBand} - {"preferred"}
+    assert {band["band"]: band["builtIn"] for band in listing["bands"]} == {"preferred": [], "name": []} | by_band
 
 
 def test_bands_say_what_fills_them_and_policies_what_their_arguments_mean(tmp_path: Path) -> None:
@@ -45,7 +53,7 @@ def test_bands_say_what_fills_them_and_policies_what_their_arguments_mean(tmp_pa
     assert done.returncode == 0
     filled = {band["band"]: band["filledBy"] for band in listing["bands"]}
     assert [*filled] == ["preferred", *BANDS]
-    assert (filled["preferred"], filled["full"], filled["zones"]) == (["spot-last"], ["alphabet"], ["built-in"])
+    assert (filled["preferred"], filled["full"], filled["zones"]) == (["spot-last"], ["alphabet"], ["good-zones"])
     spot, rack, alphabet = listing["policies"]
     assert (spot["points"], spot["queues"], spot["live"], rack["live"]) == (["score"], ["research"], False, True)
     assert alphabet["meaning"] == "Nodes by the alphabet."
@@ -56,6 +64,7 @@ def test_bands_say_what_fills_them_and_policies_what_their_arguments_mean(tmp_pa
 def test_list_for_people_names_policies_with_version_digest_and_queues(tmp_path: Path) -> None:
     done = kai("policy", "list", "--scheduler-config", str(settings(tmp_path)))
     assert done.returncode == 0
+    assert "good-zones (built-in)" in done.stdout
     for part in ("alphabet 3: Nodes by the alphabet.", "for research", "watts_per_rack", "asked again after charges"):
         assert part in done.stdout
     assert "no policies in the settings" in kai("policy", "list").stdout

@@ -33,4 +33,4 @@ def test_page_names_every_point() -> None:
         "victims(running",
         "admit(group",
     ):
-        assert f"| `{point}" in PAGE
+        assert f"- `{point}" in PAGE

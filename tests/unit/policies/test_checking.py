@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import pytest
+from kai_cli.policies.trying import check as check_policy
+from kaicore.rules.engine.policies.builtin import BUILT_IN
 
 from tests.given.processes.kai_commands import kai
 
@@ -47,7 +49,15 @@ def test_example_of_less_than_40_lines_holds_every_property(example: Path) -> No
     report = json.loads(done.stdout)
     assert (done.returncode, report["passed"], report["notes"]) == (0, True, []), done.stdout
     assert all(one["cases"] for one in report["results"])
-    assert f"| `{example.name}` |" in (example.parent / "README.md").read_text()
+    assert f"file: {example.name}" in (example.parent / "README.md").read_text()
+
+
+@pytest.mark.parametrize("rule", BUILT_IN)
+def test_built_in_rule_of_the_score_table_holds_every_property(rule: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert check_policy(rule, clusters=20, budget_ms=2000, output="json") == 0
+    report = json.loads(capsys.readouterr().out)
+    assert (report["passed"], report["points"]) == (True, ["score"])
+    assert {"near", "anew", "another order"} <= {one["check"] for one in report["results"] if one["cases"]}
 
 
 @pytest.mark.parametrize(("body", "check"), BODIES.items(), ids=range(len(BODIES)))

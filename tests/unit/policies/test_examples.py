@@ -1,15 +1,19 @@
 """Each example of a policy, in cycles of the engine: what it changes, beside the same cluster without it."""
 
+import re
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
+import yaml
 from kaicore.policy import Facts, Hold, Queue, Running, Waiting
+from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.events import payloads
 from kaicore.rules.events.reasons.group import HeldByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 from kaicore.runtime.policies.loading import load_policy
+from kaicore.runtime.shard_settings import read_shard_settings
 
 from tests.given.cluster.factory import GPU, pod
 from tests.given.cluster.hierarchy import queue
@@ -42,6 +46,23 @@ class Ruled(WithPolicies):
         starts = self.nodes_of()
         assert self.replayed().differences == []
         return starts
+
+
+def test_page_has_a_section_for_each_example_with_settings_that_name_all_its_arguments(tmp_path: Path) -> None:
+    _, *sections = (EXAMPLES / "README.md").read_text().split("\n## ")
+    files = {path.name for path in EXAMPLES.glob("*.py")}
+    for section in sections:
+        (line,) = re.findall(r"^`(- {.*})`$", section, re.MULTILINE)
+        (entry,) = yaml.safe_load(line)
+        files.remove(entry["file"])
+        settings = tmp_path / "settings.yaml"
+        settings.write_text(f"policies:\n{line.replace('file: ', f'file: {EXAMPLES}/')}\n")
+        (setting,) = read_shard_settings(settings, PolicyBook()).policies
+        assert setting.arguments.keys() == entry.get("arguments", {}).keys()
+        looks_at = load_policy(str(EXAMPLES / entry["file"])).kind
+        for name in (*looks_at.node_labels, *looks_at.pod_labels, *looks_at.inputs):
+            assert name in section
+    assert files == set()
 
 
 @pytest.mark.parametrize(("example", "node"), [("", "spot"), ("spot_last", "stays")])

@@ -66,6 +66,8 @@ def test_settings_without_policies_have_the_digest_that_they_had() -> None:
         (SOURCE.replace("def score", "def scores"), "defines no point"),
         (SOURCE.replace("node_labels = ", "within, node_labels = 'zone', "), "within: must be one of node_labels"),
         (SOURCE.replace("node_labels = ", "band = ").replace('("spot",)', '"names"'), "band: must be one of"),
+        (SOURCE.replace("node_labels = ", "findings = "), "findings: must be of zones, keeps_policy, .*: spot"),
+        (SOURCE.replace("node_labels = ", "findings = ").replace('("spot",)', '("zones",)'), "so live must be True"),
         (SOURCE.replace("node_labels = ", "history = "), "history: must be of owner, namespace, queue: spot"),
     ],
 )

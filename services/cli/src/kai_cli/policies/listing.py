@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 from kaicore.policy import MOST, Point, Policy, PolicyBand
-from kaicore.rules.engine.placement.node_score import BANDS
+from kaicore.rules.engine.placement.node_score import BANDS, score_range
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.builtin import BUILT_IN
 from kaicore.rules.engine.policies.setting import PolicySetting
@@ -15,18 +15,8 @@ from kaicore.runtime.shard_settings import read_shard_settings
 
 from kai_cli.output import OutputFlag, print_answer, table
 
-#: The built-in rule of each band, for people.
-RULES = {
-    "leaves_devices": "nodes with devices are for pods that ask for some",
-    "avoided": "nodes that pods of the class are to leave alone come last",
-    "keeps_policy": "nodes that keep the pod's own NUMA policy",
-    "turn": "nodes that other replicas of the shard take first come later",
-    "zones": "zones that serve the pod well (numa_scoring)",
-    "room_taken": "little room taken from recent work (recent_work_days); for pods without devices, idle-devices",
-    "opened": "few GPUs to open for a share",
-    "full": "packed or spread, by placement_strategy",
-    "name": "names, so that no two nodes are equal",
-}
+#: The mark of the rules of the score table that are the program's own.
+BUILT_IN_MARK = "built-in"
 _Loaded = tuple[PolicySetting, Policy]
 
 #: No policy is asked for it: the pods' own preferences come before all bands.
@@ -37,16 +27,16 @@ class BandRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """A band of the score table, the most important first.
 
     Attributes:
-        least: score; `most` likewise.
-        filled_by: names of policies, or `built-in`.
-        rule: of the built-in one; empty where only policies fill it.
+        least: score of a policy there; `most` likewise.
+        filled_by: names of policies; of built-in rules where none of the settings fills it.
+        built_in: names of the built-in rules of the band.
     """
 
     band: str
     least: int
     most: int
     filled_by: tuple[str, ...]
-    rule: str
+    built_in: tuple[str, ...]
 
 
 class ArgumentRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -63,7 +53,9 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
     Attributes:
         queues: for which it decides; empty for all.
+        band: that it fills; empty where it scores no nodes.
         live: whether it is asked again after charges.
+        built_in: whether it is a rule of the score table that comes with the program.
         meaning: first line of its docstring.
         arguments: in the model's order.
     """
@@ -75,7 +67,9 @@ class PolicyRow(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     queues: tuple[str, ...]
     live: bool
     meaning: str
-    arguments: tuple[ArgumentRow, ...]
+    band: str = ""
+    built_in: bool = False
+    arguments: tuple[ArgumentRow, ...] = ()
 
 
 class PolicyListing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -110,26 +104,37 @@ def listing_of(
     """Return the listing of policies that settings name, of those that packages have, and of the built-in ones."""
     digests = {setting.digest for setting, _ in configured}
     return PolicyListing(
-        bands=tuple(_bands(configured)),
+        bands=tuple(_bands(configured, built_in)),
         policies=tuple(map(_row, configured)),
         installed=tuple(_row(one) for one in installed if one[0].digest not in digests),
-        built_in=tuple(map(_row, built_in)),
+        built_in=tuple(_row(one, built_in=True) for one in built_in),
     )
 
 
-def _bands(configured: Sequence[_Loaded]) -> Iterator[BandRow]:
-    by_band: dict[str, list[str]] = {}
-    for setting, policy in configured:
-        if Point.SCORE in policy.points():
-            by_band.setdefault(PolicyBand(policy.band).value, []).append(setting.name)
-    preferred = PolicyBand.PREFERRED.value
-    yield BandRow(band=preferred, least=0, most=MOST, filled_by=tuple(by_band.get(preferred, ())), rule="")
+def _bands(configured: Sequence[_Loaded], built_in: Sequence[_Loaded]) -> Iterator[BandRow]:
+    filled, own = _by_band(configured), _by_band(built_in)
+    preferred, name = PolicyBand.PREFERRED.value, [*BANDS][-1]
+    yield BandRow(band=preferred, least=0, most=MOST, filled_by=filled.get(preferred, ()), built_in=())
     for band in BANDS.values():
-        filled = tuple(by_band.get(band.name, ("built-in",)))
-        yield BandRow(band=band.name, least=band.least, most=band.most, filled_by=filled, rule=RULES[band.name])
+        rules = own.get(band.name, ())
+        by = filled.get(band.name, rules) if band.name != name else (name,)
+        least, most = score_range(band.name) if rules else (band.least, band.most)
+        yield BandRow(band=band.name, least=least, most=most, filled_by=by, built_in=rules)
 
 
-def _row(one: _Loaded) -> PolicyRow:
+def _by_band(policies: Sequence[_Loaded]) -> dict[str, tuple[str, ...]]:
+    by_band: dict[str, tuple[str, ...]] = {}
+    for setting, policy in policies:
+        if band := _band(policy):
+            by_band[band] = *by_band.get(band, ()), setting.name
+    return by_band
+
+
+def _band(policy: Policy) -> str:
+    return PolicyBand(policy.band).value if Point.SCORE in policy.points() else ""
+
+
+def _row(one: _Loaded, *, built_in: bool = False) -> PolicyRow:
     setting, policy = one
     fields = type(policy).Arguments.model_fields
     return PolicyRow(
@@ -139,6 +144,8 @@ def _row(one: _Loaded) -> PolicyRow:
         points=setting.points,
         queues=setting.queues,
         live=policy.live,
+        band=_band(policy),
+        built_in=built_in,
         meaning=(policy.__doc__ or "").partition("\n")[0],
         arguments=tuple(
             ArgumentRow(
@@ -155,15 +162,15 @@ def _row(one: _Loaded) -> PolicyRow:
 def listing_text(listing: PolicyListing) -> str:
     """Return the listing for people."""
     bands = [
-        (row.band, f"{row.least} to {row.most}", ", ".join(row.filled_by) or "-", row.rule or _OWN_LESS)
+        (row.band, f"{row.least} to {row.most}", _filled_by(row), ", ".join(row.built_in) or "-")
         for row in listing.bands
     ]
     parts = [f"the score of a node, the most important first, after {_OWN}:"]
-    parts[0] += "\n" + table(("BAND", "SCORES", "FILLED BY", "BUILT-IN RULE"), bands)
+    parts[0] += "\n" + table(("BAND", "SCORES", "FILLED BY", "BUILT-IN RULES"), bands)
     for head, rows in (
         ("policies of this shard", listing.policies),
         ("policies of packages", listing.installed),
-        ("built-in rules that are policies", listing.built_in),
+        ("built-in rules, which are policies too", listing.built_in),
     ):
         if rows:
             parts.append(f"{head}:\n\n" + "\n\n".join(map(_policy_text, rows)))
@@ -172,16 +179,19 @@ def listing_text(listing: PolicyListing) -> str:
     return "\n\n".join(parts)
 
 
-#: Of the band that only policies fill.
-_OWN_LESS = "none"
+def _filled_by(row: BandRow) -> str:
+    names, own = ", ".join(row.filled_by) or "-", {*row.built_in, "name"}
+    return f"{names} ({BUILT_IN_MARK})" if row.filled_by and own.issuperset(row.filled_by) else names
 
 
 def _policy_text(row: PolicyRow) -> str:
     queues = ", ".join(row.queues) or "all queues"
+    band = f", band {row.band}" if row.band else ""
     again = ", asked again after charges" if row.live else ""
+    mark = f"; {BUILT_IN_MARK}" if row.built_in else ""
     lines = [
         f"{row.name} {row.version}" + (f": {row.meaning}" if row.meaning else ""),
-        f"  {', '.join(row.points)}{again}; for {queues}; digest {row.digest[:12]}",
+        f"  {', '.join(row.points)}{band}{again}; for {queues}; digest {row.digest[:12]}{mark}",
     ]
     if row.arguments:
         arguments = [(one.name, str(one.value), str(one.default), one.meaning) for one in row.arguments]

@@ -136,6 +136,7 @@ _PARTS = {
     "leaves_devices": "leaving devices alone that it does not ask for",
     "avoided": "not being avoided",
     "keeps_policy": "keeping its own NUMA policy",
+    "turn": "being no other replica's first",
     "choices": "earlier alternatives of its claims",
     "near": "devices of its claims that are close to its CPUs",
     "zones": "zones",
@@ -146,7 +147,7 @@ _PARTS = {
     "full": "how full it gets",
 }
 #: Parts that a policy's band comes right after, or takes the place of.
-_PLACES = {PolicyBand.PREFERRED: "preference", PolicyBand.ROOM_TAKEN: "room_taken", PolicyBand.FULL: "full"}
+_PLACES = {band: "preference" if band is PolicyBand.PREFERRED else band.value for band in PolicyBand}
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +224,8 @@ def _because(nodes: list[NodeScore], decision: PodPlaced, scores: PlacementScore
     second = nodes[1]
     filled = {_PLACES[band]: [one for one, of in scores.bands.items() if of is band] for band in _PLACES}
     for part, words in _PARTS.items():
-        mine, theirs = getattr(chosen, part), getattr(second, part)
+        # Replicas' turns are in no answer.
+        mine, theirs = getattr(chosen, part, 0), getattr(second, part, 0)
         text = "" if mine == theirs else f"{words}: {_text(part, mine)} against {_text(part, theirs)}"
         if policies := filled.get(part):
             # What policies prefer is added up to a most.

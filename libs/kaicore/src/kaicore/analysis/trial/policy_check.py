@@ -26,7 +26,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from kaicore.policy import Facts, Input, Ints, Nodes, Point, Policy, Queue, Running, Texts, Waiting, Work
+from kaicore.policy import Facts, Input, Ints, NodeFinding, Nodes, Point, Policy, Queue, Running, Texts, Waiting, Work
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.rules.engine.policies.guarded import GuardedPolicy, PolicyFailed
 from kaicore.rules.engine.policies.setting import PolicySetting
@@ -35,6 +35,14 @@ CPU, MEMORY, GPU, PODS = "cpu", "memory", "nvidia.com/gpu", "pods"
 
 #: Values of labels and annotations: absent, and of several kinds.
 _VALUES = ("", "true", "false", "a", "b", "a.b", "r-1", "r-2", "7", "48", "100000", "2026-12-24T18:00:00Z", "ü")
+#: The least of each finding, and more than the most.
+_FOUND = dict.fromkeys(NodeFinding, (0, 9)) | {
+    NodeFinding.ZONES: (-1, 101),
+    NodeFinding.ROOM_TAKEN: (0, 9_000),
+    NodeFinding.PARTS: (0, 4_000),
+    NodeFinding.KEEPS_POLICY: (0, 2),
+    NodeFinding.AVOIDED: (0, 2),
+}
 _NAMESPACES = ("default", "research", "serving", "batch")
 _DAY_US = 86_400_000_000
 _NOW_US = 1_790_000_000_000_000
@@ -50,6 +58,7 @@ class DrawnNodes:
         used: by resource.
         pods: by namespace.
         inputs: by name, then by node.
+        found: by name, findings.
     """
 
     names: tuple[str, ...]
@@ -58,6 +67,7 @@ class DrawnNodes:
     used: Mapping[str, Ints]
     pods: Mapping[str, Ints]
     inputs: Mapping[str, Mapping[str, Input]]
+    found: Mapping[str, Ints]
 
     def nodes(self, policy: Policy) -> Nodes:
         """Return copies of the columns, as the policy sees them."""
@@ -68,6 +78,7 @@ class DrawnNodes:
             used={name: amounts.copy() for name, amounts in self.used.items()},
             pods={name: counts.copy() for name, counts in self.pods.items()} if policy.tenants else None,
             inputs={name: dict(of_nodes) for name, of_nodes in self.inputs.items()},
+            found={name: figures.copy() for name, figures in self.found.items()},
         )
 
     def ordered(self, order: Ints) -> "DrawnNodes":
@@ -79,6 +90,7 @@ class DrawnNodes:
             {name: amounts[order] for name, amounts in self.used.items()},
             {name: counts[order] for name, counts in self.pods.items()},
             self.inputs,
+            {name: figures[order] for name, figures in self.found.items()},
         )
 
     def charged(self, row: int, work: Work) -> "DrawnNodes":
@@ -171,7 +183,8 @@ def _nodes(policy: Policy, random: np.random.Generator, size: int, *, bare: bool
         name: {} if bare else {node: _input(random) for node in names if random.random() < 0.7}
         for name in policy.inputs
     }
-    return DrawnNodes(names, labels, allocatable, used, pods, inputs)
+    found: dict[str, Ints] = {name: random.integers(*_FOUND[NodeFinding(name)], size) for name in policy.findings}
+    return DrawnNodes(names, labels, allocatable, used, pods, inputs, found)
 
 
 def _input(random: np.random.Generator) -> Input:

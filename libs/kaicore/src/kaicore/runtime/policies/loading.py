@@ -17,7 +17,7 @@ from types import ModuleType
 from pydantic import ValidationError
 
 from kaicore.errors import ConfigurationError
-from kaicore.policy import PastUse, Point, Policy, PolicyBand
+from kaicore.policy import NodeFinding, PastUse, Point, Policy, PolicyBand
 from kaicore.rules.engine.policies import builtin
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard, PolicyOverran, Unguarded
 from kaicore.rules.engine.policies.builtin import BUILT_IN
@@ -243,3 +243,8 @@ def _check_class(kind: type[Policy], source: str) -> None:
     if unknown := [one for one in kind.history if one not in tuple(PastUse)]:
         known = ", ".join(PastUse)
         raise ConfigurationError(f"{source}: {kind.name}: history: must be of {known}: {', '.join(unknown)}")
+    if unknown := [one for one in kind.findings if one not in tuple(NodeFinding)]:
+        known = ", ".join(NodeFinding)
+        raise ConfigurationError(f"{source}: {kind.name}: findings: must be of {known}: {', '.join(unknown)}")
+    if kind.findings and not kind.live:
+        raise ConfigurationError(f"{source}: {kind.name}: findings: follow charges, so live must be True")

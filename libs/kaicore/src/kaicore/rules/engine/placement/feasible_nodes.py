@@ -7,281 +7,43 @@ for. They are computed at once for rows that are alike, and added to the scores 
 """
 
 from array import array
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from copy import copy
 from functools import cached_property
-from typing import TypeVar
 
 import numpy as np
 
-from kaicore.policy import MOST, Facts, Policy, PolicyBand, Work
-from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
+from kaicore.policy import MOST, NodeFinding
+from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.claims.supplies import GivenClaim, GivenVolume
 from kaicore.rules.engine.constraints.class_filters import ClassFilters, ReservedNodes
 from kaicore.rules.engine.constraints.zones.doubts import Doubts
 from kaicore.rules.engine.placement.lasting_reasons import failing, most_frequent_first
 from kaicore.rules.engine.placement.node_columns import DeviceCounts, NodeColumns
 from kaicore.rules.engine.placement.node_score import (
-    BANDS,
     FULL,
-    KEEPS,
-    LEAVES,
-    MOST_TAKEN,
     NEVER,
-    OFFSETS,
-    OPENED,
-    TAKEN,
-    ZONES,
     LevelRanking,
     Levels,
     Ranking,
     RowScore,
     by_devices,
-    handicap,
     parts_of,
 )
 from kaicore.rules.engine.placement.pod_class import PodClass
-from kaicore.rules.engine.placement.room_for_work import NodeRoom, RoomForWork
+from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
-from kaicore.rules.engine.placement.share_fit import NONE, ShareFit, reservation_class
-from kaicore.rules.engine.policies.builtin import MOST_IDLE, IdleDevices, PackedNodes, SpreadPods
+from kaicore.rules.engine.placement.share_fit import NONE, ShareFit
 from kaicore.rules.engine.policies.class_policies import ClassPolicies
-from kaicore.rules.engine.policies.node_facts import NodesOfRows
+from kaicore.rules.engine.policies.class_rules import MOST_FULL, OF_NODES, ClassRules, RowRules, rank_by_cycle
 from kaicore.rules.events.reasons.node import NoNodes
 from kaicore.rules.events.reasons.reason import Reason
-from kaicore.rules.model.device import DeviceRequest
-from kaicore.rules.model.gpu_share import GPU, WHOLE
-from kaicore.rules.model.quantity import is_native
 from kaicore.rules.numa.columns import Flags, Ints
 from kaicore.rules.numa.kubelet.verdict import PredictedPlacement
-
-#: A row, or several; a cost, or several.
-Rows = TypeVar("Rows", int, Ints)
-#: A pod is mostly followed by others of its gang: the room of so many on one row is worked out together.
-_FOLLOWING = 8
-#: So many kinds are found without sorting.
-_MOST_COUNTED_KINDS = 1 << 20
-
-
-class RowParts:
-    """The parts of one class in one cycle.
-
-    Attributes:
-        taken: the room that a pod takes, by the row's state, pattern, free devices of claims, kind of open GPUs, and
-            `ShareFit.fixed` for a share.
-        ahead: the same by a row's pattern, kind of open GPUs and free amounts, for rows as further pods will make them.
-    """
-
-    def __init__(
-        self,
-        pod_class: PodClass,
-        columns: NodeColumns,
-        config: EngineConfig,
-        *,
-        room: RoomForWork | None,
-        counts: DeviceCounts | None,
-        share: ShareFit | None,
-        like: "RowParts | None" = None,
-        replaced: bool = False,
-    ) -> None:
-        """Args: see `FeasibleNodes`.
-
-        like: has the parts of pods with the same requests, on the same columns.
-        replaced: whether policies fill the band of fullness.
-        """
-        self._columns, self._counts, self._share = columns, counts, share
-        self._claimed = _claimed(pod_class)
-        requested = any(not is_native(name) for name in pod_class.requests)
-        self._asks_none = not (requested or pod_class.devices.wanted or pod_class.gpu_share)
-        self._by_claims = _by_claims(pod_class, counts)
-        #: Where pods are spread they are not kept together for the sake of others.
-        spread = config.strategy(devices=not self._asks_none) is PlacementStrategy.SPREAD
-        self._room = None if self._asks_none or spread else room
-        self._full = 0 if replaced else -FULL if spread else FULL
-        #: Columns of the kubelets' devices.
-        self._of_kubelets: Ints = np.array(columns.device_columns(), np.int64)
-        self._need: Ints = columns.vector(pod_class.requests)
-        if room is not None:
-            self._need = self._need[room.asked]
-            if share is not None:
-                self._opening: Ints = columns.vector(reservation_class().requests)[room.asked]
-        self.taken: dict[tuple[int, ...], int] = {} if like is None else like.taken
-        self.ahead: dict[tuple[int, int, bytes], int] = {} if like is None else like.ahead
-        #: All that is added for a share, by its likeness and the pattern.
-        self._of_alike: dict[tuple[tuple[int, int, int], int], int] = {}
-        #: Whether free parts of GPUs count as devices that are left alone.
-        self._spares_parts = self._asks_none and any(True for _ in columns.gpus.rows)
-
-    def __bool__(self) -> bool:
-        by_counts = self._counts is not None and (self._asks_none or self._by_claims)
-        return self._room is not None or self._share is not None or by_counts or self._spares_parts
-
-    def of_row(self, row: int, state: int) -> int:
-        """Return what is added to the score of a row in a state; `_NO` for one without the parts of a share."""
-        share, room = self._share, self._room
-        if self._counts is None and share is not None:
-            alike = share.likeness(row), 0 if room is None else room.pattern_of[row]
-            added = self._of_alike.get(alike)
-            if added is None:
-                added = self._of_alike[alike] = self._of_share(share, row, state)
-            return added
-        if self._counts is None and room is not None:
-            return -TAKEN * min(self._taken_on_row(room, row, state), MOST_TAKEN)
-        if share is not None and share.cost(row) == NONE:
-            return _NO
-        return int(self.of_rows(np.array([row], np.int64), np.array([state], np.int64))[0]) if self else 0
-
-    def _of_share(self, share: ShareFit, row: int, state: int) -> int:
-        """Return what is added for a share, where no node has devices of claims."""
-        cost = share.cost(row)
-        if cost == NONE:
-            return _NO
-        taken = cost if self._room is None else min(self._taken_on_row(self._room, row, state), MOST_TAKEN)
-        return int(self._of_opened(share, row, cost)) + share.by_zones(row) - TAKEN * taken
-
-    def of_rows(self, rows: Ints, states: Ints) -> Ints:
-        """Return what is added to the scores of rows in these states."""
-        added = np.zeros(len(rows), np.int64)
-        if not len(rows):
-            return added
-        counts = self._counts
-        idle = np.zeros(len(rows), np.int64)
-        if counts is not None:
-            counts.catch_up()
-            total, free = counts.total[rows], counts.free[rows]
-            if self._asks_none:
-                others = self._columns.allocatable[rows][:, self._of_kubelets].any(axis=1)
-                added -= LEAVES * ((total > 0) & ~others)
-                idle += free
-            elif self._by_claims:
-                used = np.minimum(total - free + self._claimed, total)
-                added += self._full * (used * 1000 // np.maximum(total, 1))
-        if self._spares_parts:
-            idle += self._columns.gpus.free_parts(rows).sum(axis=1) // WHOLE
-        added -= TAKEN * np.minimum(idle, MOST_IDLE)
-        costs = None if self._share is None else self._share.costs(rows)
-        if self._share is not None and costs is not None:
-            added += self._of_opened(self._share, rows, costs) + self._share.by_zones_of(rows)
-        if self._room is not None:
-            added -= TAKEN * np.minimum(self._taken_on(self._room, rows, states), MOST_TAKEN)
-        elif costs is not None:
-            added -= TAKEN * costs
-        return added
-
-    def _of_opened(self, share: ShareFit, rows: Rows, costs: Rows) -> Rows:
-        """Return what the GPUs add that are opened for a share: each is one more that is in use."""
-        opened, gpu = share.openings(costs), self._columns.resources[GPU]
-        most = np.maximum(self._columns.allocatable[rows, gpu], 1)
-        used = self._columns.used[rows, gpu]
-        added: Rows = self._full * ((used + opened) * 1000 // most - used * 1000 // most) - OPENED * opened
-        return added
-
-    def _taken_on_row(self, room: RoomForWork, row: int, state: int) -> int:
-        """Return the room taken on one row, where no node has devices of claims; `_taken_on` for most placements."""
-        fixed = 0 if self._share is None else int(self._share.fixed[row])
-        key = state, room.pattern_of[row], 0, self._columns.gpus.kind(row), fixed
-        taken = self.taken.get(key)
-        if taken is None:
-            taken = self.taken[key] = self._one_by_one(room, row)
-        return taken
-
-    def _one_by_one(self, room: RoomForWork, row: int) -> int:
-        """Work out the room taken on one row, and without a share, with the pods that will probably follow there."""
-        if self._share is not None:
-            return int(self._work_out(room, np.array([row], np.int64), np.zeros(1, np.int64))[0])
-        alike = room.pattern_of[row], self._columns.gpus.kind(row)
-        now = room.free(self._columns, row)
-        taken = self.ahead.get((*alike, now.tobytes()))
-        if taken is None:
-            rows = np.full(_FOLLOWING, row)
-            before = room.of_rows(self._columns, rows, claimable=np.zeros(_FOLLOWING, np.int64))
-            free = before.free - np.arange(_FOLLOWING)[:, None] * self._need
-            after = NodeRoom(free - self._need, before.claimable - self._claimed, before.parts)
-            every = room.taken(before._replace(free=free), after, room.patterns[rows]).tolist()
-            self.ahead |= zip(((*alike, one.tobytes()) for one in free), every, strict=True)
-            taken = every[0]
-        return taken
-
-    def prepare(self, rows: Iterable[tuple[int, int]]) -> None:
-        """Work out the room taken on rows in their states at once, as far as it is not known: that is faster."""
-        room = self._room
-        if room is None or self._counts is not None or self._share is not None:
-            return
-        kind = self._columns.gpus.kind
-        keys = {(state, room.pattern_of[row], 0, kind(row), 0): row for row, state in rows}
-        new = {key: row for key, row in keys.items() if key not in self.taken}
-        if len(new) > 1:
-            taken = self._work_out(room, np.array(list(new.values()), np.int64), np.zeros(len(new), np.int64))
-            self.taken |= zip(new, taken.tolist(), strict=True)
-
-    def _taken_on(self, room: RoomForWork, rows: Ints, states: Ints) -> Ints:
-        free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
-        patterns, known = room.patterns[rows], self.taken
-        kinds = self._columns.gpus.kinds(len(self._columns.present))[rows]
-        fixed = np.zeros(len(rows), np.int64) if self._share is None else self._share.fixed[rows]
-        figures = states, patterns, free, kinds, fixed
-        whole = figures[0]
-        for figure in figures[1:]:
-            whole = whole * (int(figure.max()) + 1) + figure
-        first, which = _alike(whole)
-        alike = list(zip(*(figure[first].tolist() for figure in figures), strict=True))
-        new = np.array([place for place, key in enumerate(alike) if key not in known], np.int64)
-        if len(new):
-            asked = first[new]
-            taken = self._work_out(room, rows[asked], free[asked])
-            known |= zip((alike[place] for place in new.tolist()), taken.tolist(), strict=True)
-        found: Ints = np.array([known[key] for key in alike], np.int64)[which]
-        return found
-
-    def _work_out(self, room: RoomForWork, rows: Ints, free: Ints) -> Ints:
-        before = room.of_rows(self._columns, rows, claimable=free)
-        need, parts = self._need, before.parts
-        if self._share is not None:
-            opened, parts = self._share.after(rows)
-            need = need + opened[:, None] * self._opening
-        after = NodeRoom(before.free - need, before.claimable - self._claimed, parts)
-        return room.taken(before, after, room.patterns[rows])
-
-
-def _alike(kinds: Ints) -> tuple[Ints, Ints]:
-    """Return the first place of each kind, by kind, and by place the number of its kind; kinds are not negative."""
-    size = int(kinds.max()) + 1
-    if size > _MOST_COUNTED_KINDS:
-        _, first, which = np.unique(kinds, return_index=True, return_inverse=True)
-        return first, which
-    places = np.full(size, -1, np.int64)
-    places[kinds[::-1]] = np.arange(len(kinds) - 1, -1, -1)
-    there = np.flatnonzero(places >= 0)
-    numbers = np.empty(size, np.int64)
-    numbers[there] = np.arange(len(there))
-    return places[there], numbers[kinds]
-
-
-def _claimed(pod_class: PodClass) -> int:
-    """Return how many devices the claims of a pod take, without those that are offered as an extended resource."""
-    wanted = [want for want in pod_class.devices.wanted if not want.extended]
-    return sum(_devices_of(request) for want in wanted for request in want.requests)
-
-
-def _by_claims(pod_class: PodClass, counts: DeviceCounts | None) -> bool:
-    """Tell whether the devices of claims in use order rows, for a class that asks for no others."""
-    return counts is not None and bool(_claimed(pod_class)) and all(map(is_native, pod_class.requests))
-
-
-def _devices_of(request: DeviceRequest) -> int:
-    """Return how many devices a request takes; of alternatives, the first."""
-    if request.alternatives:
-        return _devices_of(request.alternatives[0])
-    return 0 if request.admin else request.count
-
 
 #: Score of a row that cannot take the pod, and of a state that was not evaluated yet.
 _NO = NEVER
 _UNKNOWN = NEVER - 1
-#: The most that the band of fullness adds.
-_MOST_FULL = BANDS["full"].most * FULL
-#: The built-in policies ask for none.
-_NO_FACTS = Facts()
 #: Up to this many rows are looked at one by one.
 _FEW = 64
 #: Room for so many states at first.
@@ -354,14 +116,14 @@ class FeasibleNodes:
         self._numa, self._constraints = self.filters.numa, self.filters.constraints
         self._closeness = self.filters.closeness
         self._states = states
-        #: What a row's score is below its state's: its place by name, and more if it is avoided.
-        self._handicap: Ints = handicap(columns.name_order(), turns=turns, avoid=avoid)
         full = None if policies is None else policies.full
+        #: Where policies fill the band of fullness, what a row has less than the most of it is in `_handicap`.
+        self._rules = ClassRules(pod_class, columns, config, self._numa, counts=counts, replaced=full is not None)
+        #: What a row's score is below its state's: its place by name, and more if it is avoided.
+        self._handicap: Ints = rank_by_cycle(columns, turns, avoid, self._rules.work)
         if full is not None:
-            self._handicap = self._handicap + _MOST_FULL - full * FULL
-        #: Whether policies fill the band of fullness: what a row has less than the most of it is in `_handicap`.
-        self._fullness_replaced = full is not None
-        self._among = among
+            self._handicap = self._handicap + MOST_FULL - full * FULL
+        self._among, self._turns, self._avoid = among, turns, avoid
         self._eligible = self.filters.eligible if among is None else self.filters.eligible & among
         self._eligible_bytes = self._eligible.tobytes()
         #: States of nodes that admit a pod for certain, whatever comes; of a share, what `ShareFit.likeness` tells.
@@ -373,8 +135,7 @@ class FeasibleNodes:
         self._ranking = self._ranking_of(rows, None)
         #: How many of the cycle's charges are taken into account.
         self._charges_seen = charges
-        self._room, self._counts, self._alike_parts = room, counts, like
-        self._weigh()
+        self._room, self._counts, self._alike_rules = room, counts, like
         #: As what scores are kept for later cycles; None where they depend on how many rows are looked at together.
         self._asking = self._all_that_scores_depend_on()
         #: Scores by the state of a row, `_NO` for one that cannot take the pod.
@@ -429,55 +190,47 @@ class FeasibleNodes:
             ranking.set_first(scores)
         return ranking
 
-    def _weigh(self) -> None:
-        """Settle the differences by which nodes are ordered, besides their zones."""
-        pod_class, columns, config = self._class, self._columns, self._config
-        devices = [name for name in pod_class.requests if not is_native(name)]
-        if pod_class.gpu_share is not None:
-            devices = [GPU]
-        self._asks_devices = bool(devices or pod_class.devices.wanted)
-        self._by_claims = _by_claims(pod_class, self._counts)
-        #: Columns of the devices that had better be left alone.
-        self._spared: Ints = np.array([] if devices else columns.device_columns(), np.int64)
-        self._spread = config.strategy(devices=self._asks_devices) is PlacementStrategy.SPREAD
-        share = pod_class.gpu_share
-        #: The built-in policies of the class, and what they see of its pods; by devices of claims, rows differ one by
-        #: one (`RowParts`).
-        self._work = Work(requests=pod_class.requests, shares_gpu=share is not None)
-        rules: list[Policy] = []
-        if not (self._by_claims or self._fullness_replaced):
-            rules.append(SpreadPods() if self._spread else PackedNodes())
-        if len(self._spared) and not self._asks_devices:
-            rules.append(IdleDevices())
-        self._rules = [(one, PolicyBand(one.band)) for one in rules]
-
     @cached_property
-    def parts(self) -> RowParts:
-        """The parts of scores that depend on more of a row than its state; made for the first row that takes a pod."""
-        return RowParts(
+    def row_rules(self) -> RowRules:
+        """The rules that look at more of a row than its state; made for the first row that takes a pod."""
+        return RowRules(
             self._class,
             self._columns,
-            self._config,
+            self._rules,
+            self._numa if self._config.numa else None,
             room=self._room(),
             counts=self._counts,
             share=self.share,
-            like=None if self._alike_parts is None else self._alike_parts.parts,
-            replaced=self._fullness_replaced,
+            like=None if self._alike_rules is None else self._alike_rules.row_rules,
         )
+
+    def found(self, finding: str, rows: Ints) -> Ints:
+        """Return a finding about rows as they are now; 0 where it is about a pod there, and a row cannot take one."""
+        if finding == NodeFinding.TURN:
+            return np.zeros(len(rows), np.int64) if self._turns is None else self._turns[rows]
+        if finding == NodeFinding.AVOIDED:
+            return np.isin(rows, list(self._avoid)).astype(np.int64)
+        if finding in OF_NODES:
+            return self.row_rules.of_nodes(rows)[finding]
+        found = np.zeros(len(rows), np.int64)
+        able = np.flatnonzero(self._ranking.by_row[rows] != _NO)
+        if len(able):
+            found[able] = self.row_rules.of_pods(rows[able]).get(finding, 0)
+        return found
 
     def _all_that_scores_depend_on(self) -> object:
         """Return what tells the score of a state, besides the state."""
-        config, pod_class, numa = self._config, self._class, self._numa
+        config, pod_class, numa, rules = self._config, self._class, self._numa, self._rules
         if config.numa and not numa.discerns and not numa.asks_nothing:
             return None
         requests = tuple(pod_class.requests.items())
         return (
             requests,
             pod_class.gpu_share is not None,
-            self._asks_devices,
-            self._by_claims,
-            self._spread,
-            self._fullness_replaced,
+            rules.asks_devices,
+            rules.by_claims,
+            rules.spread,
+            rules.replaced,
             config.numa,
             pod_class.numa_policy,
             numa.asking,
@@ -532,7 +285,7 @@ class FeasibleNodes:
         return sorted(other for other, before in self._doubtful.items() if (-before, other) < (-score, row))
 
     def _by_devices(self, ranking: Ints) -> list[int]:
-        return by_devices(ranking, self._closeness.score, spread=self._spread)
+        return by_devices(ranking, self._closeness.score, spread=self._rules.spread)
 
     def _takes_by_zones(self, row: int, created_at: int) -> bool:
         if self._closeness.required and not self._closeness.takes(row):
@@ -569,11 +322,8 @@ class FeasibleNodes:
     def row_score(self, row: int) -> RowScore:
         """Return by what a row is ranked that can take a pod as it is now; for explanations."""
         preferred = self._constraints.preferences(self._ranking.by_row, never=np.int64(_NO))
-        parts, devices, own = (
-            parts_of(int(self._ranking.by_row[row])),
-            self._closeness.score(row),
-            self._class.numa_policy,
-        )
+        parts, devices = parts_of(int(self._ranking.by_row[row])), self._closeness.score(row)
+        own, rules = self._class.numa_policy, self._rules
         return RowScore(
             row=int(row),
             preference=0 if preferred is None else int(preferred[row]),
@@ -585,10 +335,10 @@ class FeasibleNodes:
             near=devices.near,
             zones=parts["zones"],
             whole=devices.whole,
-            room_taken=-parts["room_taken"] if self._asks_devices else 0,
+            room_taken=-parts["room_taken"] if rules.asks_devices else 0,
             opened=-parts["opened"],
-            idle_devices=0 if self._asks_devices else -parts["room_taken"],
-            full=(0 if self._by_claims else MOST) - parts["full"] if self._spread else parts["full"],
+            idle_devices=0 if rules.asks_devices else -parts["room_taken"],
+            full=MOST - parts["full"] if rules.spread else parts["full"],
             policies={} if self._policies is None else self._policies.scores_of(int(row)),
         )
 
@@ -752,9 +502,9 @@ class FeasibleNodes:
                 else:
                     able.append((row, state, score))
         if len(able) > 1:
-            self.parts.prepare([(row, state) for row, state, _ in able])
+            self.row_rules.prepare([(row, state) for row, state, _ in able])
         for row, state, of_state in able:
-            added = self.parts.of_row(row, state)
+            added = self.row_rules.of_row(row, state)
             score = _NO if added == _NO else of_state + added - int(self._handicap[row])
             if policies is not None:
                 score = policies.of_row(row, score)
@@ -808,8 +558,8 @@ class FeasibleNodes:
         if self.share is not None:
             scores[self.share.costs(rows) == NONE] = _NO
         able = np.flatnonzero(scores != _NO)
-        if len(able) and self.parts:
-            scores[able] += self.parts.of_rows(rows[able], states[able])
+        if len(able) and self.row_rules:
+            scores[able] += self.row_rules.of_rows(rows[able], states[able])
         return scores
 
     def _find_scores(self, rows: Ints) -> None:
@@ -838,25 +588,15 @@ class FeasibleNodes:
         places = np.flatnonzero(~self.filters.room.failing(rows))
         if self._config.numa and len(places):
             places = places[self._numa.may_admit(rows[places])]
-        by_zones = np.zeros(len(places), np.int64)
+        found: dict[str, Ints] = {}
         if self._config.numa and len(places) and self._numa.discerns:
             fit, own = self._numa.zone_fit(rows[places]), self._class.numa_policy
             taking = fit.admit & fit.keeps if own is not None and own.binding else fit.admit
-            wishes = fit.keeps * KEEPS if own is not None and not own.binding else by_zones
-            places, by_zones = places[taking], (wishes + fit.score * ZONES)[taking]
+            places = places[taking]
+            found = {NodeFinding.ZONES: fit.score[taking], NodeFinding.KEEPS_POLICY: fit.keeps[taking].astype(np.int64)}
         if len(places):
-            scores[places] = by_zones + self._by_amounts(rows[places])
+            scores[places] = self._rules.of_states(rows[places], found)
         return scores
-
-    def _by_amounts(self, rows: Ints) -> Ints:
-        """Return what the band of devices that are left alone and the built-in policies add to the scores of rows."""
-        columns, nodes = self._columns, NodesOfRows(self._columns, rows)
-        total: Ints = np.full(len(rows), LEAVES + (_MOST_FULL if self._fullness_replaced else 0))
-        if len(self._spared):
-            total -= LEAVES * columns.allocatable[rows][:, self._spared].any(axis=1)
-        for rule, band in self._rules:
-            total += BANDS[band].step * (rule.score(nodes, self._work, _NO_FACTS) + OFFSETS[band])
-        return total
 
     def _score(self, row: int) -> int:
         """Return the score of a row by its state alone, `_NO` if it cannot take the pod."""
@@ -864,12 +604,12 @@ class FeasibleNodes:
         allocatable, used = columns.allocatable[row].tolist(), columns.used[row].tolist()
         if self.filters.room.fails(allocatable, used):
             return _NO
-        by_zones = 0
+        found: dict[str, Ints] = {}
         if self._config.numa and self._numa.discerns:
             admits, keeps, score = self._numa.fit(row)
             if not admits or (own is not None and own.binding and not keeps):
                 return _NO
-            by_zones = score * ZONES + (KEEPS if own is not None and not own.binding and keeps else 0)
+            found = {NodeFinding.ZONES: np.array([score]), NodeFinding.KEEPS_POLICY: np.array([int(keeps)])}
         elif self._config.numa and not self._numa.admits(row):
             return _NO
-        return by_zones + int(self._by_amounts(np.array([row], np.int64))[0])
+        return int(self._rules.of_states(np.array([row], np.int64), found)[0])

@@ -7,7 +7,7 @@ itself (`by_devices`). Rows are kept by score in blocks, each with its highest s
 looking at all of them.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import NamedTuple, TypeVar
@@ -16,7 +16,7 @@ import numpy as np
 
 from kaicore.policy import MOST, PolicyBand
 from kaicore.rules.engine.constraints.claims.device_closeness import DeviceScore
-from kaicore.rules.engine.policies.builtin import FULLEST
+from kaicore.rules.engine.policies.builtin import FULLEST, LAST_TURN, MOST_OPENED, MOST_TAKEN
 from kaicore.rules.numa.columns import Ints
 
 #: A score, or several.
@@ -111,8 +111,6 @@ class Ranking:
             self._lower[block] = False
 
 
-#: The most other replicas that take a node first, and the most room: greater numbers count as these.
-LAST_TURN, MOST_TAKEN = 3, 4095
 #: More nodes than a cluster has.
 _NODES = 2**22
 
@@ -135,24 +133,23 @@ def _table(*bands: tuple[str, int, int]) -> MappingProxyType[str, Band]:
     return MappingProxyType({band.name: band for band in reversed(table)})
 
 
-#: What decides between the nodes that can take a pod, after the pod's own preferences.
+#: What decides between the nodes that can take a pod, after the pod's own preferences. All but the last are filled by
+#: the built-in rules (`kaicore.rules.engine.policies.builtin`), or the policies that replace them.
 BANDS = _table(
-    ("leaves_devices", 0, 1),  # Nodes with devices are for pods that ask for some.
-    ("avoided", -1, 0),  # -1 for nodes that pods of the class are to leave alone if they can.
-    ("keeps_policy", 0, 1),  # The pod's own `best-effort`.
-    ("turn", -LAST_TURN, 0),  # Less the replicas of the shard that take the node first.
+    ("leaves_devices", 0, 1),
+    ("avoided", -1, 0),
+    ("keeps_policy", 0, 1),
+    ("turn", -LAST_TURN, 0),
     ("zones", -1, 100),  # See `kaicore.rules.numa.scoring`.
-    # Less the room that a pod with devices takes (`room_for_work`); for one without, less the devices that are free.
-    # For a share of a GPU without known recent work, less the cost of its GPU (`share_fit`).
     ("room_taken", -MOST_TAKEN, 0),
-    ("opened", -3, 0),  # Less the GPUs that are opened for a share.
+    ("opened", -MOST_OPENED, 0),
     ("full", -FULLEST * 1000, FULLEST * 1000),  # Per mille in use of what the class asks for; negative to spread.
     ("name", 1 - _NODES, 0),  # Less the place by name.
 )
 #: What one unit of a band weighs.
-LEAVES, AVOIDED, KEEPS, TURN, ZONES, TAKEN, OPENED, FULL, _ = (band.step for band in BANDS.values())
+LEAVES, _, _, TURN, ZONES, _, _, FULL, _ = (band.step for band in BANDS.values())
 #: What is added to the scores of policies, and of built-in ones, to get their part in a band.
-OFFSETS = {PolicyBand.PREFERRED: 0, PolicyBand.ROOM_TAKEN: -MOST, PolicyBand.FULL: 0}
+OFFSETS = {band: -MOST if band is PolicyBand.ROOM_TAKEN else 0 for band in PolicyBand}
 
 
 def score_range(band: PolicyBand | str) -> tuple[int, int]:
@@ -224,20 +221,6 @@ def with_part(score: _Score, band: Band, part: _Score) -> _Score:
     # Numpy divides by a number several times faster than it finds remainders.
     other: _Score = score + (part - (above - above // size * size + least)) * step
     return other
-
-
-def handicap(name_order: Ints, *, turns: Ints | None, avoid: Collection[int]) -> Ints:
-    """Return what a row's score is below its state's: its place by name, more with each turn, most if it is avoided.
-
-    Args: see `FeasibleNodes`.
-    """
-    total = name_order
-    if turns is not None:
-        total = total + np.minimum(turns, LAST_TURN) * TURN
-    if avoid:
-        total = total.copy()
-        total[list(avoid)] += AVOIDED
-    return total
 
 
 def by_devices(ranking: Ints, score: Callable[[int], DeviceScore], *, spread: bool) -> list[int]:
@@ -317,6 +300,8 @@ class LevelRanking:
         self._levels, self._level_of, self._place_of = levels, levels.of_row, levels.places.data
         #: The level that is ranked, above which no row is wanted; None where it is to be looked for.
         self._level: int | None = None
+        #: Whether any row is of a higher level.
+        self._higher = False
         #: The rows of that level, and their ranking by their places.
         self._rows, self._of_level = levels.by_row[:0].data, _EMPTY
 
@@ -336,6 +321,7 @@ class LevelRanking:
         if level < 0:
             return None
         self._level, self._rows, self._of_level = level, levels.rows(level).data, Ranking(len(of_level))
+        self._higher = level != levels.below(None)
         self._of_level.set_first(of_level)
         place = self._of_level.first()
         return None if place is None else self._rows[place]
@@ -346,16 +332,18 @@ class LevelRanking:
 
     def set_few(self, scores: Iterable[tuple[int, int]]) -> None:
         """Set the scores of some rows: for few of them, that is faster than `set_many`."""
-        of_all, level_of, place_of, level = self._of_all, self._level_of, self._place_of, self._level
-        of_level: list[tuple[int, int]] = []
-        for row, score in scores:
+        of_all, level = self._of_all, self._level
+        if level is None:
+            for row, score in scores:
+                of_all[row] = score
+            return
+        # Comprehensions, for this is done for each pod that is placed.
+        level_of, place_of, pairs = self._level_of, self._place_of, [*scores]
+        for row, score in pairs:
             of_all[row] = score
-            if level is not None and (of_row := level_of[row]) >= level:
-                if of_row == level:
-                    of_level.append((place_of[row], score))
-                elif score != NEVER:
-                    level = self._level = None
-        if level is not None and of_level:
+        if self._higher and any(level_of[row] > level and score != NEVER for row, score in pairs):
+            self._level = None
+        elif of_level := [(place_of[row], score) for row, score in pairs if level_of[row] == level]:
             self._of_level.set_few(of_level)
 
     def set_first(self, scores: Ints) -> None:

@@ -7,7 +7,7 @@ kubelet leaves free are not known otherwise.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Protocol
 
 import msgspec
@@ -26,7 +26,7 @@ from kaicore.rules.engine.placement.pod_class import PodClass, key_without_work
 from kaicore.rules.engine.placement.room_for_work import RoomForWork
 from kaicore.rules.engine.placement.row_states import RowStates
 from kaicore.rules.engine.placement.statement import PodCharge, Statement
-from kaicore.rules.engine.policies.class_policies import NodePolicies
+from kaicore.rules.engine.policies.class_policies import ClassPolicies, NodePolicies
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.envelope import derived_name
 from kaicore.rules.events.reasons.reason import Reason
@@ -234,6 +234,8 @@ class Placer:
         #: about which policies say the same.
         self._alike: dict[str, FeasibleNodes] = {}
         self._same: dict[tuple[str, object], FeasibleNodes] = {}
+        #: By class key, the nodes as they are without the operator's policies, where one of these asks for findings.
+        self._unruled: dict[str, FeasibleNodes] = {}
         #: See `_short`, by the class's key, and how many charges there were then.
         self._shorts: dict[str, tuple[int, RoomFilter | None]] = {}
 
@@ -250,8 +252,10 @@ class Placer:
     def _evaluated(self, pod_class: PodClass, *, charges: int) -> FeasibleNodes:
         """Return the rows of a class that was not looked at yet: those of another one that nothing tells apart."""
         columns, excluded = self.statement.columns, self._excluded_nodes
-        rejecting, avoid = excluded.rejecting.get(pod_class.key, {}), excluded.avoid.get(pod_class.key, ())
-        policies = None if self._policies is None else self._policies.of_class(pod_class, columns)
+        rejecting, avoid = excluded.rejecting.get(pod_class.key), excluded.avoid.get(pod_class.key)
+        policies = None
+        if self._policies is not None:
+            policies = self._policies.of_class(pod_class, columns, partial(self._find, pod_class))
         suspects = excluded.suspects_for(pod_class)
         own = rejecting or suspects or pod_class.kept_off
         alike = None if pod_class.work is None or own else key_without_work(pod_class.key)
@@ -264,15 +268,26 @@ class Placer:
         if like is not None and not avoid:
             like.catch_up(self.statement.touched)
             feasible = like.with_policies(policies)
-        feasible = feasible or FeasibleNodes(
+        feasible = feasible or self._looked_at(pod_class, policies, charges=charges, like=like)
+        if alike is not None:
+            self._alike.setdefault(alike, feasible)
+        if same is not None and not feasible.doubted:
+            self._same[same] = feasible
+        return feasible
+
+    def _looked_at(
+        self, pod_class: PodClass, policies: ClassPolicies | None, *, charges: int, like: FeasibleNodes | None = None
+    ) -> FeasibleNodes:
+        excluded = self._excluded_nodes
+        return FeasibleNodes(
             pod_class,
-            columns,
+            self.statement.columns,
             self._config,
-            rejecting=rejecting,
+            rejecting=excluded.rejecting.get(pod_class.key, {}),
             reserved=[excluded.reserved[name] for name in pod_class.kept_off],
-            suspects=suspects,
+            suspects=excluded.suspects_for(pod_class),
             states=self.statement.states,
-            avoid=avoid,
+            avoid=excluded.avoid.get(pod_class.key, ()),
             turns=excluded.turns,
             among=self._rows,
             doubts=self._doubts,
@@ -282,11 +297,14 @@ class Placer:
             charges=charges,
             like=like,
         )
-        if alike is not None:
-            self._alike.setdefault(alike, feasible)
-        if same is not None and not feasible.doubted:
-            self._same[same] = feasible
-        return feasible
+
+    def _find(self, pod_class: PodClass, finding: str, rows: Ints) -> Ints:
+        """Return a finding about rows as they are charged now, for the operator's policies."""
+        touched, nodes = self.statement.touched, self._unruled.get(pod_class.key)
+        if nodes is None:
+            nodes = self._unruled[pod_class.key] = self._looked_at(pod_class, None, charges=len(touched))
+        nodes.catch_up(touched)
+        return nodes.found(finding, rows)
 
     @cached_property
     def _settled(self) -> SettledClasses | None:

@@ -10,6 +10,7 @@ from kaicore.rules.engine.constraints.claims.demands import NO_DEVICES, DeviceDe
 from kaicore.rules.engine.constraints.flavor_demand import ANY_FLAVOR, FlavorDemand
 from kaicore.rules.engine.constraints.pod_marks import carried_marks, claim_mark
 from kaicore.rules.engine.policies.setting import PolicyWork
+from kaicore.rules.model.device import DeviceRequest
 from kaicore.rules.model.gpu_share import GpuShare
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, PodRules, QosClass, Toleration
 from kaicore.rules.model.quantity import CPU, MAX_AMOUNT, MEMORY, PODS, is_native
@@ -82,9 +83,22 @@ class PodClass(msgspec.Struct, frozen=True):
         return devices, self.requests.get(CPU, 0), self.requests.get(MEMORY, 0)
 
     @property
+    def claimed(self) -> int:
+        """The number of devices that a pod's claims take, without those that are offered as an extended resource."""
+        wanted = [want for want in self.devices.wanted if not want.extended]
+        return sum(_devices_of(request) for want in wanted for request in want.requests)
+
+    @property
     def kind(self) -> WorkKind:
         """The kind of its pods' work."""
         return work_kind(self.requests, devices=self.gpu_share is not None or bool(self.devices.wanted))
+
+
+def _devices_of(request: DeviceRequest) -> int:
+    """Return how many devices a request takes; of alternatives, the first."""
+    if request.alternatives:
+        return _devices_of(request.alternatives[0])
+    return 0 if request.admin else request.count
 
 
 NO_VOLUMES = VolumeDemand()

@@ -13,11 +13,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from kaicore.policy import NodeFinding
 from kaicore.rules.engine.config import EngineConfig, PlacementStrategy
 from kaicore.rules.engine.constraints.zones.numa_verdicts import NumaVerdicts
 from kaicore.rules.engine.placement.gpu_supply import GivenPart, Reservation, charged_gpus, padded
 from kaicore.rules.engine.placement.node_columns import NodeColumns
-from kaicore.rules.engine.placement.node_score import KEEPS, ZONES
 from kaicore.rules.engine.placement.pod_class import PodClass, class_identity, pod_class
 from kaicore.rules.engine.placement.reservation_pod import planned_pod, planned_uid
 from kaicore.rules.engine.placement.row_states import RowStates
@@ -76,9 +76,9 @@ class ShareFit:
         columns.vector(self._reservation.requests)
         #: Costs by part, kind of row (`GpuSupply.kinds`), GPUs that can be opened, and zones of the pod.
         self._costs: dict[tuple[int, int, int, int], int] = {}
-        #: The same, what zones add to scores, strays, and the GPUs taken, by `likeness`.
+        #: The same, what zones add to findings, strays, and the GPUs taken, by `likeness`.
         self._of_states: dict[tuple[int, int, int], int] = {}
-        self._by_zones: dict[tuple[int, int, int], int] = {}
+        self._by_zones: dict[tuple[int, int, int], tuple[int, int]] = {}
         self._strays: dict[tuple[int, int, int], Stray | None] = {}
         self._taken_of: dict[tuple[int, int, int], list[int]] = {}
         self._states = states
@@ -162,27 +162,26 @@ class ShareFit:
         costs: Ints = np.array([self._cost(*one) for one in alike], np.int64)[which]
         return costs
 
-    def by_zones(self, row: int) -> int:
-        """Return what the zones of the GPUs that a pod gets on a row add to the row's score, or take off."""
-        if self._pods_numa is None and self._policy_numa is None:
-            return 0
+    @property
+    def zoned(self) -> bool:
+        """True if zones of the GPUs that a pod gets may change what is found about zones."""
+        return self._pods_numa is not None or self._policy_numa is not None
+
+    def _by_zones_on(self, row: int) -> tuple[int, int]:
         key = self.likeness(row)
         added = self._by_zones.get(key)
         if added is None:
-            numa = self._pods_numa
-            added = 0 if numa is None else ZONES * numa.gain_with(row, self._gpus_zones(row))
-            if self._policy_numa is not None and self.stray(row) is not None and self._policy_numa.stray(row) is None:
-                added -= KEEPS
-            self._by_zones[key] = added
+            numa, own = self._pods_numa, self._policy_numa
+            gain = 0 if numa is None else numa.gain_with(row, self._gpus_zones(row))
+            strays = own is not None and self.stray(row) is not None and own.stray(row) is None
+            added = self._by_zones[key] = gain, -int(strays)
         return added
 
-    def by_zones_of(self, rows: Ints) -> Ints:
-        """Return `by_zones` of rows; shape (rows,)."""
-        if self._pods_numa is None and self._policy_numa is None:
-            return np.zeros(len(rows), np.int64)
+    def by_zones_of(self, rows: Ints) -> dict[str, Ints]:
+        """Return what the zones of the GPUs that a pod gets on rows add to each finding about zones, or take off."""
         first, which = self.alike(rows)
-        found: Ints = np.array([self.by_zones(row) for row in rows[first].tolist()], np.int64)[which]
-        return found
+        added = np.array([self._by_zones_on(row) for row in rows[first].tolist()], np.int64)[which]
+        return {NodeFinding.ZONES: added[:, 0], NodeFinding.KEEPS_POLICY: added[:, 1]}
 
     def alike(self, rows: Ints) -> tuple[Ints, Ints]:
         """Return one place of each kind of rows that zones and free parts make, and for each row its kind's number."""

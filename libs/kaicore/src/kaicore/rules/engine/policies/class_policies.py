@@ -127,11 +127,14 @@ _FACTS: dict[str, Callable[[PodClass, PolicyWork, PolicySetting], object]] = {
     "requests": lambda pod_class, _, __: MappingProxyType(pod_class.requests),
     "gpus": _gpus,
     "shares_gpu": lambda pod_class, _, __: pod_class.gpu_share is not None,
+    "claims": lambda pod_class, _, __: pod_class.claimed,
     "labels": lambda _, work, setting: _declared(work.labels, setting.pod_labels),
     "annotations": lambda _, work, setting: _declared(work.annotations, setting.pod_annotations),
 }
 #: Those that classes with the same work may differ in.
-_OF_SIZE = frozenset({"requests", "gpus", "shares_gpu"})
+_OF_SIZE = frozenset({"requests", "gpus", "shares_gpu", "claims"})
+#: Returns a finding about rows as they are charged now, by its name.
+Find = Callable[[str, Ints], Ints]
 
 
 def _facts(pod_class: PodClass, setting: PolicySetting, names: Iterable[str]) -> list[Any]:
@@ -231,12 +234,13 @@ class NodePolicies:
         self._of_work: dict[int, tuple[PolicyWork, ClassPolicies | None]] = {}
         self._together: dict[tuple[int, ...], _Say] = {}
 
-    def of_class(self, pod_class: PodClass, columns: NodeColumns) -> "ClassPolicies | None":
+    def of_class(self, pod_class: PodClass, columns: NodeColumns, find: Find) -> "ClassPolicies | None":
         """Return what the policies say about a class; None where none decides about its work.
 
         Args:
             pod_class: the class.
             columns: of the statement that pods are placed on.
+            find: returns findings about the class on them.
         """
         work = pod_class.work
         if work is None:
@@ -245,7 +249,7 @@ class NodePolicies:
         if known is not None:
             return known[1]
         policies = [one for one in self._policies if one.setting.decides_for(work.queue)]
-        found = ClassPolicies(self, pod_class, columns, policies) if policies else None
+        found = ClassPolicies(self, pod_class, columns, policies, find) if policies else None
         if found is None or not (found.live or any(one.by_size for one in self._known.values())):
             self._of_work[id(work)] = work, found
         return found
@@ -272,7 +276,7 @@ class NodePolicies:
                 say.levels = say.shared_levels = None
         return say
 
-    def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns) -> _Answers:
+    def ask(self, one: GuardedPolicy, work: Work, columns: NodeColumns, find: Find | None = None) -> _Answers:
         """Ask a policy about some work, with what is charged to the nodes in some columns."""
         name, policy = one.setting.name, one.policy
         refusals: tuple[RefusedNodes, ...] = ()
@@ -282,11 +286,18 @@ class NodePolicies:
         if one.has(Point.SCORE):
             scores = (PolicyScore(name, PolicyBand(policy.band), np.zeros(self.rows, np.int64)),)
         answers = _Answers(refusals, scores)
-        self.ask_again(one, work, columns, answers)
+        self.ask_again(one, work, columns, answers, find)
         return answers
 
     def ask_again(
-        self, one: GuardedPolicy, work: Work, columns: NodeColumns, answers: _Answers, *, charged: Ints | None = None
+        self,
+        one: GuardedPolicy,
+        work: Work,
+        columns: NodeColumns,
+        answers: _Answers,
+        find: Find | None,
+        *,
+        charged: Ints | None = None,
     ) -> Ints:
         """Ask a policy, and change its answers in place; returns the rows that this changes.
 
@@ -295,6 +306,7 @@ class NodePolicies:
             work: that it is asked about.
             columns: with what is charged to the nodes.
             answers: that it gave before.
+            find: returns findings about the work's class; None where it is no live one.
             charged: rows that were charged since then; None for all.
         """
         policy, charges = one.policy, set[str]()
@@ -304,7 +316,10 @@ class NodePolicies:
             if not len(about.rows):
                 return about.rows
         rows = about.rows
-        nodes = about.seen_by(policy, columns, columns.marks.by_name(TENANT) if policy.tenants else {}, charges)
+        tenants = columns.marks.by_name(TENANT) if policy.tenants else {}
+        # Before it is asked: what its guard interrupts must be nothing of ours.
+        found = {name: find(name, rows) for name in policy.findings} if find is not None else {}
+        nodes = about.seen_by(policy, columns, tenants, charges, found)
         differs = np.zeros(len(rows), np.bool_)
         for refusal in answers.refusals:
             refused = ~one.filter(nodes, work, self._facts)
@@ -314,7 +329,7 @@ class NodePolicies:
             scores = one.score(nodes, work, self._facts)
             differs |= score.scores[rows] != scores
             score.scores[rows] = scores
-        answers.settled = answers.settled and not charges
+        answers.settled = answers.settled and not (charges or found)
         changed: Ints = rows[differs]
         return changed
 
@@ -328,22 +343,28 @@ class ClassPolicies:
     """
 
     def __init__(
-        self, policies: NodePolicies, pod_class: PodClass, columns: NodeColumns, asked: Sequence[GuardedPolicy]
+        self,
+        policies: NodePolicies,
+        pod_class: PodClass,
+        columns: NodeColumns,
+        asked: Sequence[GuardedPolicy],
+        find: Find,
     ) -> None:
         """Args:
         policies: of the cycle.
         pod_class: the class.
         columns: of the statement.
         asked: those that decide about the class.
+        find: returns findings about the class.
         """
-        self._policies, self._columns = policies, columns
+        self._policies, self._columns, self._find = policies, columns, find
         once = [policies.ask_once(one, pod_class) for one in asked if not one.policy.live]
         #: The live ones, each with the work as it sees it and its answers.
         self._live: list[tuple[GuardedPolicy, Work, _Answers]] = []
         for one in asked:
             if one.policy.live:
                 work = _work_of(pod_class, one.setting)
-                self._live.append((one, work, policies.ask(one, work, columns)))
+                self._live.append((one, work, policies.ask(one, work, columns, find)))
         answers = [*once, *(given for _, _, given in self._live)]
         self._say = _Say(answers, policies.rows, live=True) if self._live else policies.together(once)
         self.live = bool(self._live)
@@ -383,7 +404,9 @@ class ClassPolicies:
         rows, ask = np.array([*{*charged}], np.int64), self._policies.ask_again
         # Those that looked at nothing that charges change say the same.
         changed = [
-            ask(one, work, self._columns, given, charged=rows) for one, work, given in self._live if not given.settled
+            ask(one, work, self._columns, given, self._find, charged=rows)
+            for one, work, given in self._live
+            if not given.settled
         ]
         if not changed:
             return np.zeros(0, np.int64)

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from kaicore.policy import Input, Ints, Nodes, Policy, Texts
+from kaicore.policy import Input, Ints, NodeFinding, Nodes, Policy, Texts
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
@@ -47,10 +47,15 @@ class _Lazy(Mapping[str, _Vector]):
 
 
 class NodesOfRows(Nodes):
-    """Some rows as the built-in policies see them, as they are charged now: the amounts only."""
+    """Some rows as the built-in policies see them, as they are charged now: the amounts, and what was found."""
 
-    def __init__(self, columns: NodeColumns, rows: Ints) -> None:
-        self._columns, self._rows = columns, rows
+    def __init__(self, columns: NodeColumns, rows: Ints, found: Mapping[str, Ints]) -> None:
+        """Args:
+        columns: as they are now.
+        rows: of the nodes.
+        found: findings by name; of the others, 0 was found.
+        """
+        self._columns, self._rows, self._found = columns, rows, found
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -73,6 +78,11 @@ class NodesOfRows(Nodes):
     def free(self, resource: str) -> Ints:
         """See `Nodes.free`; of a resource that is known."""
         return self.allocatable(resource) - self.used(resource)
+
+    def found(self, finding: NodeFinding) -> Ints:
+        """See `Nodes.found`."""
+        vector = self._found.get(finding)
+        return np.zeros(len(self._rows), np.int64) if vector is None else vector
 
 
 #: So many parts of the nodes are kept for the next question about them.
@@ -138,7 +148,12 @@ class NodeFacts:
         return domain_of, np.split(by_domain, np.cumsum(counts)[:-1]) if len(counts) else []
 
     def seen_by(
-        self, policy: Policy, charged: NodeColumns, placed: Mapping[str, Mapping[int, int]], looked_at: set[str]
+        self,
+        policy: Policy,
+        charged: NodeColumns,
+        placed: Mapping[str, Mapping[int, int]],
+        looked_at: set[str],
+        found: Mapping[str, Ints],
     ) -> Nodes:
         """Return the nodes for a policy.
 
@@ -147,6 +162,7 @@ class NodeFacts:
             charged: with what is charged to the nodes: as the cycle begins, or now.
             placed: by namespace, how many pods the cycle has placed on rows.
             looked_at: takes up what the policy looks at that charges change.
+            found: findings that the policy declares, by name.
         """
         keys = policy.node_labels
         return Nodes(
@@ -158,6 +174,7 @@ class NodeFacts:
             if policy.tenants
             else None,
             inputs={name: self._inputs.get(name, {}) for name in policy.inputs},
+            found={name: _fixed(vector) for name, vector in found.items()},
             made=self._made,
             numbered=self._numbered,
         )
