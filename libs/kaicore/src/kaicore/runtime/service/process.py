@@ -96,16 +96,17 @@ class Service(Generic[_SettingsT]):
         if "--version" in (sys.argv[1:] if argv is None else argv):
             sys.stdout.write(f"kai-{self.name} {version()}\n")
             return 0
-        try:
-            settings = read_settings(self.settings, argv)
-        except ConfigurationError as error:
-            sys.stderr.write(f"kai-{self.name}: {error}\n")
-            return 2
-        if not bound_to_parent():
-            return 1
         allow_open_files()
-        configure_logging(self.name, level=settings.log_level)
+        # First of all: what this process has written to is not shared with the server any more.
         with forking(self.starts, at_once=False) as forks:
+            try:
+                settings = read_settings(self.settings, argv)
+            except ConfigurationError as error:
+                sys.stderr.write(f"kai-{self.name}: {error}\n")
+                return 2
+            if not bound_to_parent():
+                return 1
+            configure_logging(self.name, level=settings.log_level)
             return uvloop.run(self.run_in(asyncio.Event(), settings, registry=REGISTRY, forks=forks))
 
     async def run_in(

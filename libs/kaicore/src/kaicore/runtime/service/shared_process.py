@@ -45,24 +45,29 @@ def shared_environment(services: Sequence[SharedService]) -> dict[str, str]:
 
 def main() -> None:
     """Run the services that the environment names, and exit as the first of them that ended."""
-    services: list[tuple[Service[Any], ServiceSettings]] = []
-    for one in msgspec.json.decode(os.environ.pop(_VARIABLE), type=tuple[SharedService, ...]):
-        service: Service[Any] = importlib.import_module(one.module).SERVICE
-        try:
-            with _beside(one.environment):
-                services.append((service, read_settings(service.settings, [])))
-        except ConfigurationError as error:
-            sys.stderr.write(f"kai-{service.name}: {error}\n")
-            sys.exit(2)
-    if not bound_to_parent():
-        sys.exit(1)
+    shared = msgspec.json.decode(os.environ.pop(_VARIABLE), type=tuple[SharedService, ...])
+    found: list[Service[Any]] = [importlib.import_module(one.module).SERVICE for one in shared]
     with suppress(OSError):
         Path("/proc/self/comm").write_text("kai-services")
     allow_open_files()
-    configure_logging("services", level=services[0][1].log_level)
-    starts = [module for service, _ in services for module in service.starts]
-    with forking(starts, at_once=False) as forks:
+    # First of all: what this process has written to is not shared with the server any more.
+    with forking([module for service in found for module in service.starts], at_once=False) as forks:
+        services = [(service, _settings_of(service, one)) for service, one in zip(found, shared, strict=True)]
+        if not bound_to_parent():
+            sys.exit(1)
+        configure_logging("services", level=services[0][1].log_level)
         sys.exit(uvloop.run(_run(services, forks)))
+
+
+def _settings_of(service: Service[Any], shared: SharedService) -> ServiceSettings:
+    """Return what a service is set to, or exit."""
+    try:
+        with _beside(shared.environment):
+            settings: ServiceSettings = read_settings(service.settings, [])
+    except ConfigurationError as error:
+        sys.stderr.write(f"kai-{service.name}: {error}\n")
+        sys.exit(2)
+    return settings
 
 
 async def _run(services: Sequence[tuple[Service[Any], ServiceSettings]], forks: ForkServer | None) -> int:
