@@ -27,25 +27,12 @@ from kaicore.runtime.process_context import allow_open_files, bound_to_parent
 from kaicore.runtime.service.logs import configure_logging
 from kaicore.runtime.service.process import Service
 from kaicore.runtime.service.settings import ServiceSettings, read_settings
-
-_VARIABLE = "KAI_SHARED_SERVICES"
-
-
-class SharedService(msgspec.Struct, frozen=True):
-    """One of them (`environment`: beside the process's)."""
-
-    module: str
-    environment: Mapping[str, str]
-
-
-def shared_environment(services: Sequence[SharedService]) -> dict[str, str]:
-    """Return the environment that has this module's program run these services."""
-    return {_VARIABLE: msgspec.json.encode(services).decode()}
+from kaicore.runtime.supervision import SHARED_SERVICES, SharedService
 
 
 def main() -> None:
     """Run the services that the environment names, and exit as the first of them that ended."""
-    shared = msgspec.json.decode(os.environ.pop(_VARIABLE), type=tuple[SharedService, ...])
+    shared = msgspec.json.decode(os.environ.pop(SHARED_SERVICES), type=tuple[SharedService, ...])
     found: list[Service[Any]] = [importlib.import_module(one.module).SERVICE for one in shared]
     with suppress(OSError):
         Path("/proc/self/comm").write_text("kai-services")
