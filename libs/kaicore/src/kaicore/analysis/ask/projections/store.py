@@ -69,7 +69,7 @@ OF_GENERATIONS = (POD_HISTORY, OCCUPANCY, QUEUE_HOUR, DECISIONS_HOUR)
 #: The rows of a generation.
 OF_GENERATION = "cluster = %(cluster)s AND generation = %(generation)s"
 _GENERATIONS = (
-    "SELECT generation, schema, position, recorded_at, live FROM views.progress WHERE cluster = %(cluster)s "
+    "SELECT generation AS number, schema, position, recorded_at, live FROM views.progress WHERE cluster = %(cluster)s "
     "ORDER BY generation"
 )
 _NEWEST = "SELECT coalesce(max(generation), 0), bool_or(live) FROM views.progress WHERE cluster = %s"
