@@ -285,7 +285,7 @@ class ViewStore:
         )
         return await self.found(row, query, {**_place(cluster, generation), **values, "limit": limit})
 
-    async def found(self, row: type[_RowT], query: sql.Composable, values: Mapping[str, Any]) -> list[_RowT]:
+    async def found(self, row: type[_RowT], query: sql.SQL | sql.Composed, values: Mapping[str, Any]) -> list[_RowT]:
         """Return what a query finds, as rows with fields of its columns' names."""
         return [_row(row, one) for one in await self._read(query, values)]
 
@@ -302,7 +302,7 @@ class ViewStore:
         query = sql.SQL("{} AND {}").format(_select(table), sql.SQL(where))
         return await self.found(row, query, {**_place(cluster, generation), **values})
 
-    async def _read(self, query: sql.Composable | str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
+    async def _read(self, query: sql.SQL | sql.Composed | str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         async def work(connection: Connection) -> list[dict[str, Any]]:
             cursor = connection.cursor(row_factory=dict_row)
             return await (await cursor.execute(query, values)).fetchall()
