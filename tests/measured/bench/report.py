@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import psycopg
 from kaicore.analysis.ask.hours.account import HOUR_US, month_of
 from kaicore.analysis.ask.hours.kept import LABELS, counted_hours, kept_hours_of
 from kaicore.analysis.ask.projections.projection import MINUTE_US, Projection
-from kaicore.analysis.ask.projections.store import OCCUPANCY, POD_HISTORY, ViewStore
+from kaicore.analysis.ask.projections.store import OCCUPANCY, POD_HISTORY, View, ViewStore
 from kaicore.analysis.json_spelling import time_text
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.embedded import EmbeddedPostgres
-from sqlalchemy import Table, Text
 
 from tests.e2e.browser.dashboard import browser, chromium
 from tests.given.processes.service_process import ready, service_process
@@ -168,7 +168,7 @@ def _repeat(url: str, life: ClusterLife, folded: int, waves: int) -> None:
             (OCCUPANCY, "TRUE", (1, waves // folded), f"n * {life.end(folded)}", minutes * MINUTE_US),
         ):
             times = "n - 1" if table is POD_HISTORY else "n"
-            columns = ", ".join(f'"{column.name}"' for column in table.c)
+            columns = ", ".join(f'"{column}"' for column in table.columns)
             connection.execute(
                 f"INSERT INTO views.{table.name} ({columns}) SELECT {_shifted(table, by, f'({times}) * {shift_us}')} "
                 f"FROM views.{table.name}, generate_series({more[0]}::bigint, {more[1]}) AS n WHERE {where} "
@@ -178,16 +178,16 @@ def _repeat(url: str, life: ClusterLife, folded: int, waves: int) -> None:
         connection.execute("ANALYZE")
 
 
-def _shifted(table: Table, positions: str, microseconds: str) -> str:
+def _shifted(table: View, positions: str, microseconds: str) -> str:
     """Return a row's columns as they are so much later."""
-    made = []
-    for column in table.c:
-        name = f'"{column.name}"'
-        if column.name == "position":
+    made, texts = [], {one.name for one in msgspec.structs.fields(table.row) if one.type is str}
+    for column in table.columns:
+        name = f'"{column}"'
+        if column == "position":
             name = f"{name} + {positions}"
-        elif column.name == "at" or column.name.endswith("_at"):
+        elif column == "at" or column.endswith("_at"):
             name = f"CASE WHEN {name} > 0 THEN {name} + {microseconds} ELSE 0 END"
-        elif isinstance(column.type, Text) and column.name not in ("cluster", "namespace"):
+        elif column in texts - {"namespace"}:
             name = f"replace({name}, 'w00000001', 'w' || lpad(n::text, 8, '0'))"
         made.append(name)
     return ", ".join(made)

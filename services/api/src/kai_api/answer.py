@@ -24,6 +24,7 @@ from kaicore.ledger.log.postgres import QUESTION_PATIENCE_S, PostgresLog
 from kaicore.rules.engine.policies.book import PolicyBook
 from kaicore.runtime.policies.guard import TimeAndMemory
 from kaicore.runtime.process_context import bound_to_parent
+from kaicore.runtime.service.logs import configure_logging
 from kaicore.runtime.shard_settings import book_of
 
 from kai_api.answering import status_of
@@ -106,6 +107,8 @@ def main() -> NoReturn:
     if not bound_to_parent():
         sys.exit(1)
     os.nice(_NICENESS)
+    # Its standard output is the answer.
+    configure_logging("api", level=os.environ.get("KAI_LOG_LEVEL", "info").lower())
     code = 0
     _, question, cluster, *options = sys.argv
     try:

@@ -126,6 +126,8 @@ class DispatchObjects:
 
 #: Seconds between two looks at what is to be done, and at how dispatches that run are.
 _LOOK_S, _ENDINGS_S = 1.0, 10.0
+#: The same, at most, whether there is a hub at last.
+_MOST_LOOK_S = 5.0
 #: Seconds between two looks whether the hub's log is folded, at the start.
 _CATCH_UP_S = 0.2
 #: Seconds between two looks whether the pods of what is cleared are gone.
@@ -252,13 +254,15 @@ class HubSide:
     async def _opened_feed(self) -> EventFeed:
         """Return the feed of what follows the newest snapshot of the hub's state, as soon as there is a hub.
 
-        Before, a feed would be woken by each append to any cluster's log.
+        Before, a feed would be woken by each append to any cluster's log. Most clusters never have a hub.
         """
+        pause_s = _LOOK_S
         while True:
             with suppress(LogUnavailable):
                 if not (await self._log.head(HUB)).position:
                     self._no_more_to_fold()
-                    await asyncio.sleep(_LOOK_S)
+                    await asyncio.sleep(pause_s)
+                    pause_s = min(pause_s * 1.1, _MOST_LOOK_S)
                     continue
                 self._state = await restored_hub(self._log)
                 return EventFeed(self._log, self._bus, HUB, after=self._state.position)

@@ -28,6 +28,21 @@ from kaicore.backoff import backoff
 from kaicore.interpreter import readable
 from kaicore.runtime.fork_server import ForkedProcess, ForkServer
 
+#: The program that runs several services in one process, and the variable that names them.
+SHARED_PROCESS, SHARED_SERVICES = "kaicore.runtime.service.shared_process", "KAI_SHARED_SERVICES"
+
+
+class SharedService(msgspec.Struct, frozen=True):
+    """A service that shares a process (`environment`: beside the process's)."""
+
+    module: str
+    environment: Mapping[str, str]
+
+
+def shared_environment(services: Sequence[SharedService]) -> dict[str, str]:
+    """Return the environment that has `SHARED_PROCESS` run these services."""
+    return {SHARED_SERVICES: msgspec.json.encode(services).decode()}
+
 
 @dataclass(frozen=True, slots=True)
 class Pauses:

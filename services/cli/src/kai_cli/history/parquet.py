@@ -12,7 +12,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from kaicore.analysis.ask.projections import tables as tables_module
 from kaicore.analysis.ask.projections.store import (
-    LARGE,
     OCCUPANCY,
     POD_HISTORY,
     QUEUE_HOUR,
@@ -31,7 +30,8 @@ _BATCH = 50_000
 __all__ = ["TYPES", "up_to_date", "write_tables"]
 
 _TIME = pa.timestamp("us", tz="UTC")
-#: Of amounts times seconds, which 64 bits do not hold.
+#: Amounts times seconds, which 64 bits do not hold.
+_LARGE = frozenset({"allocated", "requested", "fair_share"})
 _SUM = pa.decimal128(38, 0)
 _TYPES = {str: pa.string(), int: pa.int64(), bool: pa.bool_()}
 
@@ -112,7 +112,7 @@ def _write(
 
 def _schema(row: type[msgspec.Struct], about: Mapping[str, str]) -> pa.Schema:
     fields = [
-        (one.name, _TIME if _is_time(one.name) else _SUM if one.name in LARGE else _TYPES[one.type])
+        (one.name, _TIME if _is_time(one.name) else _SUM if one.name in _LARGE else _TYPES[one.type])
         for one in msgspec.structs.fields(row)
     ]
     return pa.schema(fields, metadata={"kai.schema": str(TABLES_SCHEMA), **about})

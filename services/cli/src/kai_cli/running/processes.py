@@ -19,7 +19,17 @@ import aiohttp
 from kaicore.errors import KaiError
 from kaicore.runtime.embedded.process import EmbeddedServer
 from kaicore.runtime.fork_server import ForkServer
-from kaicore.runtime.supervision import Child, FileOfEach, Pauses, ProcessOutput, RotatedFile, Supervisor
+from kaicore.runtime.supervision import (
+    SHARED_PROCESS,
+    Child,
+    FileOfEach,
+    Pauses,
+    ProcessOutput,
+    RotatedFile,
+    SharedService,
+    Supervisor,
+    shared_environment,
+)
 
 #: Seconds between two looks at a process that is not ready yet.
 _LOOK_S = 0.05
@@ -83,13 +93,10 @@ class ProcessSpec:
 
 def sharing(name: str, specs: Sequence[ProcessSpec]) -> ProcessSpec:
     """Return one process for services of ours, of which each would have one."""
-    # What services need and their supervisor does not: 25 MB.
-    from kaicore.runtime.service.shared_process import SharedService, shared_environment  # noqa: PLC0415
-
     services = [SharedService(spec.command[-1], spec.given) for spec in specs]
     return ProcessSpec(
         name=name,
-        command=(sys.executable, "-m", shared_environment.__module__),
+        command=(sys.executable, "-m", SHARED_PROCESS),
         ready_url="",
         environment=shared_environment(services),
         shared_by=tuple(specs),

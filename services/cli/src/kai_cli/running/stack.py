@@ -385,6 +385,8 @@ class Stack:
                     "KAI_INGEST_URL": self._address(f"{spec.name}-ingest"),
                     "KAI_PODRESOURCES_DIR": str(home / "podresources"),
                     "KAI_NODE_TOKEN_SECRET_FILE": str(node_secret),
+                    # Simulated kubelets write state files with each change.
+                    "KAI_QUIET_INTERVAL_S": "30",
                 }
                 specs.append(self._service(f"{spec.name}-exporter", "kai_exporter.main", exporter))
         await self._run(*specs, cluster=spec.name)

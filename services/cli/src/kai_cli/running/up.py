@@ -94,6 +94,7 @@ def up(  # long: one parameter a line, and one line for each
     database_url = database_url or os.environ.get("KAI_DATABASE_URL")
     if database_url:
         check_database(database_url)
+    _import_before_forking()
     # With data of its own the database has been migrated before, or nearly.
     migrating = () if database_url or directory.postgres.exists() else MIGRATING
     with directory.lock() as held, forking(IMPORTED) as forks, forking(migrating) as forks_migration:
@@ -111,6 +112,12 @@ def up(  # long: one parameter a line, and one line for each
             policies=scheduler_config,
         )
         return asyncio.run(_up(stack, specs))
+
+
+def _import_before_forking() -> None:
+    """Import what this process and those that are forked from it need, to be shared by all: 11 MB."""
+    import psycopg  # noqa: F401, PLC0415
+    from kaicore.ledger.bus import nkeys  # noqa: F401, PLC0415
 
 
 async def _up(stack: Stack, specs: list[ClusterSpec]) -> int:
@@ -155,7 +162,6 @@ async def _start(stack: Stack, specs: list[ClusterSpec]) -> None:
 
 async def _follow_hub(stack: Stack, specs: list[ClusterSpec]) -> None:
     """Wait until there is a hub, which most stacks never have, and follow its log then."""
-    # The driver is here, since the embedded server was asked whether it is ready.
     import psycopg  # noqa: PLC0415
 
     begun = False

@@ -10,6 +10,7 @@ import asyncio
 import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Generic, NoReturn, TypeVar
 
 import uvloop
@@ -78,12 +79,14 @@ class Service(Generic[_SettingsT]):
 
     def main(self) -> NoReturn:
         """Entry point of the program: run with the process's arguments, and exit."""
-        sys.exit(start(self.name, read=lambda: read_settings(self.settings), run=self._run_alone))
-
-    def _run_alone(self, settings: _SettingsT) -> int:
-        configure_logging(self.name, level=settings.log_level)
+        # First of all: what this process has written to is not shared with the server any more.
         with forking(self.starts, at_once=False) as forks:
-            return uvloop.run(self.run_in(asyncio.Event(), settings, registry=REGISTRY, forks=forks))
+            run = partial(self._run_alone, forks=forks)
+            sys.exit(start(self.name, read=lambda: read_settings(self.settings), run=run))
+
+    def _run_alone(self, settings: _SettingsT, *, forks: ForkServer | None) -> int:
+        configure_logging(self.name, level=settings.log_level)
+        return uvloop.run(self.run_in(asyncio.Event(), settings, registry=REGISTRY, forks=forks))
 
     async def run_in(
         self, stopping: asyncio.Event, settings: _SettingsT, *, registry: CollectorRegistry, forks: ForkServer | None

@@ -13,6 +13,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,31 +28,21 @@ from kaicore.runtime.process_context import start
 from kaicore.runtime.service.logs import configure_logging
 from kaicore.runtime.service.process import Service
 from kaicore.runtime.service.settings import ServiceSettings, read_settings
-
-_VARIABLE = "KAI_SHARED_SERVICES"
-
-
-class SharedService(msgspec.Struct, frozen=True):
-    """One of them (`environment`: beside the process's)."""
-
-    module: str
-    environment: Mapping[str, str]
-
-
-def shared_environment(services: Sequence[SharedService]) -> dict[str, str]:
-    """Return the environment that has this module's program run these services."""
-    return {_VARIABLE: msgspec.json.encode(services).decode()}
+from kaicore.runtime.supervision import SHARED_SERVICES, SharedService
 
 
 def main() -> None:
     """Run the services that the environment names, and exit as the first of them that ended."""
-    sys.exit(start("services", read=_read, run=_run))
+    shared = msgspec.json.decode(os.environ.pop(SHARED_SERVICES), type=tuple[SharedService, ...])
+    found: list[Service[Any]] = [importlib.import_module(one.module).SERVICE for one in shared]
+    # First of all: what this process has written to is not shared with the server any more.
+    with forking([module for service in found for module in service.starts], at_once=False) as forks:
+        sys.exit(start("services", read=partial(_read, found, shared), run=partial(_run, forks=forks)))
 
 
-def _read() -> list[tuple[Service[Any], ServiceSettings]]:
+def _read(found: Sequence[Service[Any]], shared: Sequence[SharedService]) -> list[tuple[Service[Any], ServiceSettings]]:
     services: list[tuple[Service[Any], ServiceSettings]] = []
-    for one in msgspec.json.decode(os.environ.pop(_VARIABLE), type=tuple[SharedService, ...]):
-        service: Service[Any] = importlib.import_module(one.module).SERVICE
+    for service, one in zip(found, shared, strict=True):
         try:
             with _beside(one.environment):
                 services.append((service, read_settings(service.settings, [])))
@@ -60,13 +51,11 @@ def _read() -> list[tuple[Service[Any], ServiceSettings]]:
     return services
 
 
-def _run(services: Sequence[tuple[Service[Any], ServiceSettings]]) -> int:
+def _run(services: Sequence[tuple[Service[Any], ServiceSettings]], *, forks: ForkServer | None) -> int:
     with suppress(OSError):
         Path("/proc/self/comm").write_text("kai-services")
     configure_logging("services", level=services[0][1].log_level)
-    starts = [module for service, _ in services for module in service.starts]
-    with forking(starts, at_once=False) as forks:
-        return uvloop.run(_run_together(services, forks))
+    return uvloop.run(_run_together(services, forks))
 
 
 async def _run_together(services: Sequence[tuple[Service[Any], ServiceSettings]], forks: ForkServer | None) -> int:

@@ -5,12 +5,12 @@ Each states the position up to which its model is built, because the log may be 
 
 import asyncio
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, FromClause, func, select, tuple_
+from psycopg import sql
 
 from kaicore.analysis.ask.answers import Answer
 from kaicore.analysis.ask.projections.jobs import JobHistory, JobQuestion, jobs_of
@@ -19,9 +19,11 @@ from kaicore.analysis.ask.projections.rows import DecisionsHour, Occupancy, PodH
 from kaicore.analysis.ask.projections.store import (
     DECISIONS_HOUR,
     OCCUPANCY,
+    OF_GENERATION,
     POD_HISTORY,
     QUEUE_HOUR,
     Generation,
+    View,
     ViewStore,
 )
 from kaicore.analysis.json_spelling import time_text
@@ -242,6 +244,19 @@ _MOST_ROWS, _MOST_POINTS = 200_000, 5000
 
 _AFTER = re.compile(r"([0-9]{1,18})-(.{1,200})", re.ASCII)
 
+#: Conditions on namespaces, and on the hour before a time until another.
+_OF_NAMESPACES = "namespace = ANY(%(namespaces)s)"
+_HOURS = ("at > %(after)s", "at <= %(ends)s")
+
+#: What queues used of a resource, summed up by steps.
+_QUEUE_STEPS = sql.SQL(
+    "SELECT queue, resource, min(at) AS at, sum(seconds) AS seconds, sum(allocated) AS allocated, "
+    "sum(requested) AS requested, sum(fair_share) AS fair_share FROM views.queue_hour "
+    "WHERE cluster = %(cluster)s AND generation = %(generation)s AND queue = ANY(%(names)s) "
+    "AND resource = %(resource)s AND at > %(after)s AND at <= %(until)s "
+    "GROUP BY queue, resource, (at - %(since)s + %(step)s - 1) / %(step)s ORDER BY min(at) LIMIT %(limit)s"
+)
+
 
 class ReadModels:
     """Answers from the read models of one log."""
@@ -279,18 +294,24 @@ class ReadModels:
             node: only those that were last placed there.
             after: the `next` of the page before.
         """
-        columns = POD_HISTORY.c
         named = {"namespace": namespace, "name": name, "group": group, "queue": queue, "node": node}
-        where: list[ColumnElement[bool]] = [columns[field] == value for field, value in named.items() if value]
+        where = [f'"{field}" = %({field})s' for field, value in named.items() if value]
+        values: dict[str, Any] = {**named, "namespaces": sorted(namespaces or ())}
         if namespaces is not None:
-            where.append(columns.namespace.in_(sorted(namespaces)))
+            where.append(_OF_NAMESPACES)
         if after:
             match = _AFTER.fullmatch(after)
             if match is None:
                 raise InvalidObject("history", "after", after[:100], "is not the `next` of a page")
-            where.append(tuple_(columns.seen_at, columns.uid) < (int(match[1]), match[2]))
-        order = (columns.seen_at.desc(), columns.uid.desc())
-        as_of, rows = await self._rows(PodHistory, POD_HISTORY, cluster, where=where, order=order, limit=limit + 1)
+            where.append("(seen_at, uid) < (%(seen_at)s, %(uid)s)")
+            values |= {"seen_at": int(match[1]), "uid": match[2]}
+        as_of, rows = await self._rows(
+            *(PodHistory, POD_HISTORY, cluster),
+            where=where,
+            values=values,
+            order="seen_at DESC, uid DESC",
+            limit=limit + 1,
+        )
         more, rows = len(rows) > limit, rows[:limit]
         after = f"{rows[-1].seen_at}-{rows[-1].uid}" if more else ""
         return PodRecords(**as_of, next=after, items=list(map(pod_record, rows)))
@@ -311,18 +332,21 @@ class ReadModels:
         if (generation := await self._store.live(cluster)) is None:
             return None
         begins, ends = await _times(self._log, cluster, wanted.since, wanted.until)
-        columns = POD_HISTORY.c
-        over = func.greatest(columns.finished_at, columns.gone_at)
-        where: list[ColumnElement[bool]] = [columns.seen_at <= ends, (over == 0) | (over >= begins)]
-        where += [
-            columns[field] == value for field in ("namespace", "queue", "user") if (value := getattr(wanted, field))
-        ]
+        over = "greatest(finished_at, gone_at)"
+        where = ["seen_at <= %(ends)s", f"{over} = 0 OR {over} >= %(begins)s"]
+        where += [f'"{field}" = %({field})s' for field in ("namespace", "queue", "user") if getattr(wanted, field)]
+        values: dict[str, Any] = {"begins": begins, "ends": ends, "namespaces": sorted(namespaces or ())}
+        values |= {field: getattr(wanted, field) for field in ("namespace", "queue", "user", "name")}
         if wanted.name:
-            where.append((columns.name == wanted.name) | columns.group.endswith(f"/{wanted.name}", autoescape=True))
+            where.append("""name = %(name)s OR starts_with(reverse("group"), reverse('/' || %(name)s::text))""")
         if namespaces is not None:
-            where.append(columns.namespace.in_(sorted(namespaces)))
+            where.append(_OF_NAMESPACES)
         as_of, rows = await self._rows(
-            PodHistory, POD_HISTORY, cluster, where=where, limit=_MOST_ROWS + 1, generation=generation
+            *(PodHistory, POD_HISTORY, cluster),
+            where=where,
+            values=values,
+            limit=_MOST_ROWS + 1,
+            generation=generation,
         )
         if len(rows) > _MOST_ROWS:
             raise InvalidObject("history", "from", wanted.since[:100], f"over {_MOST_ROWS:,} pods are of that span")
@@ -344,10 +368,10 @@ class ReadModels:
         step_us = parse_duration(step, subject="occupancy", field="step") if step else MINUTE_US
         if step_us < MINUTE_US:
             raise InvalidObject("occupancy", "step", step, "is shorter than a minute")
-        at = OCCUPANCY.c.at
-        where = [at >= begins // MINUTE_US * MINUTE_US, at <= ends]
+        values = {"begins": begins // MINUTE_US * MINUTE_US, "ends": ends}
+        where = ["at >= %(begins)s", "at <= %(ends)s"]
         # The last rows, where there are too many.
-        as_of, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, order=(at.desc(),))
+        as_of, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, values=values, order="at DESC")
         points = list(_steps(reversed(rows), step_us))
         while len(points) > _MOST_POINTS and not step:
             step_us *= 2
@@ -360,12 +384,11 @@ class ReadModels:
         Args:
             since: microseconds since the epoch, as `until` and `step`.
         """
-        generation, at = await self._live(cluster), OCCUPANCY.c.at
-        here = (OCCUPANCY.c.cluster == cluster) & (OCCUPANCY.c.generation == generation.number)
-        before = select(func.max(at)).where(here, at <= since).scalar_subquery()
-        ends = select(func.max(at)).where(here, at > since, at <= until).group_by(at // step)
-        where = [at.in_(ends) | (at == before)]
-        _, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, order=(at,), generation=generation)
+        here = f"FROM views.occupancy WHERE {OF_GENERATION}"
+        before = f"(SELECT max(at) {here} AND at <= %(since)s)"
+        ends = f"SELECT max(at) {here} AND at > %(since)s AND at <= %(until)s GROUP BY at / %(step)s"
+        where, values = [f"at IN ({ends}) OR at = {before}"], {"since": since, "until": until, "step": step}
+        _, rows = await self._rows(Occupancy, OCCUPANCY, cluster, where=where, values=values, order="at")
         return rows[:_MOST_POINTS]
 
     async def queue_rows(
@@ -375,27 +398,20 @@ class ReadModels:
 
         Args: see `occupancy_rows`.
         """
-        columns = QUEUE_HOUR.c
-        keys = (columns.cluster, columns.generation, columns.queue, columns.resource)
-        amounts = (columns.seconds, columns.allocated, columns.requested, columns.fair_share)
-        sums = (
-            select(*keys, func.min(columns.at).label("at"), *(func.sum(one).label(one.name) for one in amounts))
-            .where(columns.queue.in_(names), columns.resource == resource)
-            .where(columns.at > since - 60 * MINUTE_US, columns.at <= until)
-            .group_by(*keys, (columns.at - since + step - 1) // step)
-            .subquery()
-        )
-        return (await self._rows(QueueHour, sums, cluster, order=(sums.c.at,)))[1]
+        generation = await self._live(cluster)
+        values = {"cluster": cluster, "generation": generation.number, "names": list(names), "resource": resource}
+        values |= {"after": since - 60 * MINUTE_US, "since": since, "until": until, "step": step, "limit": _MOST_ROWS}
+        rows = await self._store.found(QueueHour, _QUEUE_STEPS, values)
+        return [_counted(one, generation) for one in rows]
 
     async def queues(self, cluster: str, *, queue: str = "", since: str = "", until: str = "") -> QueueSeries:
         """Return what queues used by the hour. Raises UnknownMoment: a moment is none."""
         begins, ends = await _times(self._log, cluster, since, until)
-        columns = QUEUE_HOUR.c
-        where = [columns.at > begins - 60 * MINUTE_US, columns.at <= ends]
+        where, values = [*_HOURS], {"after": begins - 60 * MINUTE_US, "ends": ends, "queue": queue}
         if queue:
-            where.append(columns.queue == queue)
-        order = (columns.at, columns.queue, columns.resource)
-        as_of, rows = await self._rows(QueueHour, QUEUE_HOUR, cluster, where=where, order=order)
+            where.append("queue = %(queue)s")
+        order = "at, queue, resource"
+        as_of, rows = await self._rows(QueueHour, QUEUE_HOUR, cluster, where=where, values=values, order=order)
         return QueueSeries(**as_of, items=list(map(queue_use, rows)))
 
     async def decisions(self, cluster: str, *, since: str = "", until: str = "") -> DecisionSeries:
@@ -404,25 +420,27 @@ class ReadModels:
         Raises UnknownMoment: a moment is none.
         """
         begins, ends = await _times(self._log, cluster, since, until)
-        at = DECISIONS_HOUR.c.at
-        where = [at > begins - 60 * MINUTE_US, at <= ends]
-        as_of, rows = await self._rows(DecisionsHour, DECISIONS_HOUR, cluster, where=where, order=(at,))
+        values = {"after": begins - 60 * MINUTE_US, "ends": ends}
+        as_of, rows = await self._rows(DecisionsHour, DECISIONS_HOUR, cluster, where=_HOURS, values=values, order="at")
         return DecisionSeries(**as_of, items=list(map(decisions, rows)))
 
     async def _rows(
         self,
         row: type[_RowT],
-        table: FromClause,
+        table: View,
         cluster: str,
         *,
-        where: Sequence[ColumnElement[bool]] = (),
-        order: Sequence[ColumnElement[Any]] = (),
+        where: Sequence[str] = (),
+        values: Mapping[str, Any],
+        order: str = "",
         limit: int = _MOST_ROWS,
         generation: Generation | None = None,
     ) -> tuple[dict[str, Any], list[_RowT]]:
         """Return an answer's fields about a generation, by default the one that is read, and rows of it."""
         generation = generation or await self._live(cluster)
-        rows = await self._store.rows(row, table, cluster, generation.number, where=where, order=order, limit=limit)
+        rows = await self._store.rows(
+            *(row, table, cluster, generation.number), where=where, values=values, order=order, limit=limit
+        )
         recorded_at = time_text(generation.recorded_at)
         as_of = {"cluster": cluster, "position": generation.position, "recorded_at": recorded_at}
         return as_of, [_counted(one, generation) for one in rows]

@@ -9,38 +9,17 @@ The tables of the read models, in the schema `views`. `migrations/versions/0006_
 """
 
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Collection, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from functools import cache
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeVar
 
 import msgspec
 import psycopg
+from psycopg import sql
 from psycopg.rows import dict_row
-from sqlalchemy import (
-    JSON,
-    BigInteger,
-    Boolean,
-    Column,
-    ColumnElement,
-    Executable,
-    FromClause,
-    Integer,
-    MetaData,
-    Numeric,
-    Select,
-    Table,
-    Text,
-    bindparam,
-    delete,
-    func,
-    insert,
-    literal_column,
-    select,
-    update,
-)
-from sqlalchemy.dialects.postgresql import insert as upsert
-from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
 
 from kaicore.analysis.ask.projections.projection import PROJECTION_SCHEMA
 from kaicore.analysis.ask.projections.rows import (
@@ -54,49 +33,53 @@ from kaicore.analysis.ask.projections.rows import (
 from kaicore.errors import KaiError
 from kaicore.ledger.log.postgres.connections import Connection, Connections
 
-METADATA = MetaData(schema="views")
-
-#: Amounts times seconds, which 64 bits do not hold.
-LARGE = frozenset({"allocated", "requested", "fair_share"})
 #: Rows that are read at once.
 _ROWS = 20_000
 
 
-def _table(name: str, row: type[msgspec.Struct], *keys: str) -> Table:
-    fields = [
-        Column(
-            field.name,
-            Text if field.type is str else Numeric(asdecimal=False) if field.name in LARGE else BigInteger,
-            primary_key=field.name in keys,
-            nullable=False,
-        )
-        for field in msgspec.structs.fields(row)
-    ]
-    cluster = Column("cluster", Text, primary_key=True)
-    generation = Column("generation", Integer, primary_key=True, autoincrement=False)
-    return Table(name, METADATA, cluster, generation, *fields)
+@dataclass(frozen=True, slots=True)
+class View:
+    """A table of the read models (`keys`: of its primary key, beside cluster and generation)."""
+
+    name: str
+    row: type[msgspec.Struct]
+    keys: tuple[str, ...]
+    #: Whether rows that are written are added to those that are there.
+    adds: bool = False
+
+    @property
+    def fullname(self) -> str:
+        """Its name with its schema's."""
+        return f"views.{self.name}"
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """All columns, in the order of the fields of its row."""
+        return ("cluster", "generation", *self.row.__struct_fields__)
 
 
-PROGRESS = Table(
-    "progress",
-    METADATA,
-    Column("cluster", Text, primary_key=True),
-    Column("generation", Integer, primary_key=True, autoincrement=False),
-    Column("schema", Integer, nullable=False),
-    Column("live", Boolean, nullable=False),
-    Column("position", BigInteger, nullable=False),
-    Column("recorded_at", BigInteger, nullable=False),
-)
-POD_HISTORY = _table("pod_history", PodHistory, "uid")
-OCCUPANCY = _table("occupancy", Occupancy, "at")
-QUEUE_HOUR = _table("queue_hour", QueueHour, "at", "queue", "resource")
-DECISIONS_HOUR = _table("decisions_hour", DecisionsHour, "at")
+POD_HISTORY = View("pod_history", PodHistory, ("uid",))
+OCCUPANCY = View("occupancy", Occupancy, ("at",))
+QUEUE_HOUR = View("queue_hour", QueueHour, ("at", "queue", "resource"), adds=True)
+DECISIONS_HOUR = View("decisions_hour", DecisionsHour, ("at",), adds=True)
 
 #: All that have rows of a generation.
 OF_GENERATIONS = (POD_HISTORY, OCCUPANCY, QUEUE_HOUR, DECISIONS_HOUR)
 
-
-_DIALECT = PGDialect_psycopg()  # type: ignore[no-untyped-call]
+#: The rows of a generation.
+OF_GENERATION = "cluster = %(cluster)s AND generation = %(generation)s"
+_GENERATIONS = (
+    "SELECT generation AS number, schema, position, recorded_at, live FROM views.progress WHERE cluster = %(cluster)s "
+    "ORDER BY generation"
+)
+_NEWEST = "SELECT coalesce(max(generation), 0), bool_or(live) FROM views.progress WHERE cluster = %s"
+_MOVE = (
+    "UPDATE views.progress SET position = %(position)s, recorded_at = %(recorded_at)s "
+    "WHERE cluster = %(cluster)s AND generation = %(generation)s AND position = %(before)s"
+)
+_POSITION = "SELECT position FROM views.progress WHERE cluster = %(cluster)s AND generation = %(generation)s"
+_GO_LIVE = "UPDATE views.progress SET live = true WHERE cluster = %(cluster)s AND generation = %(generation)s"
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 _RowT = TypeVar("_RowT", bound=msgspec.Struct)
 
@@ -122,11 +105,10 @@ class FrozenViews:
         """Use `ViewStore.frozen`."""
         self._connection, self._cluster, self.generation = connection, cluster, generation
 
-    async def rows(self, table: Table) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+    async def rows(self, table: View) -> AsyncGenerator[list[tuple[Any, ...]], None]:
         """Give all rows of a table, so many at a time, in the order of the fields of its row."""
-        text, parameters = _compiled(select(*_fields(table)).where(_of(table, self._cluster, self.generation.number)))
         async with psycopg.AsyncServerCursor(self._connection, "rows") as cursor:
-            await cursor.execute(text, parameters, binary=True)
+            await cursor.execute(_select(table), _place(self._cluster, self.generation.number), binary=True)
             while rows := await cursor.fetchmany(_ROWS):
                 yield rows
 
@@ -164,11 +146,7 @@ class ViewStore:
 
     async def generations(self, cluster: str) -> list[Generation]:
         """Return the generations that there are, the oldest first."""
-        rows = await self._read(select(PROGRESS).where(PROGRESS.c.cluster == cluster).order_by(PROGRESS.c.generation))
-        return [
-            Generation(row["generation"], row["schema"], row["position"], row["recorded_at"], row["live"])
-            for row in rows
-        ]
+        return [Generation(**row) for row in await self._read(_GENERATIONS, {"cluster": cluster})]
 
     async def begin(self, cluster: str, *, position: int, recorded_at: int) -> Generation:
         """Begin a generation without rows; it is live if no other is.
@@ -179,20 +157,17 @@ class ViewStore:
 
         async def work(connection: Connection) -> Generation:
             async with connection.transaction():
-                newest = select(func.coalesce(func.max(PROGRESS.c.generation), 0), func.bool_or(PROGRESS.c.live))
-                row = await (await _run(connection, newest.where(PROGRESS.c.cluster == cluster))).fetchone()
+                newest = await connection.execute(
+                    "SELECT coalesce(max(generation), 0), bool_or(live) FROM views.progress WHERE cluster = %s",
+                    [cluster],
+                )
+                row = await newest.fetchone()
                 assert row is not None
                 generation = Generation(row[0] + 1, PROJECTION_SCHEMA, position, recorded_at, not row[1])
-                await _run(
-                    connection,
-                    insert(PROGRESS).values(
-                        cluster=cluster,
-                        generation=generation.number,
-                        schema=generation.schema,
-                        live=generation.live,
-                        position=position,
-                        recorded_at=recorded_at,
-                    ),
+                await connection.execute(
+                    "INSERT INTO views.progress (cluster, generation, schema, position, recorded_at, live) "
+                    "VALUES (%s, %s, %s, %s, %s, %s)",
+                    [cluster, *generation],
                 )
                 return generation
 
@@ -200,13 +175,12 @@ class ViewStore:
 
     async def there(self, cluster: str, generation: int) -> list[PodHistory]:
         """Return the rows of pods that are not gone."""
-        wanted = _of(POD_HISTORY, cluster, generation) & (POD_HISTORY.c.gone_at == 0)
-        return _rows(PodHistory, await self._read(select(*_fields(POD_HISTORY)).where(wanted)))
+        return await self._all_rows(PodHistory, POD_HISTORY, cluster, generation, where="gone_at = 0")
 
     async def pods(self, cluster: str, generation: int, uids: Collection[str]) -> list[PodHistory]:
         """Return the rows of some pods."""
-        wanted = _of(POD_HISTORY, cluster, generation) & POD_HISTORY.c.uid.in_(sorted(uids))
-        return _rows(PodHistory, await self._read(select(*_fields(POD_HISTORY)).where(wanted)))
+        where, values = "uid = ANY(%(uids)s)", {"uids": sorted(uids)}
+        return await self._all_rows(PodHistory, POD_HISTORY, cluster, generation, where=where, values=values)
 
     async def over_time(
         self, cluster: str, generation: int, *, minutes: tuple[int, int], hours: tuple[int, int]
@@ -219,8 +193,8 @@ class ViewStore:
             (DecisionsHour, DECISIONS_HOUR, hours),
         )
         for row, table, (begin, end) in kinds:
-            wanted = _of(table, cluster, generation) & (table.c.at >= begin) & (table.c.at < end)
-            found += _rows(row, await self._read(select(*_fields(table)).where(wanted)))
+            where, values = "at >= %(begin)s AND at < %(end)s", {"begin": begin, "end": end}
+            found += await self._all_rows(row, table, cluster, generation, where=where, values=values)
         return found
 
     async def save(
@@ -232,14 +206,14 @@ class ViewStore:
             changes: by the events after it.
             position: of the last of them.
         """
-        here = _of(PROGRESS, cluster, before.number)
+        here = _place(cluster, before.number)
+        moving = here | {"before": before.position, "position": position, "recorded_at": recorded_at}
 
         async def work(connection: Connection) -> None:
             async with connection.transaction():
-                moving = update(PROGRESS).where(here & (PROGRESS.c.position == before.position))
-                moved = await _run(connection, moving.values(position=position, recorded_at=recorded_at))
+                moved = await connection.execute(_MOVE, moving)
                 if not moved.rowcount:
-                    row = await (await _run(connection, select(PROGRESS.c.position).where(here))).fetchone()
+                    row = await (await connection.execute(_POSITION, here)).fetchone()
                     if row is not None and row[0] == position:
                         # This very call succeeded before, and only its answer was lost.
                         return
@@ -261,12 +235,13 @@ class ViewStore:
 
         async def work(connection: Connection) -> None:
             async with connection.transaction():
-                others = (PROGRESS.c.cluster == cluster) & (PROGRESS.c.generation != generation)
-                await _run(connection, delete(PROGRESS).where(others))
-                await _run(connection, update(PROGRESS).where(_of(PROGRESS, cluster, generation)).values(live=True))
+                place, others = _place(cluster, generation), "cluster = %(cluster)s AND generation <> %(generation)s"
+                await connection.execute(sql.SQL("DELETE FROM views.progress WHERE {}").format(sql.SQL(others)), place)
+                await connection.execute(_GO_LIVE, place)
                 for table in OF_GENERATIONS:
-                    old = (table.c.cluster == cluster) & (table.c.generation != generation)
-                    await _run(connection, delete(table).where(old))
+                    await connection.execute(
+                        sql.SQL("DELETE FROM {} WHERE {}").format(_name(table), sql.SQL(others)), place
+                    )
 
         await self._connections.run(work)
 
@@ -276,10 +251,8 @@ class ViewStore:
     async def frozen(self, cluster: str) -> AsyncIterator[FrozenViews | None]:
         """Give the read models by this program's rules, unmoved by what is written meanwhile; None where none are."""
         async with self._connections.snapshot() as connection:
-            query = select(PROGRESS).where(PROGRESS.c.cluster == cluster, PROGRESS.c.live)
-            text, parameters = _compiled(query)
-            row = await (await connection.execute(text, parameters)).fetchone()
-            generation = None if row is None else Generation(row[1], row[2], row[4], row[5], live=True)
+            rows = await (await connection.execute(_GENERATIONS, {"cluster": cluster})).fetchall()
+            generation = next((one for one in (Generation(*row) for row in rows) if one.live), None)
             ours = generation is not None and generation.schema == PROJECTION_SCHEMA
             yield FrozenViews(connection, cluster, generation) if generation is not None and ours else None
 
@@ -290,37 +263,75 @@ class ViewStore:
     async def rows(
         self,
         row: type[_RowT],
-        table: FromClause,
+        table: View,
         cluster: str,
         generation: int,
         *,
-        where: Sequence[ColumnElement[bool]] = (),
-        order: Sequence[ColumnElement[Any]] = (),
+        where: Sequence[str] = (),
+        values: Mapping[str, Any] = _NONE,
+        order: str = "",
         limit: int,
     ) -> list[_RowT]:
-        """Return rows of a table of read models (`where`: further conditions)."""
-        query = select(*_fields(table)).where(_of(table, cluster, generation), *where).order_by(*order).limit(limit)
-        return _rows(row, await self._read(query))
+        """Return rows of a table of read models.
 
-    async def _read(self, query: Select[Any]) -> list[dict[str, Any]]:
+        Args:
+            where: further conditions, in SQL, of which `values` are the parameters.
+            order: columns, in SQL.
+        """
+        query = sql.SQL("{} {} {} LIMIT %(limit)s").format(
+            _select(table),
+            sql.SQL("".join(f" AND ({one})" for one in where)),
+            sql.SQL(f"ORDER BY {order}" if order else ""),
+        )
+        return await self.found(row, query, {**_place(cluster, generation), **values, "limit": limit})
+
+    async def found(self, row: type[_RowT], query: sql.SQL | sql.Composed, values: Mapping[str, Any]) -> list[_RowT]:
+        """Return what a query finds, as rows with fields of its columns' names."""
+        return [_row(row, one) for one in await self._read(query, values)]
+
+    async def _all_rows(
+        self,
+        row: type[_RowT],
+        table: View,
+        cluster: str,
+        generation: int,
+        *,
+        where: str,
+        values: Mapping[str, Any] = _NONE,
+    ) -> list[_RowT]:
+        query = sql.SQL("{} AND {}").format(_select(table), sql.SQL(where))
+        return await self.found(row, query, {**_place(cluster, generation), **values})
+
+    async def _read(self, query: sql.SQL | sql.Composed | str, values: Mapping[str, Any]) -> list[dict[str, Any]]:
         async def work(connection: Connection) -> list[dict[str, Any]]:
             cursor = connection.cursor(row_factory=dict_row)
-            text, parameters = _compiled(query)
-            return await (await cursor.execute(text, parameters)).fetchall()
+            return await (await cursor.execute(query, values)).fetchall()
 
         return await self._connections.run(work)
 
 
-def _of(table: FromClause, cluster: str, generation: int) -> ColumnElement[bool]:
-    return (table.c.cluster == cluster) & (table.c.generation == generation)
+def _place(cluster: str, generation: int) -> dict[str, Any]:
+    return {"cluster": cluster, "generation": generation}
 
 
-def _fields(table: FromClause) -> list[ColumnElement[Any]]:
-    return [column for column in table.c if column.name not in ("cluster", "generation")]
+def _name(table: View) -> sql.Identifier:
+    return sql.Identifier("views", table.name)
 
 
-def _rows(row: type[_RowT], found: Sequence[dict[str, Any]]) -> list[_RowT]:
-    return [msgspec.convert({name: _whole(value) for name, value in one.items()}, row) for one in found]
+def _names(names: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+@cache
+def _select(table: View) -> sql.Composed:
+    """Return the query for all rows of a generation."""
+    return sql.SQL("SELECT {} FROM {} WHERE {}").format(
+        _names(table.row.__struct_fields__), _name(table), sql.SQL(OF_GENERATION)
+    )
+
+
+def _row(row: type[_RowT], found: Mapping[str, Any]) -> _RowT:
+    return msgspec.convert({name: _whole(value) for name, value in found.items()}, row)
 
 
 def _whole(value: object) -> object:
@@ -329,36 +340,21 @@ def _whole(value: object) -> object:
 
 
 async def _write(
-    connection: Connection, table: Table, cluster: str, generation: int, rows: Sequence[msgspec.Struct]
+    connection: Connection, table: View, cluster: str, generation: int, rows: Sequence[msgspec.Struct]
 ) -> None:
     if rows:
-        values = [{"cluster": cluster, "generation": generation, **msgspec.structs.asdict(row)} for row in rows]
+        values = [{**_place(cluster, generation), **msgspec.structs.asdict(row)} for row in rows]
         # Not msgspec: some numbers have more than 64 bits.
         await connection.execute(_upsert(table), {"rows": json.dumps(values)})
 
 
 @cache
-def _upsert(table: Table) -> bytes:
+def _upsert(table: View) -> sql.Composed:
     """Return the statement that writes all rows of a JSON list; one for each row costs ten times as much."""
-    names = [column.name for column in table.c]
-    like: ColumnElement[Any] = literal_column(f"NULL::{table.fullname}")
-    given = func.json_populate_recordset(like, bindparam("rows", type_=JSON)).table_valued(*names)
-    statement = upsert(table).from_select(names, select(*given.c))
-    keys = [column.name for column in table.primary_key]
-    adds = table in (QUEUE_HOUR, DECISIONS_HOUR)
-    changed = {
-        name: table.c[name] + statement.excluded[name] if adds else statement.excluded[name]
-        for name in names
-        if name not in keys
-    }
-    return _compiled(statement.on_conflict_do_update(index_elements=keys, set_=changed))[0]
-
-
-async def _run(connection: Connection, statement: Executable) -> Any:
-    text, parameters = _compiled(statement)
-    return await connection.execute(text, parameters)
-
-
-def _compiled(statement: Executable) -> tuple[bytes, dict[str, Any]]:
-    compiled = statement.compile(dialect=_DIALECT, compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
-    return str(compiled).encode(), dict(compiled.params)
+    keys = ("cluster", "generation", *table.keys)
+    change = sql.SQL("{0} = {1}.{0} + excluded.{0}" if table.adds else "{0} = excluded.{0}")
+    changes = [change.format(sql.Identifier(one), _name(table)) for one in table.columns if one not in keys]
+    return sql.SQL(
+        "INSERT INTO {table} ({names}) SELECT {names} FROM json_populate_recordset(NULL::{table}, %(rows)s::json) "
+        "ON CONFLICT ({keys}) DO UPDATE SET {changes}"
+    ).format(table=_name(table), names=_names(table.columns), keys=_names(keys), changes=sql.SQL(", ").join(changes))
