@@ -87,6 +87,15 @@ def sharing_settings(scheduler_config: Path | None) -> "EngineConfig | None":
     return settings if settings.gpu_sharing else None
 
 
+def _node_secret(home: Path) -> Path:
+    """Return the file with the secret of nodes' tokens; it is made once."""
+    file = home / "node-token-secret"
+    if not file.exists():
+        file.touch(mode=0o600)
+        file.write_text(secrets.token_urlsafe(32))
+    return file
+
+
 def _sharing(scheduler_config: Path | None) -> dict[str, str]:
     """Return the binder's settings for shares of GPUs, which the scheduler's own say."""
     if sharing_settings(scheduler_config) is None:
@@ -342,10 +351,7 @@ class Stack:
             cluster = RunningCluster(for_people, for_people)
         await self._make_reservation_namespace(spec, cluster)
         self._report(f"cluster {spec.name}: {kubectl(cluster.kubeconfig, 'get', 'nodes')}")
-        node_secret = home / "node-token-secret"
-        if not node_secret.exists():
-            node_secret.touch(mode=0o600)
-            node_secret.write_text(secrets.token_urlsafe(32))
+        node_secret = _node_secret(home)
         if spec.profile is not None:
             # First the nodes and their zones: a pod that comes before those would be placed as if there were none.
             await self._run(self._fleet(spec, home, cluster), cluster=spec.name)

@@ -89,7 +89,7 @@ def read_settings(cls: type[_SettingsT], argv: list[str] | None = None) -> _Sett
     try:
         if not arguments:
             # Making a parser of flags takes 50 ms, and of a forked process 4 MB.
-            return cls()
+            return cls()  # type: ignore[call-arg]
         source: CliSettingsSource[ArgumentParser] = CliSettingsSource(
             cls,
             cli_parse_args=arguments,
