@@ -16,7 +16,7 @@ import psycopg
 from kaicore.analysis.ask.hours.account import HOUR_US, month_of
 from kaicore.analysis.ask.hours.kept import LABELS, counted_hours, kept_hours_of
 from kaicore.analysis.ask.projections.projection import MINUTE_US, Projection
-from kaicore.analysis.ask.projections.store import OCCUPANCY, POD_HISTORY, View, ViewStore
+from kaicore.analysis.ask.projections.store import OCCUPANCY, POD_HISTORY, ReadModelTable, ViewStore
 from kaicore.analysis.json_spelling import time_text
 from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.state.cluster_state import ClusterState
@@ -178,7 +178,7 @@ def _repeat(url: str, life: ClusterLife, folded: int, waves: int) -> None:
         connection.execute("ANALYZE")
 
 
-def _shifted(table: View, positions: str, microseconds: str) -> str:
+def _shifted(table: ReadModelTable, positions: str, microseconds: str) -> str:
     """Return a row's columns as they are so much later."""
     made, texts = [], {one.name for one in msgspec.structs.fields(table.row) if one.type is str}
     for column in table.columns:

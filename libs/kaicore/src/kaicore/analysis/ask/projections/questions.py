@@ -23,7 +23,7 @@ from kaicore.analysis.ask.projections.store import (
     POD_HISTORY,
     QUEUE_HOUR,
     Generation,
-    View,
+    ReadModelTable,
     ViewStore,
 )
 from kaicore.analysis.json_spelling import time_text
@@ -427,7 +427,7 @@ class ReadModels:
     async def _rows(
         self,
         row: type[_RowT],
-        table: View,
+        table: ReadModelTable,
         cluster: str,
         *,
         where: Sequence[str] = (),

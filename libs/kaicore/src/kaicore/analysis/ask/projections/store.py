@@ -38,7 +38,7 @@ _ROWS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ReadModelTable:
     """A table of the read models (`keys`: of its primary key, beside cluster and generation)."""
 
     name: str
@@ -58,10 +58,10 @@ class View:
         return ("cluster", "generation", *self.row.__struct_fields__)
 
 
-POD_HISTORY = View("pod_history", PodHistory, ("uid",))
-OCCUPANCY = View("occupancy", Occupancy, ("at",))
-QUEUE_HOUR = View("queue_hour", QueueHour, ("at", "queue", "resource"), adds=True)
-DECISIONS_HOUR = View("decisions_hour", DecisionsHour, ("at",), adds=True)
+POD_HISTORY = ReadModelTable("pod_history", PodHistory, ("uid",))
+OCCUPANCY = ReadModelTable("occupancy", Occupancy, ("at",))
+QUEUE_HOUR = ReadModelTable("queue_hour", QueueHour, ("at", "queue", "resource"), adds=True)
+DECISIONS_HOUR = ReadModelTable("decisions_hour", DecisionsHour, ("at",), adds=True)
 
 #: All that have rows of a generation.
 OF_GENERATIONS = (POD_HISTORY, OCCUPANCY, QUEUE_HOUR, DECISIONS_HOUR)
@@ -105,7 +105,7 @@ class FrozenViews:
         """Use `ViewStore.frozen`."""
         self._connection, self._cluster, self.generation = connection, cluster, generation
 
-    async def rows(self, table: View) -> AsyncGenerator[list[tuple[Any, ...]], None]:
+    async def rows(self, table: ReadModelTable) -> AsyncGenerator[list[tuple[Any, ...]], None]:
         """Give all rows of a table, so many at a time, in the order of the fields of its row."""
         async with psycopg.AsyncServerCursor(self._connection, "rows") as cursor:
             await cursor.execute(_select(table), _place(self._cluster, self.generation.number), binary=True)
@@ -263,7 +263,7 @@ class ViewStore:
     async def rows(
         self,
         row: type[_RowT],
-        table: View,
+        table: ReadModelTable,
         cluster: str,
         generation: int,
         *,
@@ -292,7 +292,7 @@ class ViewStore:
     async def _all_rows(
         self,
         row: type[_RowT],
-        table: View,
+        table: ReadModelTable,
         cluster: str,
         generation: int,
         *,
@@ -314,7 +314,7 @@ def _place(cluster: str, generation: int) -> dict[str, Any]:
     return {"cluster": cluster, "generation": generation}
 
 
-def _name(table: View) -> sql.Identifier:
+def _name(table: ReadModelTable) -> sql.Identifier:
     return sql.Identifier("views", table.name)
 
 
@@ -323,7 +323,7 @@ def _names(names: Sequence[str]) -> sql.Composed:
 
 
 @cache
-def _select(table: View) -> sql.Composed:
+def _select(table: ReadModelTable) -> sql.Composed:
     """Return the query for all rows of a generation."""
     return sql.SQL("SELECT {} FROM {} WHERE {}").format(
         _names(table.row.__struct_fields__), _name(table), sql.SQL(OF_GENERATION)
@@ -340,7 +340,7 @@ def _whole(value: object) -> object:
 
 
 async def _write(
-    connection: Connection, table: View, cluster: str, generation: int, rows: Sequence[msgspec.Struct]
+    connection: Connection, table: ReadModelTable, cluster: str, generation: int, rows: Sequence[msgspec.Struct]
 ) -> None:
     if rows:
         values = [{**_place(cluster, generation), **msgspec.structs.asdict(row)} for row in rows]
@@ -349,7 +349,7 @@ async def _write(
 
 
 @cache
-def _upsert(table: View) -> sql.Composed:
+def _upsert(table: ReadModelTable) -> sql.Composed:
     """Return the statement that writes all rows of a JSON list; one for each row costs ten times as much."""
     keys = ("cluster", "generation", *table.keys)
     change = sql.SQL("{0} = {1}.{0} + excluded.{0}" if table.adds else "{0} = excluded.{0}")
