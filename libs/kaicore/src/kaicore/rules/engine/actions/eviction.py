@@ -183,13 +183,13 @@ class EvictionAction(CycleAction, VictimRules):
         if self.moves and not is_scattered(session, steps):
             return False
         helpless = session.observer is None and not self.might_help(pending_group)
-        in_vain = helpless and (
-            self._fits_nowhere(class_counts) or session.nodes.failed_in_future(self._attempt(steps, class_counts))
-        )
+        attempt = self._attempt(steps, class_counts)
+        # What finds no move may yet wait for the room of pods that leave.
+        noted = self.moves, attempt
+        in_vain = helpless and (self._fits_nowhere(class_counts) or session.nodes.failed_in_future(noted))
         # Without anything to evict, no reason is left but by what keeps pods from being moved.
         if in_vain and not self.moves:
             return False
-        attempt = self._attempt(steps, class_counts)
         if attempt not in self._failures:
             refusal = (_SEARCH_ENDED,) if session.steps_left <= 0 else self._refusal_without_takeable(steps)
             if refusal:
@@ -200,7 +200,7 @@ class EvictionAction(CycleAction, VictimRules):
             if shortfall is None:
                 return True
             if helpless and not session.reservations:
-                session.nodes.note_failed_in_future(attempt)
+                session.nodes.note_failed_in_future(noted)
             self._failures[attempt] = _Failure(candidates, shortfall)
         failure, priority = self._failures[attempt], pending_group.group.priority
         if priority not in failure.reasons:

@@ -555,7 +555,7 @@ class NodeTimeline:
         self._failed[attempt] = len(self.future.statement.touched)
 
     def failed_in_future(self, attempt: object) -> bool:
-        """Tell whether that was noted, of nodes as they will be still; all actions look for it alike."""
+        """Tell whether that was noted, of nodes as they will be still."""
         return self._failed.get(attempt) == len(self.future.statement.touched)
 
     def row(self, node: str) -> int:
