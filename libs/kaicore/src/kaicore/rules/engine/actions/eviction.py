@@ -189,6 +189,8 @@ class EvictionAction(CycleAction, VictimRules):
         in_vain = helpless and (self._fits_nowhere(class_counts) or session.nodes.failed_in_future(noted))
         # Without anything to evict, no reason is left but by what keeps pods from being moved.
         if in_vain and not self.moves:
+            # Another group's victims may leave more room than it takes: what failed for one is not found by the next.
+            self._failures.setdefault(attempt, _Failure(self._candidates_for(pending_group), Shortfall()))
             return False
         if attempt not in self._failures:
             refusal = (_SEARCH_ENDED,) if session.steps_left <= 0 else self._refusal_without_takeable(steps)
@@ -260,7 +262,8 @@ class EvictionAction(CycleAction, VictimRules):
     def _candidates_for(self, pending_group: PendingGroup) -> Candidates:
         session, group, key = self.session, pending_group.group, self._kind(pending_group)
         if key not in self._candidates:
-            workloads, now = self._eligible(pending_group), session.cycle_input.now
+            workloads = self._eligible(pending_group) if self.might_help(pending_group) else ()
+            now = session.cycle_input.now
             protected: dict[str, int] = {}
             least: dict[tuple[str, str], int] = {}
             for workload in workloads:
