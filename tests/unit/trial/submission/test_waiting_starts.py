@@ -43,3 +43,16 @@ def test_of_what_runs_nothing_is_foretold(cluster: PastRuns) -> None:
 def test_a_name_that_is_not_there_is_named_with_one_that_is_close(cluster: PastRuns) -> None:
     with pytest.raises(UnknownSubject, match="no pods of Job default/train-11; did you mean 'train-1'"):
         seconds(cluster, "Job", "train-11")
+
+
+def test_work_that_no_node_can_ever_take_has_no_forecast(cluster: PastRuns) -> None:
+    large, odd = {"cpu": 16, "memory": 64, "gpu": 5}, {"cpu": 1, "node_selector": {"pool": "none"}}
+    for name, spec in (("large", large), ("odd", odd)):
+        cluster.add_pod(pod(f"{name}-x", owner=job(cluster, name), created_at=9, **spec))
+    cluster.cycle()
+    for name in ("large", "odd"):
+        (start,) = waiting_starts(
+            fork(cluster.state), "Job", "default", name, cluster.history(), now=cluster.now
+        ).groups
+        assert start.text == "no forecast of its start: what is in the way does not pass by itself"
+    assert seconds(cluster, "Job", "train-1") != [None]

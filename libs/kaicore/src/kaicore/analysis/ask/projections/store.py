@@ -157,11 +157,7 @@ class ViewStore:
 
         async def work(connection: Connection) -> Generation:
             async with connection.transaction():
-                newest = await connection.execute(
-                    "SELECT coalesce(max(generation), 0), bool_or(live) FROM views.progress WHERE cluster = %s",
-                    [cluster],
-                )
-                row = await newest.fetchone()
+                row = await (await connection.execute(_NEWEST, [cluster])).fetchone()
                 assert row is not None
                 generation = Generation(row[0] + 1, PROJECTION_SCHEMA, position, recorded_at, not row[1])
                 await connection.execute(

@@ -158,6 +158,8 @@ _RUNS_OF = {
 }
 
 
+#: Why there is no forecast where only a change of the cluster, or of the work, would help.
+STAYS_IN_THE_WAY = "what is in the way does not pass by itself"
 #: Shares of past forecasts within which they count as calibrated: of those that started before p50, and before p90.
 _LEAST_P50, _MOST_P50, _LEAST_P90 = 0.3, 0.7, 0.75
 

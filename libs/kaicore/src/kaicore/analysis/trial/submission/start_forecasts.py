@@ -8,7 +8,7 @@ It needs the run times of pods, which are read once by event type and then as th
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -20,13 +20,22 @@ from kaicore.analysis.ask.queries import Inquiry
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.analysis.replay.moments import state_at
-from kaicore.analysis.trial.submission.answers import StartsAnswer, checked_group, duration_text, start_answer
+from kaicore.analysis.trial.submission.answers import (
+    STAYS_IN_THE_WAY,
+    StartsAnswer,
+    checked_group,
+    duration_text,
+    start_answer,
+)
 from kaicore.errors import KaiError, TooManyQuestions, UnknownSubject
 from kaicore.ledger.log.port import EventLog, Filter, Snapshot
 from kaicore.rules.deciding.forecast.backtest import LEAST_GROUPS, WAIT_EVENTS, Backtest, Calibration, PastWaits, sample
 from kaicore.rules.deciding.forecast.runs import RUN_EVENTS, RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
+from kaicore.rules.deciding.why import pending_reasons
+from kaicore.rules.engine.explain.waiting_reasons import are_lasting
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
+from kaicore.rules.events.reasons.base import CodedReason
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.fork import CopiedState, fork
@@ -223,9 +232,17 @@ def _starts(
     limits: ForecastLimits,
     policies: PolicyBook,
 ) -> dict[str, GroupStart]:
-    config = state.config()
-    forecasts = forecast_starts(state, config, history, keys, now=now, limits=limits, policies=policies)
-    return {key: _group(state, key, forecasts[key], now=now) for key in keys}
+    left = [key for key in keys if not are_lasting(_reasons(state, key))]
+    forecasts = forecast_starts(state, state.config(), history, left, now=now, limits=limits, policies=policies)
+    none = NoForecast(STAYS_IN_THE_WAY)
+    return {key: _group(state, key, forecasts.get(key, none), now=now) for key in keys}
+
+
+def _reasons(state: ClusterState, key: str) -> Iterator[CodedReason]:
+    """Yield why the waiting pods of a group wait, each kind of them once."""
+    waiting = (state.pods[uid] for uid in sorted(state.group_table.pods_of(key)) if uid in state.waiting)
+    for entry in {entry.class_key: entry for entry in waiting}.values():
+        yield from pending_reasons(entry, state)
 
 
 def _belongs(state: WorkView, entry: PodEntry, kind: str, namespace: str, name: str) -> bool:

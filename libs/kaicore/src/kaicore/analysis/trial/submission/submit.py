@@ -14,6 +14,7 @@ from kaicore.analysis.life.placements import part_answers
 from kaicore.analysis.life.why_answers import GpuPartAnswer
 from kaicore.analysis.trial.simulation import Located
 from kaicore.analysis.trial.submission.answers import (
+    STAYS_IN_THE_WAY,
     Prospect,
     SubmitAnswer,
     SubmittedEviction,
@@ -30,11 +31,10 @@ from kaicore.rules.deciding.forecast.runs import RunHistory
 from kaicore.rules.deciding.forecast.start import ForecastLimits, NoForecast, StartForecast, forecast_starts
 from kaicore.rules.deciding.why import StateRemedies, one_by_one, pending_reasons
 from kaicore.rules.engine.config import EngineConfig
-from kaicore.rules.engine.explain.waiting_reasons import weight
+from kaicore.rules.engine.explain.waiting_reasons import are_lasting, weight
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.events.payloads import EvictionDecided, PodPlaced
 from kaicore.rules.events.reasons.base import CodedReason
-from kaicore.rules.events.reasons.group import GangDoesNotFit
 from kaicore.rules.groups.labels import NO_RANK
 from kaicore.rules.groups.membership import POD
 from kaicore.rules.groups.tree import min_pods
@@ -141,7 +141,7 @@ class _Groups:
         return (
             not any(entry.charged for entry in members)
             and any(self._ours(entry) for entry in members)
-            and not self._is_lasting(members)
+            and not are_lasting(self._reasons(members))
         )
 
     def answer(
@@ -156,7 +156,7 @@ class _Groups:
         start = start_answer(forecast, now=now) if isinstance(forecast, StartForecast) else None
         no_start = forecast.why if isinstance(forecast, NoForecast) else ""
         if verdict is Prospect.WAITS and forecast is None:
-            no_start = "what is in the way does not pass by itself"
+            no_start = STAYS_IN_THE_WAY
         elif verdict is Prospect.OTHER_SCHEDULER:
             no_start = f"it is {first.scheduler_name} that decides"
         return SubmittedGroup(
@@ -178,11 +178,6 @@ class _Groups:
             no_start=no_start,
             notes=one_by_one(self._state, members),
         )
-
-    def _is_lasting(self, members: Sequence[PodEntry]) -> bool:
-        """True if no pod's end removes a group's obstacles; that a gang does not fit follows from the rest."""
-        causes = [reason for reason in self._reasons(members) if not isinstance(reason, GangDoesNotFit)]
-        return any(reason.decisive for reason in causes) or (bool(causes) and all(reason.lasting for reason in causes))
 
     def _ours(self, entry: PodEntry) -> bool:
         return entry.pod.scheduler_name == self._config.scheduler_name

@@ -4,13 +4,13 @@ A reason is recorded for a class, for the pods of a class that start one by one,
 start alone wait for the same reasons, so these are recorded once (decision 0003).
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.payloads import AlonePending, ClassPending, GroupPending
 from kaicore.rules.events.reasons.base import CodedReason
-from kaicore.rules.events.reasons.group import SchedulingGated, Unsupported
+from kaicore.rules.events.reasons.group import GangDoesNotFit, SchedulingGated, Unsupported
 from kaicore.rules.events.reasons.making_room import (
     PromiseGivenUp,
     ProvisioningRetried,
@@ -147,6 +147,12 @@ def waiting_reasons(
 def weight(reason: CodedReason) -> tuple[bool, bool]:
     """Order reasons: what alone decides, then what other nodes would not remove, then the rest."""
     return not reason.decisive, reason.of_nodes
+
+
+def are_lasting(reasons: Iterable[CodedReason]) -> bool:
+    """Tell whether no pod's end removes what is in a group's way; that a gang does not fit follows from the rest."""
+    causes = [reason for reason in reasons if not isinstance(reason, GangDoesNotFit)]
+    return any(reason.decisive for reason in causes) or (bool(causes) and all(reason.lasting for reason in causes))
 
 
 def condition_reason(reasons: Sequence[CodedReason]) -> str:

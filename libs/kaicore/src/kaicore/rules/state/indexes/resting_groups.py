@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from kaicore.rules.engine.work.resting_line import RestingLine
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events.payloads import WaitingPod
+from kaicore.rules.state.indexes.changed_keys import ChangedKeys
 from kaicore.rules.state.pods.pod_entry import PodEntry
 
 
@@ -20,18 +21,18 @@ class RestingGroups:
         self._lines: dict[tuple[object, ...], RestingLine] = {}
         #: By key of a group, the kind of its line.
         self._kinds: dict[str, tuple[object, ...]] = {}
-        #: Keys of groups that were touched since the last call of `lines`; None before the first: then all were.
-        self._touched: set[str] | None = None
+        self._touched = ChangedKeys()
 
     def touch(self, key: str) -> None:
         """A group, or a pod of it, may have changed."""
-        if self._touched is not None:
-            self._touched.add(key)
+        self._touched.add(key)
 
     def lines(self, workloads: Mapping[str, Workload], pods: Mapping[str, PodEntry]) -> Collection[RestingLine]:
         """Return the lines, brought up to date; not to be changed."""
-        touched = workloads.keys() if self._touched is None else self._touched
-        for key in touched:
+        touched = self._touched.take()
+        if touched is None:
+            self._lines, self._kinds = {}, {}
+        for key in workloads.keys() if touched is None else touched:
             kind = self._kinds.pop(key, None)
             if kind is not None:
                 self._lines[kind].drop(key)
@@ -40,7 +41,6 @@ class RestingGroups:
             workload = workloads.get(key)
             if workload is not None and len(workload.waiting) == 1 and workload.lone is not None:
                 self._enter(workload, pods)
-        self._touched = set()
         return self._lines.values()
 
     def _enter(self, workload: Workload, pods: Mapping[str, PodEntry]) -> None:

@@ -6,6 +6,7 @@ import msgspec
 
 from kaicore.rules.engine.work.workload import Kind, Workload, kind_of
 from kaicore.rules.model.group import Group
+from kaicore.rules.state.indexes.changed_keys import ChangedKeys
 from kaicore.rules.state.pods.pod_entry import PodEntry, Stage
 
 
@@ -40,15 +41,14 @@ class WorkloadIndex:
         self.running: dict[Kind, dict[str, Workload]] = {}
         self._kinds: dict[str, Kind] = {}
         self._where: dict[str, str] = {}
-        #: Keys of groups that have changed since `take_changed`; None before the first call.
-        self._changed: set[str] | None = None
+        self._changed = ChangedKeys()
 
     def take_changed(self) -> set[str] | None:
         """Return the keys of groups that have changed since the last call, and of all that start together with them.
 
-        None at the first call: then any may have.
+        None where any may have (`ChangedKeys`).
         """
-        changed, self._changed = self._changed, set()
+        changed = self._changed.take()
         left = list(changed or ())
         while changed is not None and left:
             new = self.beside(left.pop()) - changed
@@ -70,8 +70,7 @@ class WorkloadIndex:
         """
         uid, workload = entry.pod.uid, self.workloads.get(group.key)
         if workload is not None and workload.group is group and not waiting and self._stays(entry, workload):
-            if self._changed is not None:
-                self._changed.add(group.key)
+            self._changed.add(group.key)
             return
         if self._where.get(uid, group.key) != group.key:
             self.forget(entry, at=at)
@@ -182,8 +181,7 @@ class WorkloadIndex:
                 self.needed_by.setdefault(key, set()).add(group.key)
 
     def _note(self, group: Group) -> None:
-        if self._changed is not None:
-            self._changed.update((group.key, *group.together))
+        self._changed.add(group.key, *group.together)
 
     def _unlink(self, group: Group) -> None:
         self._note(group)
@@ -196,8 +194,7 @@ class WorkloadIndex:
 
     def _index(self, workload: Workload) -> None:
         key = workload.group.key
-        if self._changed is not None:
-            self._changed.add(key)
+        self._changed.add(key)
         if workload.waiting:
             self.pending.add(key)
         else:
