@@ -79,7 +79,7 @@ def test_a_value_that_cannot_be_is_refused_with_its_flag_or_argument(
         ("/dev/full", 1, "kai: [Errno 28] No space left on device\n"),
     ],
 )
-@pytest.mark.parametrize("command", ["import sources", "completion bash"], ids=["short", "long"])
+@pytest.mark.parametrize("command", ["import sources", "completion bash", "--help"], ids=["short", "long", "help"])
 def test_an_answer_that_cannot_be_written_ends_with_a_code_and_no_traceback(
     command: str, reader: str, code: int, said: str, tmp_path: Path
 ) -> None:

@@ -22,6 +22,9 @@ from kaicore.interpreter import version
 
 _NO_COLOUR = "--no-color"
 
+#: The exit code where the reader of an answer, such as `head`, has gone.
+_CLOSED_PIPE = 128 + signal.SIGPIPE
+
 #: What is imported and folded stays: looking through it for cycles takes a fifth of the time, and there are none.
 _GC_THRESHOLDS = (200_000, 5, 100)
 
@@ -229,7 +232,7 @@ def main() -> None:
     except BrokenPipeError:
         # The reader of our answer, such as `head`, has had enough.
         _silence()
-        status = 128 + signal.SIGPIPE
+        status = _CLOSED_PIPE
     except OSError as error:
         # A disk that is full or broken, a file that may not be read or written.
         with suppress(OSError):
@@ -244,7 +247,8 @@ def _status(arguments: list[str]) -> int | str | None:
     try:
         return _run(arguments)
     except SystemExit as ended:
-        return ended.code
+        # rich, by which pages of help are written, makes 1 of a closed pipe.
+        return _CLOSED_PIPE if isinstance(ended.__context__, BrokenPipeError) else ended.code
     except ConfigurationError as error:
         sys.stderr.write(f"kai: {error}\n")
         return 2
