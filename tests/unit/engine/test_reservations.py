@@ -162,6 +162,8 @@ def test_object_says_for_whom_where_and_when() -> None:
         ("BYDAY=SA", "BYMONTH=13", "BYMONTH cannot be '13'"),
         ("BYDAY=SA", "COUNT=3;UNTIL=20300101T000000Z", "COUNT and UNTIL exclude each other"),
         ("WEEKLY;BYDAY=SA", "MONTHLY;BYDAY=1MO,53MO", "BYDAY cannot be '1MO,53MO'"),
+        ("WEEKLY;BYDAY=SA", "MONTHLY;BYDAY=MO,1TU", "BYDAY cannot be 'MO,1TU'"),
+        ("BYDAY=SA", "BYDAY=1SA", "BYDAY=1SA needs FREQ=MONTHLY or YEARLY"),
         (
             '"notice"',
             '"timeZone": "Europe/Atlantis", "notice"',

@@ -29,14 +29,15 @@ _WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _WEEKDAY = f"({'|'.join(_WEEKDAYS)})"
 _MONTH = "(0?[1-9]|1[0-2])"
 _MONTHDAY = "[+-]?(0?[1-9]|[12][0-9]|3[01])"
-_ONE_OF_MONTH = f"([+-]?[1-5])?{_WEEKDAY}"
+_ONE_OF_MONTH = f"[+-]?[1-5]{_WEEKDAY}"
 #: The parts of a rule, and what they can be. dateutil takes more of some, and then fails later or searches for ever.
 _PARTS = {
     "FREQ": "|".join(FREQUENCIES),
     "INTERVAL": "[1-9][0-9]{0,3}",
     "COUNT": "[1-9][0-9]{0,5}",
     "UNTIL": "[0-9]{8}T[0-9]{6}Z",
-    "BYDAY": f"{_ONE_OF_MONTH}(,{_ONE_OF_MONTH})*",
+    # Of days of both kinds, dateutil takes those that are both, and RFC 5545 those that are either.
+    "BYDAY": f"{_WEEKDAY}(,{_WEEKDAY})*|{_ONE_OF_MONTH}(,{_ONE_OF_MONTH})*",
     "BYMONTHDAY": f"{_MONTHDAY}(,{_MONTHDAY})*",
     "BYMONTH": f"{_MONTH}(,{_MONTH})*",
     "WKST": _WEEKDAY,
@@ -184,6 +185,8 @@ def check_recurrence(text: str, *, start: int, offsets: tuple[ZoneOffset, ...] =
     try:
         if wrong := [name for name, value in parts.items() if not re.fullmatch(_PARTS[name], value)]:
             raise ValueError(f"{wrong[0]} cannot be {parts[wrong[0]][:40]!r}")
+        if parts["FREQ"] in ("DAILY", "WEEKLY") and re.search("[1-5]", parts.get("BYDAY", "")):
+            raise ValueError(f"BYDAY={parts['BYDAY'][:40]} needs FREQ=MONTHLY or YEARLY")
         if {"COUNT", "UNTIL"} <= parts.keys():
             raise ValueError("COUNT and UNTIL exclude each other")
         begin = _local(start, offsets)
