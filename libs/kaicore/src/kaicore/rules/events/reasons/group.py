@@ -87,7 +87,7 @@ class GangDoesNotFit(CodedReason, frozen=True, kw_only=True):
 
     pods: int = field(name="need", default=0)
     fitting_pods: int = field(name="free", default=0)
-    says: ClassVar[str] = "of the {pods} pods that must start together only {fitting_pods} fit"
+    says: ClassVar[str] = "{pods} pods must start together, and there is room for {fitting_pods}"
 
 
 class GangGroupWaits(WorkReason, frozen=True, kw_only=True):
