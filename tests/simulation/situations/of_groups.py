@@ -49,7 +49,7 @@ def incomplete() -> tuple[Cluster, Pod]:
     return cluster, cluster.gang("gang", 1, least=3, cpu=1, gpu=8)[0]
 
 
-@shows(reasons.GangDoesNotFit, "default/gang", "4 pods", "only 2 fit", "8 nvidia.com/gpu", "n0")
+@shows(reasons.GangDoesNotFit, "default/gang", "4 pods", "there is room for 2", "8 nvidia.com/gpu", "n0")
 def too_large() -> tuple[Cluster, Pod]:
     cluster = nodes()
     return cluster, cluster.gang("gang", 4, cpu=1, gpu=8)[0]
