@@ -24,6 +24,7 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.yaml_text import load_yaml, load_yaml_all
 
+from tests.given.cluster.fleets import fleet, nodes
 from tests.given.processes.kai_commands import forked
 from tests.given.servers.servers import scratch_directory
 
@@ -33,16 +34,7 @@ Json = dict[str, Any]
 PATIENCE_S = 120.0
 
 #: A fleet with kubelets that align what they can, and reject nothing for it.
-TWO_GPU_NODES = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 2}}
-    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
+TWO_GPU_NODES = fleet(nodes(2, 2, gpus=2))
 
 SYSTEM = "kai-system"
 DEPLOY = Path(__file__).parents[2] / "deploy/k8s"

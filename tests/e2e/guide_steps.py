@@ -16,19 +16,12 @@ from kaicore.rules.state.cluster_state import ClusterState
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
 from tests.e2e.live_stack import LiveStack, ours
 from tests.e2e.test_adopting import PODS, object_at
+from tests.given.cluster.fleets import aligned, fleet
 
 #: Four nodes with kubelets that want all of a container in one of two zones, of 8 or 10 CPUs and 4 GPUs.
-FOUR_ALIGNED_NODES = """
-topologyLabels: {cloud.provider.com/topology-rack: 2}
-groups:
-  - name: gpu
-    count: 4
-    zones: 2
-    perZone: {cpus: 10, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "2", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
+FOUR_ALIGNED_NODES = fleet(
+    aligned(4, cpus=10, reserved=2), above="topologyLabels: {cloud.provider.com/topology-rack: 2}"
+)
 
 
 async def created(cluster: Cluster, *documents: Json) -> None:

@@ -35,18 +35,6 @@ NEVER = "99"
 #: Events after which the indexes of a state are compared with a rebuild.
 _INDEXES_CHECKED_EVERY = 250
 
-#: Two nodes with kubelets that want all of a container in one of two zones, of 7 and 8 CPUs and 4 GPUs.
-TWO_ALIGNED_NODES = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
-
 #: What the API server says to a user that lacks a right.
 _FORBIDDEN = re.compile(r'is forbidden: User \\*"system:serviceaccount:kai-system:.*')
 

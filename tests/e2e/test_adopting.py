@@ -22,7 +22,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, Json
-from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, ours, pod_manifest, running, running_on
+from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running, running_on
+from tests.given.cluster.fleets import TWO_ALIGNED_NODES
 from tests.unit.docs.test_migration_guides import GUIDES, manifests
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,8 @@ from kaicore.runtime.embedded.places import unprivileged_user
 from kaicore.runtime.embedded.postgres import programs_of
 
 from tests.e2e.cluster import PATIENCE_S
-from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, bound, ours, pod_manifest
+from tests.e2e.live_stack import LiveStack, bound, ours, pod_manifest
+from tests.given.cluster.fleets import TWO_ALIGNED_NODES
 from tests.given.logs.new_events import new_event, unit
 from tests.given.processes.kai_commands import kai as run_kai
 from tests.given.servers.servers import lay_out_postgres, scratch_directory

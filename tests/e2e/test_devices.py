@@ -21,6 +21,7 @@ from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import PATIENCE_S, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running_on
+from tests.given.cluster.fleets import fleet, nodes
 
 pytestmark = [
     pytest.mark.slow,
@@ -31,16 +32,7 @@ Json = dict[str, Any]
 RESOURCE = "/apis/resource.k8s.io/v1"
 NUMA = "resource.kubernetes.io/numaNode"
 
-PROFILE = """
-groups:
-  - name: dra
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
+PROFILE = fleet(nodes(2, 2, name="dra", policy="single-numa-node"))
 
 
 @pytest.fixture(scope="module")

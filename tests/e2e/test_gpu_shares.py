@@ -23,6 +23,7 @@ from scripts import chart
 from tests.e2e.cluster import _ACCESS_KINDS as ACCESS_KINDS
 from tests.e2e.cluster import Child, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running_on
+from tests.given.cluster.fleets import fleet, nodes
 from tests.given.processes.kai_commands import kai
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(real_nodes(), reason="real nodes may have no GPUs")]
@@ -33,16 +34,7 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 NAME = "kai-webhook-e2e"
 
 #: One node with two GPUs, one on each zone.
-PROFILE = """
-groups:
-  - name: gpu
-    count: 1
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 1}}
-    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
+PROFILE = fleet(nodes(1, 2, gpus=1))
 
 
 @pytest.fixture(scope="module")

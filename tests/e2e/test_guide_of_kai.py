@@ -13,24 +13,8 @@ from kai_cli.running.load import Loader
 from kaicore.rules.groups.dialects.kubeflow import training_job_pods
 from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.e2e import guide_steps as steps
 from tests.e2e.cluster import Cluster, Json
-from tests.e2e.guide_steps import (
-    FOUR_ALIGNED_NODES,
-    created,
-    gone,
-    job,
-    names_of,
-    new_work_fits,
-    of_ours,
-    placements_are_right,
-    run,
-    settled,
-    shadow_is_right,
-    shown,
-    until_items,
-    until_pods,
-    written_by_us,
-)
 from tests.e2e.live_stack import LiveStack, ours, running
 from tests.e2e.test_adopting import decided, define, work_of
 from tests.measured.beside.peers import KAI_SCHEDULER, kai_definitions, run_peer
@@ -72,7 +56,7 @@ _PYTORCH_JOBS = {
 
 @pytest.fixture
 def cluster_profile() -> str:
-    return FOUR_ALIGNED_NODES
+    return steps.FOUR_ALIGNED_NODES
 
 
 def in_queue(name: str) -> Json:
@@ -90,7 +74,7 @@ def queue(name: str) -> Json:
 
 async def made_pytorch_job(cluster: Cluster, name: str, scheduler: str, *, workers: int) -> None:
     """Create a PyTorchJob, and its pods as the training operator makes them."""
-    template = job(name, scheduler, pods=1, gpus=2, metadata=in_queue("research"))["spec"]["template"]
+    template = steps.job(name, scheduler, pods=1, gpus=2, metadata=in_queue("research"))["spec"]["template"]
     manifest = {
         "apiVersion": "kubeflow.org/v1",
         "kind": "PyTorchJob",
@@ -117,8 +101,8 @@ def test_the_guide_of_kai_is_followed_beside_kai_itself(cluster: Cluster, monkey
     with ExitStack() as kai:
         run_peer(kai, cluster.root, cluster.tls_kubeconfig, KAI_SCHEDULER)
         asyncio.run(_before(cluster))
-        new = job("new", KAI_SCHEDULER, pods=2, gpus=2, metadata=in_queue("research"))
-        new_work_fits(cluster, KAI_SCHEDULER, new, pods=2)
+        new = steps.job("new", KAI_SCHEDULER, pods=2, gpus=2, metadata=in_queue("research"))
+        steps.new_work_fits(cluster, KAI_SCHEDULER, new, pods=2)
         with running(LiveStack(root, cluster, shadow=KAI_SCHEDULER, observed=True)) as shadow:
             asyncio.run(_in_shadow(cluster, shadow))
         monkeypatch.setenv("KAI_QUEUE_STATUSES", "false")
@@ -134,22 +118,24 @@ def test_the_guide_of_kai_is_followed_beside_kai_itself(cluster: Cluster, monkey
 
 async def _define(cluster: Cluster) -> None:
     await define(cluster, [*kai_definitions(), _PYTORCH_JOBS])
-    await created(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kai-scheduler"}})
+    await steps.created(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kai-scheduler"}})
 
 
 async def _before(cluster: Cluster) -> None:
     """KAI alone: it runs the guide's work, and a gang of which its pod-grouper tells the size."""
-    await created(cluster, *work_of("kai", cluster.namespace), queue("mine"))
-    await until_pods(cluster, run(KAI_SCHEDULER, 2))
+    await steps.created(cluster, *work_of("kai", cluster.namespace), queue("mine"))
+    await steps.until_pods(cluster, steps.run(KAI_SCHEDULER, 2))
     await made_pytorch_job(cluster, "torch", KAI_SCHEDULER, workers=2)
-    await until_pods(cluster, run(KAI_SCHEDULER, 5))
+    await steps.until_pods(cluster, steps.run(KAI_SCHEDULER, 5))
     async with cluster.client() as client:
-        groups = await until_items(client, _GROUPS.format(namespace=cluster.namespace), lambda items: len(items) == 3)
+        groups = await steps.until_items(
+            client, _GROUPS.format(namespace=cluster.namespace), lambda items: len(items) == 3
+        )
         least = sorted((_work_of_group(one), one["spec"]["minMember"]) for one in groups)
         assert least == [("kai-train", 1), ("kai-train", 1), ("torch", 3)], (
             "a group per pod of a Job, as the guide says"
         )
-        await until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "10")
+        await steps.until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "10")
 
 
 def _work_of_group(group: Json) -> str:
@@ -166,18 +152,18 @@ def _allocated(queues: list[Json], name: str) -> str:
 
 async def _in_shadow(cluster: Cluster, shadow: LiveStack) -> None:
     """KAI runs two more pods; a gang goes over its queue's limit, for KAI as for the shadow."""
-    await created(cluster, job("more", KAI_SCHEDULER, pods=2, gpus=2, metadata=in_queue("research")))
-    await until_pods(cluster, run(KAI_SCHEDULER, 7))
+    await steps.created(cluster, steps.job("more", KAI_SCHEDULER, pods=2, gpus=2, metadata=in_queue("research")))
+    await steps.until_pods(cluster, steps.run(KAI_SCHEDULER, 7))
     await made_pytorch_job(cluster, "late", KAI_SCHEDULER, workers=2)
     await shadow.until(lambda state: decided([KAI_SCHEDULER])(state) and len(state.pods) == 10)
-    assert await shown(shadow, "late-worker-1", "OverLimit") == (
+    assert await steps.shown(shadow, "late-worker-1", "OverLimit") == (
         "queue research would be 4 gpu over its limit: 6 gpu asked for, 2 left"
     )
     async with cluster.client() as client:
-        await until_items(client, _GROUPS.format(namespace=cluster.namespace), _late_is_over_its_limit)
-    shadow_is_right(shadow, KAI_SCHEDULER, pods=2)
+        await steps.until_items(client, _GROUPS.format(namespace=cluster.namespace), _late_is_over_its_limit)
+    steps.shadow_is_right(shadow, KAI_SCHEDULER, pods=2)
     await shadow.check()
-    assert written_by_us((await settled(cluster, _QUEUES)).values()) == []
+    assert steps.written_by_us((await steps.settled(cluster, _QUEUES)).values()) == []
 
 
 def _late_is_over_its_limit(groups: list[Json]) -> bool:
@@ -189,20 +175,20 @@ def _late_is_over_its_limit(groups: list[Json]) -> bool:
 async def _one_queue(cluster: Cluster, live: LiveStack) -> None:
     """A queue of ours beside KAI's, on the same nodes."""
     mine = {**in_queue("mine"), "annotations": {"kai.scheduler/batch-min-member": "2"}}
-    await live.create(job("ours", "kai-ledger", pods=2, gpus=4, metadata=mine))
-    await live.create(job("big", "kai-ledger", pods=1, gpus=8, metadata=in_queue("mine")))
-    state = await live.until(of_ours("ours", 2))
+    await live.create(steps.job("ours", "kai-ledger", pods=2, gpus=4, metadata=mine))
+    await live.create(steps.job("big", "kai-ledger", pods=1, gpus=8, metadata=in_queue("mine")))
+    state = await live.until(steps.of_ours("ours", 2))
     assert _least_of(state, "ours") == 2
-    (big,) = names_of(await until_pods(cluster, lambda items: names_of(items, "big") != []), "big")
-    await shown(live, big, "NumaNeverFits")
+    (big,) = steps.names_of(await steps.until_pods(cluster, lambda items: steps.names_of(items, "big") != []), "big")
+    await steps.shown(live, big, "NumaNeverFits")
     queues = {one["name"]: one["running"] for one in live.ask("get", "queues")["items"]}
     assert queues == {"department": 9, "mine": 2, "research": 7}
-    placements_are_right(live)
-    groups = await settled(cluster, _GROUPS.format(namespace=cluster.namespace))
+    steps.placements_are_right(live)
+    groups = await steps.settled(cluster, _GROUPS.format(namespace=cluster.namespace))
     assert {_work_of_group(one) for one in groups.values()} == {"kai-train", "torch", "more", "late"}
-    there = await settled(cluster, _QUEUES)
+    there = await steps.settled(cluster, _QUEUES)
     assert [_allocated([*there.values()], name) for name in ("research", "mine")] == ["14", ""]
-    assert written_by_us(there.values()) == []
+    assert steps.written_by_us(there.values()) == []
     assert state.counters.rejections == {}
     await live.check()
 
@@ -219,28 +205,30 @@ async def _all(cluster: Cluster, live: LiveStack) -> None:
 
     What KAI runs counts in no limit of ours: the queue may hold its 16 GPUs once more.
     """
-    await gone(cluster, "/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/late", "late")
+    await steps.gone(cluster, "/apis/kubeflow.org/v1/namespaces/{namespace}/pytorchjobs/late", "late")
     await made_pytorch_job(cluster, "late", "kai-ledger", workers=2)
-    state = await live.until(of_ours("late", 3))
+    state = await live.until(steps.of_ours("late", 3))
     assert _least_of(state, "late") == 3
     over = {**in_queue("research"), "annotations": {"kai.scheduler/batch-min-member": "6"}}
-    await live.create(job("over", "kai-ledger", pods=6, gpus=2, metadata=over))
-    name, *_ = names_of(await until_pods(cluster, lambda items: len(names_of(items, "over")) == 6), "over")
-    assert await shown(live, name, "OverLimit") == (
+    await live.create(steps.job("over", "kai-ledger", pods=6, gpus=2, metadata=over))
+    name, *_ = steps.names_of(
+        await steps.until_pods(cluster, lambda items: len(steps.names_of(items, "over")) == 6), "over"
+    )
+    assert await steps.shown(live, name, "OverLimit") == (
         "queue research would be 2 gpu over its limit: 12 gpu asked for, 10 left"
     )
     async with cluster.client() as client:
-        await until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "6")
-        await until_items(client, _QUEUES, lambda items: _allocated(items, "mine") == "8")
-    placements_are_right(live)
+        await steps.until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "6")
+        await steps.until_items(client, _QUEUES, lambda items: _allocated(items, "mine") == "8")
+    steps.placements_are_right(live)
     assert state.counters.rejections == {}
     await live.check()
 
 
 async def _back(cluster: Cluster) -> None:
     """New work is KAI's again, and so are the Queues' statuses; what we placed goes on."""
-    await created(cluster, job("back", KAI_SCHEDULER, pods=1, gpus=2, metadata=in_queue("research")))
-    await until_pods(cluster, run(KAI_SCHEDULER, 1, "back"))
+    await steps.created(cluster, steps.job("back", KAI_SCHEDULER, pods=1, gpus=2, metadata=in_queue("research")))
+    await steps.until_pods(cluster, steps.run(KAI_SCHEDULER, 1, "back"))
     async with cluster.client() as client:
-        await until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "16")
-    await until_pods(cluster, run("kai-ledger", 5))
+        await steps.until_items(client, _QUEUES, lambda items: _allocated(items, "research") == "16")
+    await steps.until_pods(cluster, steps.run("kai-ledger", 5))

@@ -10,23 +10,8 @@ from contextlib import ExitStack
 
 import pytest
 
+from tests.e2e import guide_steps as steps
 from tests.e2e.cluster import Cluster, Json
-from tests.e2e.guide_steps import (
-    FOUR_ALIGNED_NODES,
-    created,
-    gone,
-    job,
-    names_of,
-    new_work_fits,
-    of_ours,
-    placements_are_right,
-    run,
-    settled,
-    shadow_is_right,
-    until_items,
-    until_pods,
-    written_by_us,
-)
 from tests.e2e.live_stack import LiveStack, running
 from tests.e2e.test_adopting import JOBS, decided, define, work_of
 from tests.measured.beside.peers import VOLCANO_SCHEDULER, run_peer, run_volcanos_controllers, volcano_definitions
@@ -42,12 +27,12 @@ _VOLCANO_JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
 
 @pytest.fixture
 def cluster_profile() -> str:
-    return FOUR_ALIGNED_NODES
+    return steps.FOUR_ALIGNED_NODES
 
 
 def volcano_job(name: str, scheduler: str, *, workers: int, gpus: int = 2, seconds: float | None = None) -> Json:
     """A Job of Volcano's, a master and workers, as its admission webhook would leave it."""
-    template = job(name, scheduler, pods=1, gpus=gpus)["spec"]["template"]
+    template = steps.job(name, scheduler, pods=1, gpus=gpus)["spec"]["template"]
     del template["spec"]["schedulerName"]
     if seconds is not None:
         template["metadata"] = {"annotations": {"simulator.kai.scheduler/run-seconds": str(seconds)}}
@@ -81,7 +66,7 @@ def test_the_guide_of_volcano_is_followed_beside_volcano_itself(
             run_peer(volcano, cluster.root, cluster.tls_kubeconfig, VOLCANO_SCHEDULER)
             asyncio.run(_before(cluster))
             new = volcano_job("new", VOLCANO_SCHEDULER, workers=2)
-            new_work_fits(cluster, VOLCANO_SCHEDULER, new, pods=3)
+            steps.new_work_fits(cluster, VOLCANO_SCHEDULER, new, pods=3)
             with running(LiveStack(root, cluster, shadow=VOLCANO_SCHEDULER, observed=True)) as shadow:
                 asyncio.run(_in_shadow(cluster, shadow))
             with running(LiveStack(root, cluster)) as live:
@@ -96,12 +81,12 @@ def test_the_guide_of_volcano_is_followed_beside_volcano_itself(
 
 async def _define(cluster: Cluster) -> None:
     await define(cluster, volcano_definitions())
-    await created(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}})
+    await steps.created(cluster, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "volcano-system"}})
 
 
 async def _groups(cluster: Cluster) -> dict[str, Json]:
     """PodGroups once nobody writes them any more, by the work that they are of."""
-    groups = await settled(cluster, _GROUPS.format(namespace=cluster.namespace))
+    groups = await steps.settled(cluster, _GROUPS.format(namespace=cluster.namespace))
     # Those that its controllers make are named after the Job, and have its uid at the end.
     owners = {name: one["metadata"].get("ownerReferences", [{"name": name}])[0]["name"] for name, one in groups.items()}
     return {owners[name]: one for name, one in groups.items()}
@@ -121,21 +106,21 @@ def _train(scheduler: str, namespace: str) -> Json:
 
 async def _before(cluster: Cluster) -> None:
     """Volcano alone: the guide's work, a Job of Volcano's, and a plain Job."""
-    await created(cluster, *work_of("volcano", cluster.namespace))
-    await until_pods(cluster, run(VOLCANO_SCHEDULER, 2))
-    await created(cluster, volcano_job("first", VOLCANO_SCHEDULER, workers=2))
-    await until_pods(cluster, run(VOLCANO_SCHEDULER, 5))
-    await created(cluster, job("plain", VOLCANO_SCHEDULER, pods=1, gpus=1))
-    await until_pods(cluster, run(VOLCANO_SCHEDULER, 6))
+    await steps.created(cluster, *work_of("volcano", cluster.namespace))
+    await steps.until_pods(cluster, steps.run(VOLCANO_SCHEDULER, 2))
+    await steps.created(cluster, volcano_job("first", VOLCANO_SCHEDULER, workers=2))
+    await steps.until_pods(cluster, steps.run(VOLCANO_SCHEDULER, 5))
+    await steps.created(cluster, steps.job("plain", VOLCANO_SCHEDULER, pods=1, gpus=1))
+    await steps.until_pods(cluster, steps.run(VOLCANO_SCHEDULER, 6))
 
 
 async def _in_shadow(cluster: Cluster, shadow: LiveStack) -> None:
     """A Job more starts; of one that is too large there are no pods, which a shadow could decide on."""
-    await created(cluster, volcano_job("second", VOLCANO_SCHEDULER, workers=2))
-    await until_pods(cluster, run(VOLCANO_SCHEDULER, 9))
-    await created(cluster, volcano_job("huge", VOLCANO_SCHEDULER, workers=8, gpus=4))
+    await steps.created(cluster, volcano_job("second", VOLCANO_SCHEDULER, workers=2))
+    await steps.until_pods(cluster, steps.run(VOLCANO_SCHEDULER, 9))
+    await steps.created(cluster, volcano_job("huge", VOLCANO_SCHEDULER, workers=8, gpus=4))
     await shadow.until(decided([VOLCANO_SCHEDULER]))
-    shadow_is_right(shadow, VOLCANO_SCHEDULER, pods=3)
+    steps.shadow_is_right(shadow, VOLCANO_SCHEDULER, pods=3)
     await shadow.check()
     await _huge_is_held_back(cluster)
 
@@ -144,21 +129,21 @@ async def _huge_is_held_back(cluster: Cluster) -> None:
     """The Job that Volcano's scheduler has not let in has no pods, and nothing of ours is in its PodGroup."""
     group = (await _groups(cluster))["huge"]
     assert _told(group) == ("Pending", 0)
-    assert written_by_us([group]) == []
-    await until_pods(cluster, lambda items: names_of(items, "huge") == [])
+    assert steps.written_by_us([group]) == []
+    await steps.until_pods(cluster, lambda items: steps.names_of(items, "huge") == [])
 
 
 async def _one_namespace(cluster: Cluster, live: LiveStack) -> None:
     """A Job of Volcano's and the guide's Job with the other name, while its scheduler runs and lets groups in."""
     await live.create(volcano_job("ours", "kai-ledger", workers=2))
-    await live.until(of_ours("ours", 3))
-    await gone(cluster, f"{JOBS}/volcano-train", "volcano-train")
+    await live.until(steps.of_ours("ours", 3))
+    await steps.gone(cluster, f"{JOBS}/volcano-train", "volcano-train")
     await live.create(_train("kai-ledger", cluster.namespace))
-    state = await live.until(of_ours("volcano-train", 2))
+    state = await live.until(steps.of_ours("volcano-train", 2))
     groups = await _groups(cluster)
     assert (_told(groups["ours"]), _told(groups["volcano-train"])) == (("Running", 3), ("Running", 2))
-    assert written_by_us(groups[name] for name in ("first", "second", "huge")) == []
-    placements_are_right(live)
+    assert steps.written_by_us(groups[name] for name in ("first", "second", "huge")) == []
+    steps.placements_are_right(live)
     assert state.counters.rejections == {}
     await live.check()
 
@@ -167,9 +152,9 @@ async def _all(cluster: Cluster, live: LiveStack) -> None:
     """Volcano's scheduler is stopped, its controllers go on; ours lets in what is ours."""
     await live.create(volcano_job("alone", "kai-ledger", workers=1, seconds=3))
     async with cluster.client() as client:
-        await until_items(client, _VOLCANO_JOBS.format(namespace=cluster.namespace), _alone_is_over)
+        await steps.until_items(client, _VOLCANO_JOBS.format(namespace=cluster.namespace), _alone_is_over)
     await _huge_is_held_back(cluster)
-    placements_are_right(live)
+    steps.placements_are_right(live)
     state = await live.check()
     assert state.counters.rejections == {}
 
@@ -182,13 +167,13 @@ def _alone_is_over(jobs: list[Json]) -> bool:
 async def _back(cluster: Cluster) -> None:
     """New Jobs, and the guide's Job under the same PodGroup, are Volcano's again; what we placed goes on."""
     before = (await _groups(cluster))["volcano-train"]
-    await created(cluster, volcano_job("back", VOLCANO_SCHEDULER, workers=1))
-    await until_pods(cluster, run(VOLCANO_SCHEDULER, 2, "back"))
-    await gone(cluster, f"{JOBS}/volcano-train", "volcano-train")
-    await created(cluster, _train(VOLCANO_SCHEDULER, cluster.namespace))
-    await until_pods(cluster, run(VOLCANO_SCHEDULER, 2, "volcano-train"))
+    await steps.created(cluster, volcano_job("back", VOLCANO_SCHEDULER, workers=1))
+    await steps.until_pods(cluster, steps.run(VOLCANO_SCHEDULER, 2, "back"))
+    await steps.gone(cluster, f"{JOBS}/volcano-train", "volcano-train")
+    await steps.created(cluster, _train(VOLCANO_SCHEDULER, cluster.namespace))
+    await steps.until_pods(cluster, steps.run(VOLCANO_SCHEDULER, 2, "volcano-train"))
     after = (await _groups(cluster))["volcano-train"]
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
     assert _told(after) == ("Running", 2)
     await _huge_is_held_back(cluster)
-    await until_pods(cluster, run("kai-ledger", 3))
+    await steps.until_pods(cluster, steps.run("kai-ledger", 3))

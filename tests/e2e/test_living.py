@@ -18,22 +18,13 @@ from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.cluster import PATIENCE_S, Json
 from tests.e2e.live_stack import LiveStack, ours, running
+from tests.given.cluster.fleets import aligned, fleet
 from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
 #: 24 GPUs on three nodes, with kubelets that want each container in one zone.
-THREE_NODES = """
-groups:
-  - name: gpu
-    count: 3
-    labels: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-40GB}
-    zones: 2
-    perZone: {cpus: 64, memory: 512Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
+THREE_NODES = fleet(aligned(3, cpus=64, memory="512Gi", also="labels: {nvidia.com/gpu.product: NVIDIA-A100-SXM4-40GB}"))
 
 
 def condition(kind: str) -> Callable[[Json], bool]:

@@ -20,19 +20,11 @@ from kaicore.yaml_text import load_yaml
 from tests.e2e.cluster import DEPLOY, Cluster, cluster_of, real_nodes
 from tests.e2e.live_stack import LiveStack, finished, ours, pod_manifest, running_on
 from tests.e2e.test_adopting import until_served
+from tests.given.cluster.fleets import fleet, nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(real_nodes(), reason="real nodes are not ours to break")]
 
-PROFILE = """
-groups:
-  - name: gpu
-    count: 3
-    zones: 1
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 1}}
-    kubelet: {topologyManagerPolicy: best-effort, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-    timing: {terminationSeconds: 100ms}
-"""
+PROFILE = fleet(nodes(3, 1, gpus=1))
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from kaicore.rules.state.pods.pod_entry import Stage
 from kaicore.yaml_text import load_yaml_all
 
 from tests.e2e.cluster import Cluster, foreign_kubeconfig
-from tests.e2e.live_stack import TWO_ALIGNED_NODES, LiveStack, pod_manifest, running
+from tests.e2e.live_stack import LiveStack, pod_manifest, running
+from tests.given.cluster.fleets import TWO_ALIGNED_NODES
 from tests.unit.docs.test_migration_guides import manifests
 
 GPU = "nvidia.com/gpu"

@@ -22,6 +22,7 @@ from scripts import chart
 from tests.e2e.cluster import PATIENCE_S, answers
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running
 from tests.e2e.test_documented_commands import GOES_ON, Shell, is_mention
+from tests.given.cluster.fleets import fleet, nodes
 from tests.given.processes.kai_commands import spawned
 from tests.given.servers.ports import free_port
 from tests.given.servers.servers import scratch_directory
@@ -31,22 +32,10 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/write-a-policy.md").read_text()
 #: A small spot node, which is packed first, and a large one that stays.
-TWO_NODES = """
-groups:
-  - name: spot
-    count: 1
-    labels: {cloud.example/spot: "true"}
-    zones: 1
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-  - name: stays
-    count: 1
-    zones: 2
-    perZone: {cpus: 32, memory: 128Gi, devices: {nvidia.com/gpu: 8}}
-    kubelet: {topologyManagerPolicy: best-effort, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 60s}
-"""
+TWO_NODES = fleet(
+    nodes(1, 1, name="spot", gpus=4, also='labels: {cloud.example/spot: "true"}'),
+    nodes(1, 2, name="stays", cpus=32, memory="128Gi", gpus=8),
+)
 
 
 def block(language: str) -> str:

@@ -9,17 +9,7 @@ from kaicore.rules.events import payloads
 from kaicore.rules.model.device import Allocation
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
-from tests.given.cluster.devices import (
-    DRIVER,
-    add_claim,
-    add_slice,
-    devices,
-    exactly,
-    from_template,
-    gpu,
-    slice_document,
-    using,
-)
+from tests.given.cluster import devices as dra
 from tests.given.cluster.factory import Cluster
 from tests.given.examples import examples
 from tests.given.processes.replicas import Replicas
@@ -36,7 +26,7 @@ STEPS = st.lists(
 @settings(max_examples=examples(60), deadline=None, derandomize=True)
 @given(steps=STEPS)
 def test_no_device_is_given_to_two_claims(steps: list[tuple[str, int]]) -> None:
-    story = _Story(devices(a=2, b=1))
+    story = _Story(dra.devices(a=2, b=1))
     for what, which in steps:
         getattr(story, what)(which)
         assert story.given_twice() == []
@@ -60,7 +50,7 @@ class _Story:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        add_claim(self.cluster, "shared", exactly(count=1))
+        dra.add_claim(self.cluster, "shared", dra.exactly(count=1))
         self._made = 0
 
     def taken(self) -> Counter[object]:
@@ -84,11 +74,11 @@ class _Story:
 
     def pod(self, which: int) -> None:
         self._made += 1
-        from_template(self.cluster, exactly(count=1 + which % 2), name=f"p{self._made}")
+        dra.from_template(self.cluster, dra.exactly(count=1 + which % 2), name=f"p{self._made}")
 
     def shared(self, which: int) -> None:
         self._made += 1
-        using(self.cluster, "shared", name=f"s{self._made}")
+        dra.using(self.cluster, "shared", name=f"s{self._made}")
 
     def cycle(self, which: int) -> None:
         self.cluster.cycle()
@@ -114,13 +104,13 @@ class _Story:
             if claim is None:
                 continue
             results = [
-                {"request": one.request, "driver": DRIVER, "pool": one.pool, "device": one.device}
+                {"request": one.request, "driver": dra.DRIVER, "pool": one.pool, "device": one.device}
                 for one in allocation.devices
             ]
             owner = self.cluster.state.pods[uid].pod if claim.owner else None
-            request = exactly(count=claim.requests[0].count)
+            request = dra.exactly(count=claim.requests[0].count)
             status = {"allocation": {"devices": {"results": results}}}
-            add_claim(self.cluster, name, request, owner=owner, status=status)
+            dra.add_claim(self.cluster, name, request, owner=owner, status=status)
 
     def end(self, which: int) -> None:
         uid = self._of(which)
@@ -135,15 +125,15 @@ class _Story:
                 self.cluster.record(f"resourceclaim/{claim.key}", gone)
 
     def slice(self, which: int) -> None:
-        gpus = [gpu(f"gpu-{number}") for number in range(1 + which % 3)]
-        add_slice(self.cluster, slice_document("a", *gpus, pool={"generation": 2 + which}))
+        gpus = [dra.gpu(f"gpu-{number}") for number in range(1 + which % 3)]
+        dra.add_slice(self.cluster, dra.slice_document("a", *gpus, pool={"generation": 2 + which}))
 
 
 class _StoryOfReplicas(_Story):
     """Replicas that always decide at once, over a pool that both nodes use."""
 
     def __init__(self, orders: list[list[str]]) -> None:
-        super().__init__(devices(a=0, b=0))
+        super().__init__(dra.devices(a=0, b=0))
         self.slice(2)
         self._replicas, self._orders = Replicas(self.cluster), cycle(orders)
         self._replicas.list(REPLICAS)
@@ -155,5 +145,5 @@ class _StoryOfReplicas(_Story):
             self._replicas.end(name)
 
     def slice(self, which: int) -> None:
-        gpus = [gpu(f"gpu-{number}") for number in range(1 + which % 3)]
-        add_slice(self.cluster, slice_document("net", *gpus, pool={"generation": 2 + which}, allNodes=True))
+        gpus = [dra.gpu(f"gpu-{number}") for number in range(1 + which % 3)]
+        dra.add_slice(self.cluster, dra.slice_document("net", *gpus, pool={"generation": 2 + which}, allNodes=True))

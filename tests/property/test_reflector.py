@@ -11,16 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from kaicore.errors import ApiStatus, ClusterUnavailable
-from kaicore.kube.api.reflector_core import (
-    Change,
-    ListPage,
-    ObjectGone,
-    ObjectKey,
-    ObjectRefused,
-    ObjectSeen,
-    ReflectorCore,
-    Watch,
-)
+from kaicore.kube.api import reflector_core as reflecting
 from kaicore.kube.wire.objects import NodeObject
 from kaicore.kube.wire.resources import NODES
 
@@ -80,7 +71,7 @@ class ReflectorMachine(RuleBasedStateMachine):
         super().__init__()
         self.server = Server()
         self.uids = 0
-        self.core: ReflectorCore[NodeObject] = ReflectorCore(NODES)
+        self.core: reflecting.ReflectorCore[NodeObject] = reflecting.ReflectorCore(NODES)
         #: What a reader believes who looks at uids, and one who only goes by names.
         self.by_uid: dict[str, str] = {}
         self.by_name: dict[str, str] = {}
@@ -97,9 +88,9 @@ class ReflectorMachine(RuleBasedStateMachine):
         uids = {}
         for name, right in believed.items():
             uid = self.server.objects[name]["metadata"]["uid"] if right and name in there else f"earlier-{name}"
-            uids[ObjectKey("", name)] = uid
+            uids[reflecting.ObjectKey("", name)] = uid
             self.by_uid[uid] = self.by_name[name] = name
-        self.core = ReflectorCore(NODES, known_uids=uids)
+        self.core = reflecting.ReflectorCore(NODES, known_uids=uids)
 
     @rule(name=NAMES)
     def create(self, name: str) -> None:
@@ -135,7 +126,7 @@ class ReflectorMachine(RuleBasedStateMachine):
     def ask(self, size: int, count: int, old: list[int]) -> None:
         """The core gets a page, or so many lines of a watch with old ones among them before it breaks off."""
         request = self.core.request
-        if isinstance(request, ListPage):
+        if isinstance(request, reflecting.ListPage):
             self.take(self.core.take_page(self.server.page(request.continue_token, size)), listed=True)
             return
         try:
@@ -153,14 +144,14 @@ class ReflectorMachine(RuleBasedStateMachine):
     @rule(garbage=st.sampled_from([b"{", b'{"type":"ERROR","object":{"code":410}}', b'{"type":"ERROR","object":{}}']))
     def break_watch(self, garbage: bytes) -> None:
         """A watch brings what is no event."""
-        if isinstance(self.core.request, Watch):
+        if isinstance(self.core.request, reflecting.Watch):
             self.take(self.core.take_lines([garbage]))
 
     @rule()
     def mark(self) -> None:
         """A watch that has brought everything brings a bookmark."""
         request = self.core.request
-        if isinstance(request, Watch) and int(request.resource_version) >= self.server.compacted:
+        if isinstance(request, reflecting.Watch) and int(request.resource_version) >= self.server.compacted:
             data = line("BOOKMARK", {"metadata": {"resourceVersion": str(self.server.version)}})
             self.take(self.core.take_lines([*self.server.after(request.resource_version), data]))
 
@@ -170,27 +161,29 @@ class ReflectorMachine(RuleBasedStateMachine):
         uids = {key.name: item.uid for key, item in self.core.objects.items()}
         assert set(self.by_uid) <= set(uids.values())
 
-    def take(self, changes: list[Change[NodeObject]], *, listed: bool = False) -> None:
+    def take(self, changes: list[reflecting.Change[NodeObject]], *, listed: bool = False) -> None:
         for change in changes:
             match change:
-                case ObjectSeen(node):
+                case reflecting.ObjectSeen(node):
                     uid = node.metadata.uid
                     version = int(node.metadata.resource_version)
                     assert listed or (uid not in self.gone and version > self.shown.get(uid, 0))
                     self.gone.discard(uid)
                     self.shown[uid] = version
                     self.by_uid[uid] = self.by_name[node.metadata.name] = node.metadata.name
-                case ObjectGone(key, uid):
+                case reflecting.ObjectGone(key, uid):
                     self.gone.add(uid)
                     self.by_uid.pop(uid, None)
                     self.by_name.pop(key.name, None)
-                case ObjectRefused():
+                case reflecting.ObjectRefused():
                     pass
 
     def teardown(self) -> None:
         """Without further faults, core and readers come to what is there."""
         for _ in range(100):
-            if isinstance(self.core.request, Watch) and self.core.request.resource_version == str(self.server.version):
+            if isinstance(self.core.request, reflecting.Watch) and self.core.request.resource_version == str(
+                self.server.version
+            ):
                 break
             self.ask(3, 100, [])
         there = {name: item["metadata"]["uid"] for name, item in self.server.objects.items()}

@@ -14,16 +14,7 @@ from kaicore.rules.model.placement import Provenance
 from kaicore.rules.model.pod import Pod
 from kaicore.rules.state.pods.pod_entry import Stage
 
-from tests.given.cluster.devices import (
-    add_claim,
-    add_slice,
-    devices,
-    exactly,
-    from_template,
-    gpu,
-    slice_document,
-    using,
-)
+from tests.given.cluster import devices as dra
 from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.cluster.sharing_cluster import ON, ZONE, SharingCluster
@@ -152,18 +143,18 @@ def device_fleet() -> Fleet:
     zone = amounts(cpu=16, memory=128)
     for name in ("d0", "d1"):
         fleet.add_node(name, zone, zone)
-        gpus = [gpu(f"gpu-{number}", numa=number // 2) for number in range(3)]
-        gpus.append(gpu("gpu-3", numa=1, taints=[{"key": "gpu.example.com/unhealthy", "effect": "NoSchedule"}]))
-        add_slice(fleet, slice_document(name, *gpus))
-    devices(fleet)
+        gpus = [dra.gpu(f"gpu-{number}", numa=number // 2) for number in range(3)]
+        gpus.append(dra.gpu("gpu-3", numa=1, taints=[{"key": "gpu.example.com/unhealthy", "effect": "NoSchedule"}]))
+        dra.add_slice(fleet, dra.slice_document(name, *gpus))
+    dra.devices(fleet)
     ours: dict[str, Any] = {"labels": {_QUEUE_LABEL: "vision"}, "owner": OWNER}
-    from_template(fleet, exactly(count=2), name="trainer", cpu=8, **ours)
-    add_claim(fleet, "shared", exactly())
-    using(fleet, "shared", name="reader-0", **ours)
-    using(fleet, "shared", name="reader-1", **ours)
+    dra.from_template(fleet, dra.exactly(count=2), name="trainer", cpu=8, **ours)
+    dra.add_claim(fleet, "shared", dra.exactly())
+    dra.using(fleet, "shared", name="reader-0", **ours)
+    dra.using(fleet, "shared", name="reader-1", **ours)
     fleet.turn()
     fleet.later(5)
-    from_template(fleet, exactly(count=4), name="too-many", cpu=8, **ours)
+    dra.from_template(fleet, dra.exactly(count=4), name="too-many", cpu=8, **ours)
     fleet.turn()
     return fleet
 
@@ -244,8 +235,9 @@ def hostile_fleet() -> Fleet:
         failed = {"phase": "Failed", "reason": "TopologyAffinityError", "message": _SAID}
         fleet.see(one, node_name=decision.node, **({"phase": "Running"} if number == 1 else failed))
     # Devices, and a pod of another scheduler that a shadow decided on.
-    add_slice(
-        fleet, slice_document("n000", gpu("gpu-0", taints=[{"key": MARKUP, "value": _SAID, "effect": "NoSchedule"}]))
+    dra.add_slice(
+        fleet,
+        dra.slice_document("n000", dra.gpu("gpu-0", taints=[{"key": MARKUP, "value": _SAID, "effect": "NoSchedule"}])),
     )
     theirs = fleet.add_pod(pod(f"theirs{MARKUP}", **more, scheduler_name=MARKUP, cpu=1, memory=1))
     decided = decide_in_shadow(fleet.state, shadow_config(EngineConfig(), MARKUP), now=fleet.now)

@@ -9,23 +9,12 @@ from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event, Unit
 from kaicore.rules.model.group import GroupSource
 
+from tests.given.cluster.fleets import aligned, fleet
 from tests.given.doubles.virtual_storm import VirtualStorm
 from tests.given.logs.new_events import as_new
 
 #: Nodes of two zones, of 7 and 8 CPUs for pods, with 4 GPUs each; their kubelets want all of a container in one zone.
-PROFILE = """
-groups:
-  - name: gpu
-    count: 2
-    zones: 2
-    perZone: {cpus: 8, memory: 32Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet:
-      topologyManagerPolicy: single-numa-node
-      cpuManagerPolicy: static
-      kubeReserved: {cpu: "1", memory: 1Gi}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 10s}
-    timing: {terminationSeconds: 100ms}
-"""
+PROFILE = fleet(aligned(2, period="10s"))
 
 
 async def log_of(events: list[Event]) -> MemoryLog:

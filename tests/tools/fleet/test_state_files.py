@@ -9,20 +9,7 @@ from kai_fleet.kubelet import Container, Kubelet, Pod
 from kai_fleet.node.state_files import StateFiles
 from kai_fleet.profiles.nodes import expand
 from kai_fleet.profiles.profile import parse_profile
-from kaicore.kube.wire.kubelet_checkpoints import (
-    CPU_STATE,
-    DEVICE_CHECKPOINT,
-    MEMORY_STATE,
-    CpuManagerState,
-    DeviceEntry,
-    DeviceManagerState,
-    MemoryEntry,
-    MemoryManagerState,
-    MemoryTable,
-    decode_cpu_state,
-    decode_device_state,
-    decode_memory_state,
-)
+from kaicore.kube.wire import kubelet_checkpoints as checkpoints
 
 GI = 1024**3
 PROFILE = """
@@ -48,14 +35,14 @@ class Node(NamedTuple):
     kubelet: Kubelet
     files: StateFiles
 
-    def cpus(self) -> CpuManagerState:
-        return decode_cpu_state((self.directory / CPU_STATE).read_bytes())
+    def cpus(self) -> checkpoints.CpuManagerState:
+        return checkpoints.decode_cpu_state((self.directory / checkpoints.CPU_STATE).read_bytes())
 
-    def memory(self) -> MemoryManagerState:
-        return decode_memory_state((self.directory / MEMORY_STATE).read_bytes())
+    def memory(self) -> checkpoints.MemoryManagerState:
+        return checkpoints.decode_memory_state((self.directory / checkpoints.MEMORY_STATE).read_bytes())
 
-    def devices(self) -> DeviceManagerState:
-        return decode_device_state((self.directory / DEVICE_CHECKPOINT).read_bytes())
+    def devices(self) -> checkpoints.DeviceManagerState:
+        return checkpoints.decode_device_state((self.directory / checkpoints.DEVICE_CHECKPOINT).read_bytes())
 
     def admit(self, pod: Pod) -> bool:
         rejection = self.kubelet.admit(pod)
@@ -91,13 +78,13 @@ def container(name: str, kind: str = "app", **amounts: int) -> Container:
 
 
 def test_files_of_an_empty_node_say_what_is_free_and_what_is_reserved(node: Node) -> None:
-    assert node.cpus() == CpuManagerState("static", "0-15")
+    assert node.cpus() == checkpoints.CpuManagerState("static", "0-15")
     memory = node.memory()
     assert (memory.policy, memory.entries) == ("Static", {})
-    table = MemoryTable(total=16 * GI, system_reserved=GI, allocatable=15 * GI, reserved=0, free=15 * GI)
+    table = checkpoints.MemoryTable(total=16 * GI, system_reserved=GI, allocatable=15 * GI, reserved=0, free=15 * GI)
     assert memory.machine[0].memory_map == {"memory": table}
     assert (memory.machine[1].number_of_assignments, memory.machine[1].cells) == (0, [1])
-    assert node.devices() == DeviceManagerState(
+    assert node.devices() == checkpoints.DeviceManagerState(
         None,
         {
             "gpu.example/x": [device.id for device in node.kubelet.managers.devices.pools["gpu.example/x"].devices],
@@ -114,7 +101,7 @@ def test_files_list_every_container_by_pod_uid_init_containers_and_sidecars_too(
     assert set(assigned) == {"init", "side", "main"}
     assert assigned["init"] == assigned["side"], "the sidecar takes what the init container lends"
     assert {entry.container for entry in node.devices().entries or ()} == {"init", "main"}
-    assert node.memory().entries["uid-1"]["main"] == [MemoryEntry([0], "memory", GI)]
+    assert node.memory().entries["uid-1"]["main"] == [checkpoints.MemoryEntry([0], "memory", GI)]
     machine = node.memory().machine[0]
     assert (machine.memory_map["memory"].free, machine.cells) == (13 * GI, [0])
 
@@ -123,7 +110,9 @@ def test_a_device_of_two_numa_nodes_is_listed_under_both_and_one_without_under_m
     node = node_of(tmp_path, policy="best-effort")
     assert node.admit(pod_of("uid-1", container("main", nic=2)))
     (entry,) = node.devices().entries or ()
-    assert entry == DeviceEntry("uid-1", "main", "net.example/nic", {0: ["nic-0"], 1: ["nic-0"], -1: ["nic-1"]})
+    assert entry == checkpoints.DeviceEntry(
+        "uid-1", "main", "net.example/nic", {0: ["nic-0"], 1: ["nic-0"], -1: ["nic-1"]}
+    )
 
 
 def test_an_ended_pod_stays_in_the_files_until_the_next_admission(node: Node) -> None:
@@ -144,7 +133,7 @@ def test_the_reconcile_loop_frees_the_cpus_of_an_ended_pod_and_nothing_else(node
     node.kubelet.terminated("uid-1")
     node.kubelet.sweep()
     node.files.reconciled(node.kubelet)
-    assert node.cpus() == CpuManagerState("static", "0-15")
+    assert node.cpus() == checkpoints.CpuManagerState("static", "0-15")
     assert "uid-1" in node.memory().entries
     assert not node.files.changed(node.kubelet)
 
@@ -158,7 +147,9 @@ def test_a_rejected_pod_leaves_what_its_first_containers_were_given_until_the_ne
 
 def test_an_init_container_keeps_its_cpus_and_loses_its_memory_when_a_later_container_starts(node: Node) -> None:
     node.admit(pod_of("uid-1", container("init", "init", memory=4 * GI, cpu=4000), container("main")))
-    assert node.memory().entries["uid-1"]["init"] == [MemoryEntry([0], "memory", 3 * GI)], "less what main took over"
+    assert node.memory().entries["uid-1"]["init"] == [checkpoints.MemoryEntry([0], "memory", 3 * GI)], (
+        "less what main took over"
+    )
     node.kubelet.containers_started("uid-1")
     node.files.changed(node.kubelet)
     assert set(node.memory().entries["uid-1"]) == {"main"}
@@ -174,8 +165,10 @@ def test_a_device_that_becomes_unhealthy_is_no_longer_registered(node: Node) -> 
 def test_managers_with_policy_none_have_files_that_say_so(tmp_path: Path) -> None:
     node = node_of(tmp_path, policy="none", cpus="none", memory="None")
     node.admit(pod_of("uid-1", container("main")))
-    assert (tmp_path / CPU_STATE).read_bytes() == b'{"policyName":"none","defaultCpuSet":"","checksum":1353318690}'
-    assert node.memory() == MemoryManagerState("None", {})
+    assert (
+        tmp_path / checkpoints.CPU_STATE
+    ).read_bytes() == b'{"policyName":"none","defaultCpuSet":"","checksum":1353318690}'
+    assert node.memory() == checkpoints.MemoryManagerState("None", {})
 
 
 def test_with_strict_cpu_reservation_reserved_cpus_are_not_in_the_shared_pool(tmp_path: Path) -> None:
@@ -183,11 +176,11 @@ def test_with_strict_cpu_reservation_reserved_cpus_are_not_in_the_shared_pool(tm
 
 
 def test_a_file_that_does_not_change_is_not_written(node: Node) -> None:
-    before = (node.directory / CPU_STATE).stat().st_ino
+    before = (node.directory / checkpoints.CPU_STATE).stat().st_ino
     shared = {"cpu": 100, "memory": GI}
     assert node.admit(pod_of("uid-1", Container("main", "app", {"cpu": 100}, {})))
     assert node.admit(pod_of("uid-2", Container("main", "app", shared, {})))
-    assert (node.directory / CPU_STATE).stat().st_ino == before
+    assert (node.directory / checkpoints.CPU_STATE).stat().st_ino == before
 
 
 def test_files_that_cannot_be_written_stop_nothing(node: Node) -> None:

@@ -6,14 +6,7 @@ import msgspec
 import pytest
 from kai_binder.projection.open_work import BinderProjection
 from kaicore.rules.events import payloads
-from kaicore.rules.model.node import (
-    CLUSTER_NETWORK_TOPOLOGY,
-    KAI_TOPOLOGY,
-    HyperNode,
-    HyperNodeMember,
-    TopologyDefinition,
-    TopologyLevel,
-)
+from kaicore.rules.model import node as model
 
 from tests.given.work.groups import World
 
@@ -74,15 +67,15 @@ def world() -> World:
     for number in (1, 2):
         name = f"n{number}"
         made.add_node(name, cpu=4, memory=16, labels={"rack": f"r{number}"})
-        members = (HyperNodeMember(node=name),)
-        leaf = HyperNode(f"s{number}", f"uid-s{number}", "1", 1, tier_name="leaf", members=members)
+        members = (model.HyperNodeMember(node=name),)
+        leaf = model.HyperNode(f"s{number}", f"uid-s{number}", "1", 1, tier_name="leaf", members=members)
         made.record(f"hypernode/s{number}", payloads.HyperNodeObserved(leaf))
-    levels = (TopologyLevel("rack", ("rack",)),)
-    definition = TopologyDefinition(KAI_TOPOLOGY, "default", "uid-t", "1", levels)
-    layers = (TopologyLevel("SpineLayer", ("rack",)), TopologyLevel("NodeTopologyLayer"))
+    levels = (model.TopologyLevel("rack", ("rack",)),)
+    definition = model.TopologyDefinition(model.KAI_TOPOLOGY, "default", "uid-t", "1", levels)
+    layers = (model.TopologyLevel("SpineLayer", ("rack",)), model.TopologyLevel("NodeTopologyLayer"))
     for one in (
         definition,
-        msgspec.structs.replace(definition, kind=CLUSTER_NETWORK_TOPOLOGY, uid="uid-c", levels=layers),
+        msgspec.structs.replace(definition, kind=model.CLUSTER_NETWORK_TOPOLOGY, uid="uid-c", levels=layers),
     ):
         made.record(f"topology/{one.kind}", payloads.TopologyDefinitionObserved(one))
     return made

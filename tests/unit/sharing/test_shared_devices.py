@@ -5,16 +5,7 @@ from collections.abc import Callable
 from kaicore.rules.deciding.share import Share
 from kaicore.rules.model.pod import Pod
 
-from tests.given.cluster.devices import (
-    add_claim,
-    add_slice,
-    devices,
-    exactly,
-    from_template,
-    gpu,
-    slice_document,
-    using,
-)
+from tests.given.cluster import devices as dra
 from tests.given.cluster.factory import Cluster
 from tests.given.processes.replicas import Replicas
 
@@ -47,9 +38,9 @@ def both_at_once(replicas: Replicas) -> int:
 
 
 def test_a_device_that_all_nodes_use_is_given_to_one_of_two_claims() -> None:
-    cluster = devices(n1=0, n2=0)
-    add_slice(cluster, slice_document("net", gpu("one"), gpu("two"), allNodes=True))
-    replicas = one_pod_of_each(cluster, lambda name: from_template(cluster, exactly(), name=name))
+    cluster = dra.devices(n1=0, n2=0)
+    dra.add_slice(cluster, dra.slice_document("net", dra.gpu("one"), dra.gpu("two"), allNodes=True))
+    replicas = one_pod_of_each(cluster, lambda name: dra.from_template(cluster, dra.exactly(), name=name))
     assert both_at_once(replicas) == 1
     assert replicas.tally.conflicts == 1
     assert both_at_once(replicas) == 1
@@ -57,9 +48,9 @@ def test_a_device_that_all_nodes_use_is_given_to_one_of_two_claims() -> None:
 
 
 def test_a_claim_that_two_pods_use_is_allocated_once() -> None:
-    cluster = devices(n1=1, n2=1)
-    add_claim(cluster, "shared", exactly())
-    replicas = one_pod_of_each(cluster, lambda name: using(cluster, "shared", name=name))
+    cluster = dra.devices(n1=1, n2=1)
+    dra.add_claim(cluster, "shared", dra.exactly())
+    replicas = one_pod_of_each(cluster, lambda name: dra.using(cluster, "shared", name=name))
     assert both_at_once(replicas) == 1
     assert both_at_once(replicas) == 1
     first, second = given(cluster).values()
@@ -67,6 +58,6 @@ def test_a_claim_that_two_pods_use_is_allocated_once() -> None:
 
 
 def test_devices_of_different_nodes_are_given_by_two_replicas_at_once() -> None:
-    cluster = devices(n1=1, n2=1)
-    replicas = one_pod_of_each(cluster, lambda name: from_template(cluster, exactly(), name=name))
+    cluster = dra.devices(n1=1, n2=1)
+    replicas = one_pod_of_each(cluster, lambda name: dra.from_template(cluster, dra.exactly(), name=name))
     assert both_at_once(replicas) == 2

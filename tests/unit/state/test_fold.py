@@ -6,15 +6,7 @@ from kaicore.rules.deciding.cycle_input import next_retry
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events import payloads
 from kaicore.rules.events.observation import annotated_placement
-from kaicore.rules.model.placement import (
-    ContainerPlacement,
-    Placement,
-    Provenance,
-    SpanAmount,
-    ZoneAmount,
-    decode_annotation,
-    encode_annotation,
-)
+from kaicore.rules.model import placement as placing
 from kaicore.rules.model.pod import ContainerKind
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.agreement import Agreement, compare
@@ -35,11 +27,11 @@ def used(cluster: Cluster, resource: str = "cpu", node: str = "n1") -> list[int]
 def observe(
     cluster: Cluster,
     name: str,
-    *containers: ContainerPlacement,
+    *containers: placing.ContainerPlacement,
     node: str = "n1",
     init: tuple[str, ...] | None = None,
 ) -> None:
-    placement = Placement(Provenance.OBSERVED, containers, init)
+    placement = placing.Placement(placing.Provenance.OBSERVED, containers, init)
     cluster.record(f"pod/uid-{name}", payloads.PlacementObserved(f"uid-{name}", "default", name, node, placement))
 
 
@@ -76,17 +68,21 @@ def test_an_observation_wins_over_the_prediction(cluster: Cluster) -> None:
     cluster.add_pod(pod("p", cpu=4, gpu=1))
     cluster.cycle()
     assert used(cluster) == [4000, 0]
-    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 4000, GPU: 1}),)))
+    observe(
+        cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 4000, GPU: 1}),))
+    )
     assert (used(cluster), used(cluster, GPU)) == ([0, 4000], [0, 1])
     assert cluster.state.counters.agreement == {Agreement.DIFFERENT: 1}
-    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 4000, GPU: 1}),)))
+    observe(
+        cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-0", {"cpu": 4000, GPU: 1}),))
+    )
     assert cluster.state.counters.agreement == {Agreement.EXACT: 1}, "counted once per pod, by the last observation"
 
 
 def test_an_observation_with_an_unknown_zone_is_of_no_use(cluster: Cluster) -> None:
     cluster.add_pod(pod("p", cpu=4))
     cluster.cycle()
-    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("socket-7", {"cpu": 4000}),)))
+    observe(cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("socket-7", {"cpu": 4000}),)))
     assert used(cluster) == [4000, 0]
 
 
@@ -94,7 +90,7 @@ def test_what_init_containers_leave_stays_with_an_observed_pod(cluster: Cluster)
     cluster.add_pod(pod("p", container("setup", ContainerKind.INIT, cpu=6), container("main", cpu=2)))
     cluster.cycle()
     assert used(cluster) == [6000, 0]
-    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000}),)))
+    observe(cluster, "p", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-0", {"cpu": 2000}),)))
     assert used(cluster) == [6000, 0], "podresources does not show the four CPUs that no container took over"
     assert cluster.state.counters.agreement == {Agreement.EXACT: 1}
 
@@ -104,8 +100,8 @@ def test_init_containers_that_were_observed_count_as_observed(cluster: Cluster) 
     cluster.add_pod(one)
     cluster.cycle()
     assert used(cluster) == [6000, 0]
-    main = ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 2000}),))
-    setup = ContainerPlacement("setup", zones=(ZoneAmount("node-1", {"cpu": 3000}),))
+    main = placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 2000}),))
+    setup = placing.ContainerPlacement("setup", zones=(placing.ZoneAmount("node-1", {"cpu": 3000}),))
     observe(cluster, "p", main, setup, init=("setup",))
     assert used(cluster) == [0, 5000]
     assert cluster.state.charges.history_gap("n1") is None
@@ -118,10 +114,10 @@ def test_init_containers_as_predicted_are_exact_whatever_becomes_of_their_memory
     one = pod("p", container("setup", ContainerKind.INIT, cpu=6, memory=4), container("main", cpu=2, memory=1))
     cluster.add_pod(one)
     cluster.cycle()
-    main = ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 2000, "memory": GI}),))
+    main = placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-0", {"cpu": 2000, "memory": GI}),))
     for memory in (3 * GI, 0):
         held = {"cpu": 4000, "memory": memory} if memory else {"cpu": 4000}
-        setup = ContainerPlacement("setup", zones=(ZoneAmount("node-0", held),))
+        setup = placing.ContainerPlacement("setup", zones=(placing.ZoneAmount("node-0", held),))
         observe(cluster, "p", main, setup, init=("setup",))
         assert (used(cluster), used(cluster, "memory")) == ([6000, 0], [GI + memory, 0])
         assert cluster.state.counters.agreement == {Agreement.EXACT: 1}
@@ -134,9 +130,9 @@ def test_memory_of_several_zones_fills_them_in_order() -> None:
     cluster.add_pod(pod("p", memory=40, cpu=10))
     cluster.cycle()
     predicted = cluster.state.pods["uid-p"].predicted
-    span = SpanAmount(("node-0", "node-1"), {"memory": 40 * GI})
-    cpus = (ZoneAmount("node-0", {"cpu": 8000}), ZoneAmount("node-1", {"cpu": 2000}))
-    observe(cluster, "p", ContainerPlacement("main", zones=cpus, spans=(span,)))
+    span = placing.SpanAmount(("node-0", "node-1"), {"memory": 40 * GI})
+    cpus = (placing.ZoneAmount("node-0", {"cpu": 8000}), placing.ZoneAmount("node-1", {"cpu": 2000}))
+    observe(cluster, "p", placing.ContainerPlacement("main", zones=cpus, spans=(span,)))
     assert used(cluster, "memory") == [32 * GI, 8 * GI]
     observed = cluster.state.pods["uid-p"].observed
     assert predicted is not None
@@ -155,13 +151,15 @@ def test_our_own_annotation_read_back_keeps_the_group_of_zones(annotation: str) 
     held = cluster.state.pods["uid-p"].predicted
     assert held is not None
     if annotation == "observed":
-        cpus = (ZoneAmount("node-0", {"cpu": 8000}), ZoneAmount("node-1", {"cpu": 2000}))
-        span = SpanAmount(("node-0", "node-1"), {"memory": 33 * GI})
-        held = Placement(Provenance.OBSERVED, (ContainerPlacement("main", zones=cpus, spans=(span,)),))
-    text = encode_annotation(held)
+        cpus = (placing.ZoneAmount("node-0", {"cpu": 8000}), placing.ZoneAmount("node-1", {"cpu": 2000}))
+        span = placing.SpanAmount(("node-0", "node-1"), {"memory": 33 * GI})
+        held = placing.Placement(
+            placing.Provenance.OBSERVED, (placing.ContainerPlacement("main", zones=cpus, spans=(span,)),)
+        )
+    text = placing.encode_annotation(held)
     again = Cluster().add_node("n1", zone, zone, policy="restricted")
     again.add_pod(pod("p", memory=33, cpu=10, node_name="n1", phase="Running", scheduler_name="other"))
-    read = decode_annotation(text, subject="Pod default/p", annotation="a")
+    read = placing.decode_annotation(text, subject="Pod default/p", annotation="a")
     again.record(
         "pod/uid-p",
         payloads.PlacementObserved("uid-p", "default", "p", "n1", annotated_placement(read), "annotation"),
@@ -175,7 +173,12 @@ def test_our_own_annotation_read_back_keeps_the_group_of_zones(annotation: str) 
 
 def test_zones_that_appear_later_are_charged(cluster: Cluster) -> None:
     cluster.add_pod(pod("p", cpu=4, node_name="n2", phase="Running"))
-    observe(cluster, "p", ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 4000}),)), node="n2")
+    observe(
+        cluster,
+        "p",
+        placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 4000}),)),
+        node="n2",
+    )
     cluster.add_node("n2", amounts(cpu=8), amounts(cpu=8))
     assert used(cluster, node="n2") == [0, 4000]
     cluster.record("nrt/n2", payloads.TopologyDeleted("n2"))
@@ -278,7 +281,9 @@ def test_a_snapshot_goes_on_like_the_state_that_was_saved(cluster: Cluster) -> N
         cluster.add_pod(pod(f"p{number}", cpu=3, gpu=1))
     cluster.cycle()
     reject(cluster, "p0", cpu=3, gpu=1)
-    observe(cluster, "p1", ContainerPlacement("main", zones=(ZoneAmount("node-1", {"cpu": 3000, GPU: 1}),)))
+    observe(
+        cluster, "p1", placing.ContainerPlacement("main", zones=(placing.ZoneAmount("node-1", {"cpu": 3000, GPU: 1}),))
+    )
     restored = decode_state(encode_state(cluster.state))
     assert encode_state(restored) == encode_state(cluster.state)
     before = len(cluster.events)

@@ -17,15 +17,7 @@ from typing import NamedTuple
 
 import numpy as np
 import pytest
-from kaicore.rules.topology.placing.request import (
-    NO_LEVEL,
-    LevelConstraint,
-    Placed,
-    Refused,
-    SetRequest,
-    Slices,
-    TopologyStrategy,
-)
+from kaicore.rules.topology.placing import request as asking
 from kaicore.rules.topology.placing.search import search
 
 from tests.given.cluster.rooms import MemoryRoom, tree_of
@@ -220,7 +212,7 @@ KAI = [
 ]
 
 
-def placed(case: Case, strategy: TopologyStrategy) -> str:
+def placed(case: Case, strategy: asking.TopologyStrategy) -> str:
     """Place the sets of a case; returns the pods on each node as the case has them."""
     domains, free = _rooms(case.rooms)
     tree = tree_of([(*domain, f"n{number:03}") for number, domain in enumerate(domains)])
@@ -233,21 +225,24 @@ def placed(case: Case, strategy: TopologyStrategy) -> str:
         before, _, _ = case.asked.rpartition(">")
         around = _constraint(before.split() or case.asked.split()[1:2])
         children = tuple(
-            SetRequest(f"s{number}", pods, constraint=one if one.slices or before else None)
+            asking.SetRequest(f"s{number}", pods, constraint=one if one.slices or before else None)
             for number, (pods, one) in enumerate(sets)
         )
-        found = [search(SetRequest("group", children=children, constraint=around), tree, room, strategy)] * len(sets)
+        found = [search(asking.SetRequest("group", children=children, constraint=around), tree, room, strategy)] * len(
+            sets
+        )
     else:
         found = [
-            search(SetRequest("set", pods, constraint=one, held=there), tree, room, strategy) for pods, one in sets
+            search(asking.SetRequest("set", pods, constraint=one, held=there), tree, room, strategy)
+            for pods, one in sets
         ]
     texts = [shown(one, pods, domains) for (pods, _), one in zip(sets, found, strict=True)]
     return (" & " if together else " ; ").join(texts)
 
 
-def shown(found: Placed | Refused, pods: Iterable[int], domains: Sequence[tuple[str, ...]]) -> str:
+def shown(found: asking.Placed | asking.Refused, pods: Iterable[int], domains: Sequence[tuple[str, ...]]) -> str:
     """Return how many of the pods each node has, the nodes of a domain together; `-` where they found no place."""
-    if isinstance(found, Refused):
+    if isinstance(found, asking.Refused):
         return "-"
     on = Counter(found.rows[pod] for pod in pods)
     by_domain: dict[tuple[str, ...], list[str]] = {}
@@ -266,8 +261,8 @@ def _rooms(text: str) -> tuple[list[tuple[str, ...]], list[list[int]]]:
     return domains, free
 
 
-def _asked(text: str) -> tuple[list[tuple[tuple[int, ...], LevelConstraint]], list[list[int]]]:
-    sets: list[tuple[tuple[int, ...], LevelConstraint]] = []
+def _asked(text: str) -> tuple[list[tuple[tuple[int, ...], asking.LevelConstraint]], list[list[int]]]:
+    sets: list[tuple[tuple[int, ...], asking.LevelConstraint]] = []
     sizes, first = [], 0
     for one in text.rpartition(">")[2].replace("&", ";").split(";"):
         count, *constraint = one.split()
@@ -278,10 +273,14 @@ def _asked(text: str) -> tuple[list[tuple[tuple[int, ...], LevelConstraint]], li
     return sets, sizes
 
 
-def _constraint(words: Sequence[str]) -> LevelConstraint:
+def _constraint(words: Sequence[str]) -> asking.LevelConstraint:
     levels = {word[0]: int(word[1:]) for word in words if word[0] in "rp"}
-    slices = tuple(Slices(int(of), required=int(at)) for of, at in (word.split("@") for word in words if "@" in word))
-    return LevelConstraint(levels.get("r", NO_LEVEL), levels.get("p", NO_LEVEL), "any" in words, slices)
+    slices = tuple(
+        asking.Slices(int(of), required=int(at)) for of, at in (word.split("@") for word in words if "@" in word)
+    )
+    return asking.LevelConstraint(
+        levels.get("r", asking.NO_LEVEL), levels.get("p", asking.NO_LEVEL), "any" in words, slices
+    )
 
 
 def _as_said(found: str, said: str) -> str:
@@ -294,12 +293,14 @@ def _as_said(found: str, said: str) -> str:
 
 @pytest.mark.parametrize(
     ("case", "strategy"),
-    [(case, TopologyStrategy.BEST_FIT) for case in (*AS_THERE, *OTHERWISE, *PREFERRING, *GROWING)]
-    + [(case, TopologyStrategy.BALANCED) for case in (*BALANCED, *OTHERWISE_BALANCED)]
-    + [(case, TopologyStrategy.BIN_PACK) for case in KAI],
+    [(case, asking.TopologyStrategy.BEST_FIT) for case in (*AS_THERE, *OTHERWISE, *PREFERRING, *GROWING)]
+    + [(case, asking.TopologyStrategy.BALANCED) for case in (*BALANCED, *OTHERWISE_BALANCED)]
+    + [(case, asking.TopologyStrategy.BIN_PACK) for case in KAI],
     ids=lambda value: getattr(value, "about", str(value)),
 )
-def test_pods_are_where_the_peer_puts_them_or_where_the_case_says(case: Case, strategy: TopologyStrategy) -> None:
+def test_pods_are_where_the_peer_puts_them_or_where_the_case_says(
+    case: Case, strategy: asking.TopologyStrategy
+) -> None:
     found = _as_said(placed(case, strategy), case.ours or case.expected)
     assert found == (case.ours or case.expected)
     assert found != case.expected or not case.ours
@@ -334,15 +335,19 @@ def test_what_a_failed_node_had_goes_where_kueue_puts_it(case: tuple[str, str, s
     _, rooms, layers, kept, lost, expected = case
     domains, free = _rooms(rooms)
     tree = tree_of([(*domain, f"n{number:03}") for number, domain in enumerate(domains)])
-    slices = tuple(Slices(int(of), required=int(at)) for of, at in (layer.split("@") for layer in layers.split()))
+    slices = tuple(
+        asking.Slices(int(of), required=int(at)) for of, at in (layer.split("@") for layer in layers.split())
+    )
     # The failed node is the third one; in the order of ranks its pods come after those of the nodes before it.
     failed = 2 if layers else 0
     rows = [row for row, count in enumerate(kept) for _ in range(lost if row == failed else count)]
     ranks = tuple(rank for rank, row in enumerate(rows) if row == failed)
-    request = SetRequest(
+    request = asking.SetRequest(
         "set",
         tuple(range(lost)),
-        constraint=LevelConstraint(slices=slices, unconstrained=True) if slices else LevelConstraint(required=0),
+        constraint=asking.LevelConstraint(slices=slices, unconstrained=True)
+        if slices
+        else asking.LevelConstraint(required=0),
         held=np.array(kept),
         ranks=ranks,
         held_ranks={rank: row for rank, row in enumerate(rows) if rank not in ranks},

@@ -5,35 +5,31 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from kaicore.rules.topology.placing.request import (
-    LevelConstraint,
-    Placed,
-    Refused,
-    SetRequest,
-    Slices,
-    TopologyStrategy,
-)
+from kaicore.rules.topology.placing import request as asking
 from kaicore.rules.topology.placing.search import search
 
 from tests.given.cluster.rooms import room_of, tree_of
 
 BLOCK, RACK = 0, 1
-REQUIRED_RACK, REQUIRED_BLOCK = LevelConstraint(required=RACK), LevelConstraint(required=BLOCK)
-PREFERRED_RACK, ANYWHERE = LevelConstraint(preferred=RACK), LevelConstraint(unconstrained=True)
+REQUIRED_RACK, REQUIRED_BLOCK = asking.LevelConstraint(required=RACK), asking.LevelConstraint(required=BLOCK)
+PREFERRED_RACK, ANYWHERE = asking.LevelConstraint(preferred=RACK), asking.LevelConstraint(unconstrained=True)
 
 
 def counts_on(
     racks: Sequence[tuple[str, str, Sequence[int]]],
     pods: int,
-    constraint: LevelConstraint,
-    strategy: TopologyStrategy = TopologyStrategy.BEST_FIT,
-) -> list[int] | Refused:
+    constraint: asking.LevelConstraint,
+    strategy: asking.TopologyStrategy = asking.TopologyStrategy.BEST_FIT,
+) -> list[int] | asking.Refused:
     paths = [(block, rack) for block, rack, nodes in racks for _ in nodes]
     free = [count for *_, nodes in racks for count in nodes]
     found = search(
-        SetRequest("set", tuple(range(pods)), constraint=constraint), tree_of(paths), room_of(free, pods), strategy
+        asking.SetRequest("set", tuple(range(pods)), constraint=constraint),
+        tree_of(paths),
+        room_of(free, pods),
+        strategy,
     )
-    if isinstance(found, Refused):
+    if isinstance(found, asking.Refused):
         return found
     on = Counter(found.rows.values())
     return [on[row] for row in range(len(free))]
@@ -43,7 +39,7 @@ ONE_RACK = [("b", "r", (3, 2, 1))]
 FULL = [("b", "r1", (3, 2, 1)), ("b", "r2", (4,))]
 FOUR_SIZES = [("b", "r", (3, 3, 2, 1))]
 FIVE_SIZES = [("b", "r", (6, 5, 4, 3, 2))]
-HOST_SLICES = LevelConstraint(unconstrained=True, slices=(Slices(2, required=2),))
+HOST_SLICES = asking.LevelConstraint(unconstrained=True, slices=(asking.Slices(2, required=2),))
 
 
 @pytest.mark.parametrize(
@@ -58,14 +54,14 @@ HOST_SLICES = LevelConstraint(unconstrained=True, slices=(Slices(2, required=2),
     ],
 )
 def test_pods_are_placed_as_by_kueue(
-    racks: list[tuple[str, str, Sequence[int]]], pods: int, constraint: LevelConstraint, expected: list[int]
+    racks: list[tuple[str, str, Sequence[int]]], pods: int, constraint: asking.LevelConstraint, expected: list[int]
 ) -> None:
     assert counts_on(racks, pods, constraint) == expected
 
 
 def test_slices_without_another_level_go_to_the_tightest_block_as_by_kueue() -> None:
     racks = [("b1", "r1", (2,)), ("b1", "r2", (3,)), ("b2", "r1", (6,))]
-    constraint = LevelConstraint(slices=(Slices(2, required=RACK),))
+    constraint = asking.LevelConstraint(slices=(asking.Slices(2, required=RACK),))
 
     assert counts_on(racks, 4, constraint) == [2, 2, 0]
 
@@ -73,20 +69,22 @@ def test_slices_without_another_level_go_to_the_tightest_block_as_by_kueue() -> 
 @pytest.mark.parametrize(
     ("pods", "constraint", "expected"),
     [
-        (12, LevelConstraint(required=0, slices=(Slices(2, required=1),)), [6, 0, 4, 0, 2]),
-        (10, LevelConstraint(unconstrained=True, slices=(Slices(2, required=1),)), [0, 2, 4, 2, 2]),
+        (12, asking.LevelConstraint(required=0, slices=(asking.Slices(2, required=1),)), [6, 0, 4, 0, 2]),
+        (10, asking.LevelConstraint(unconstrained=True, slices=(asking.Slices(2, required=1),)), [0, 2, 4, 2, 2]),
     ],
 )
-def test_slices_on_nodes_fill_as_by_kueue(pods: int, constraint: LevelConstraint, expected: list[int]) -> None:
+def test_slices_on_nodes_fill_as_by_kueue(pods: int, constraint: asking.LevelConstraint, expected: list[int]) -> None:
     tree = tree_of([("r", f"h{number}") for number in range(5)])
-    found = search(SetRequest("set", tuple(range(pods)), constraint=constraint), tree, room_of((6, 5, 4, 3, 2), pods))
+    found = search(
+        asking.SetRequest("set", tuple(range(pods)), constraint=constraint), tree, room_of((6, 5, 4, 3, 2), pods)
+    )
 
-    assert isinstance(found, Placed)
+    assert isinstance(found, asking.Placed)
     assert [Counter(found.rows.values())[row] for row in range(5)] == expected
 
 
 def test_pods_of_a_slice_use_the_fewest_nodes_unlike_kueue() -> None:
-    constraint = LevelConstraint(required=BLOCK, slices=(Slices(4, required=RACK),))
+    constraint = asking.LevelConstraint(required=BLOCK, slices=(asking.Slices(4, required=RACK),))
 
     assert counts_on(ONE_RACK, 4, constraint) == [3, 0, 1]
 
@@ -94,9 +92,9 @@ def test_pods_of_a_slice_use_the_fewest_nodes_unlike_kueue() -> None:
 def test_a_required_zone_with_a_preferred_rack_is_filled_as_in_kais_documentation() -> None:
     racks = [("a", f"r{number}", (free,)) for number, free in enumerate((2, 1, 1, 1))]
     racks += [("b", f"r{number}", (2,)) for number in range(3)]
-    constraint = LevelConstraint(required=0, preferred=1)
+    constraint = asking.LevelConstraint(required=0, preferred=1)
 
-    for strategy in (TopologyStrategy.BEST_FIT, TopologyStrategy.BIN_PACK):
+    for strategy in (asking.TopologyStrategy.BEST_FIT, asking.TopologyStrategy.BIN_PACK):
         assert counts_on(racks, 3, constraint, strategy) == [2, 1, 0, 0, 0, 0, 0]
 
 
@@ -108,19 +106,19 @@ SPINE_PATHS = [SPINES[number] for number in (0, 1, 2, 3, 3, 2, 1, 0)]
 @pytest.mark.parametrize(
     ("pods", "cpus", "constraint", "nodes"),
     [
-        (4, 16, LevelConstraint(preferred=1), [1, 8, 2, 7]),
-        (2, 16, LevelConstraint(required=1), [1, 8]),
-        (2, 8, LevelConstraint(required=1), [1, 1]),
+        (4, 16, asking.LevelConstraint(preferred=1), [1, 8, 2, 7]),
+        (2, 16, asking.LevelConstraint(required=1), [1, 8]),
+        (2, 8, asking.LevelConstraint(required=1), [1, 1]),
     ],
 )
 def test_offered_slots_are_taken_as_by_koordinator(
-    pods: int, cpus: int, constraint: LevelConstraint, nodes: list[int]
+    pods: int, cpus: int, constraint: asking.LevelConstraint, nodes: list[int]
 ) -> None:
     tree = tree_of(SPINE_PATHS, [f"node-{number}" for number in range(1, 9)])
-    request = SetRequest("set", tuple(range(pods)), constraint=constraint)
-    found = search(request, tree, room_of([16] * 8, pods, cpus), TopologyStrategy.OFFER_SLOTS)
+    request = asking.SetRequest("set", tuple(range(pods)), constraint=constraint)
+    found = search(request, tree, room_of([16] * 8, pods, cpus), asking.TopologyStrategy.OFFER_SLOTS)
 
-    assert isinstance(found, Placed)
+    assert isinstance(found, asking.Placed)
     assert [found.rows[pod] + 1 for pod in range(pods)] == nodes
 
 
@@ -138,31 +136,33 @@ def test_offered_slots_are_taken_as_by_koordinator(
 )
 def test_blocks_are_neighbours_as_in_slurm(free: tuple[int, ...], pods: int, blocks: dict[int, int]) -> None:
     tree = tree_of([(f"b{number}",) for number in range(5)])
-    request = SetRequest("set", tuple(range(pods)), constraint=LevelConstraint(preferred=0))
-    placed = search(request, tree, room_of(free, pods), TopologyStrategy.CONTIGUOUS)
+    request = asking.SetRequest("set", tuple(range(pods)), constraint=asking.LevelConstraint(preferred=0))
+    placed = search(request, tree, room_of(free, pods), asking.TopologyStrategy.CONTIGUOUS)
 
-    assert isinstance(placed, Placed)
+    assert isinstance(placed, asking.Placed)
     assert Counter(placed.rows.values()) == blocks
 
 
 def test_a_late_pod_comes_to_the_lowest_common_tier_as_by_volcano() -> None:
     tree = tree_of([("t2-0", "t1-0"), ("t2-0", "t1-1"), ("t2-1", "t1-2"), ("t2-1", "t1-3")])
     held = np.array([0, 0, 0, 1])
-    request = SetRequest("set", (0,), constraint=LevelConstraint(preferred=1), held=held)
-    found = search(request, tree, room_of((1, 1, 5, 0), 1), TopologyStrategy.LOWEST_TIER)
+    request = asking.SetRequest("set", (0,), constraint=asking.LevelConstraint(preferred=1), held=held)
+    found = search(request, tree, room_of((1, 1, 5, 0), 1), asking.TopologyStrategy.LOWEST_TIER)
 
-    assert isinstance(found, Placed)
+    assert isinstance(found, asking.Placed)
     assert found.rows == {0: 2}
 
 
 def test_a_thousand_pods_in_sub_groups_of_ten_fill_every_tier_as_in_volcanos_benchmark() -> None:
     tree = tree_of([(f"t{row // 10:02}",) for row in range(200)])
     children = tuple(
-        SetRequest(f"g{number:02}", tuple(range(number * 10, number * 10 + 10)), constraint=LevelConstraint(required=0))
+        asking.SetRequest(
+            f"g{number:02}", tuple(range(number * 10, number * 10 + 10)), constraint=asking.LevelConstraint(required=0)
+        )
         for number in range(20)
     )
-    found = search(SetRequest("job", children=children), tree, room_of([1] * 200, 200))
+    found = search(asking.SetRequest("job", children=children), tree, room_of([1] * 200, 200))
 
-    assert isinstance(found, Placed)
+    assert isinstance(found, asking.Placed)
     assert sorted(found.rows.values()) == list(range(200))
     assert [found.domains[child.name] for child in children] == [(0, number) for number in range(20)]

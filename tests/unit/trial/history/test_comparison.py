@@ -12,6 +12,7 @@ from kaicore.errors import ConfigurationError, UnknownMoment
 from kaicore.ledger.log.memory import MemoryLog
 from kaicore.rules.events import payloads
 
+from tests.given.cluster.fleets import aligned, fleet
 from tests.given.doubles.virtual_storm import VirtualStorm, blow
 from tests.given.logs.recorded_history import PROFILE, log_of, manifest, saturated
 
@@ -120,23 +121,11 @@ async def test_a_window_goes_on_with_what_runs_when_it_begins(storm: VirtualStor
 
 
 async def test_a_storm_again_comes_near_what_was_recorded() -> None:
-    storm = VirtualStorm(_ROOMY, seed=3)
+    storm = VirtualStorm(fleet(aligned(6, cpus=16, memory="64Gi", period="10s")), seed=3)
     blow(storm, 10)
     answer = await ask(await log_of(storm.cluster.events), until=str(len(storm.cluster.events) - 1))
     assert answer.validity.same_waits > 0.95
     assert abs(answer.validity.started) <= 2
-
-
-_ROOMY = """
-groups:
-  - name: gpu
-    count: 6
-    zones: 2
-    perZone: {cpus: 16, memory: 64Gi, devices: {nvidia.com/gpu: 4}}
-    kubelet: {topologyManagerPolicy: single-numa-node, cpuManagerPolicy: static, kubeReserved: {cpu: "1", memory: 1Gi}}
-    nrt: {publisher: rte, delay: 200ms, jitter: 100ms, period: 10s}
-    timing: {terminationSeconds: 100ms}
-"""
 
 
 @pytest.mark.parametrize(
