@@ -36,7 +36,7 @@ from kaicore.yaml_text import load_yaml
 
 from tests.conftest import as_role
 from tests.given.cluster.factory import pod
-from tests.given.cluster.sharing_cluster import SharingCluster
+from tests.given.cluster.sharing_cluster import SharingCluster, of_two_namespaces
 from tests.given.logs.stored import stored
 from tests.given.servers.http_app import served_app
 from tests.integration.scheduling import Facts, scheduling
@@ -137,13 +137,9 @@ def make_key(file: Path, name: str, *scopes: str, capsys: pytest.CaptureFixture[
 async def test_caller_of_a_namespace_sees_his_part_of_a_gpu_and_not_who_has_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = SharingCluster("c")
-    for namespace, milli in (("red", 300), ("blue", 500)):
-        made.share("notebook", milli, namespace=namespace, uid=f"uid-{namespace}")
-    made.turn()
     file = tmp_path / "access.yaml"
     red, all_of_it = (make_key(file, name, scope, capsys=capsys) for name, scope in (("red", "c/red"), ("ops", "c")))
-    async with serving(await stored(made), file=file) as client:
+    async with serving(await stored(of_two_namespaces()), file=file) as client:
         (row,) = (await client.get("/v1/clusters/c/pods", key=red))["items"]
         assert [(one["gpu"], one["part"]) for one in row["gpus"]] == [("2", "0.3")]
         why = await client.get("/v1/clusters/c/pods/red/notebook/why", key=red)

@@ -12,7 +12,7 @@ from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from mcp.types import CallToolResult
 
-from tests.given.cluster.sharing_cluster import SharingCluster
+from tests.given.cluster.sharing_cluster import of_two_namespaces
 from tests.given.logs.stored import stored
 from tests.given.servers.http_app import served_app
 from tests.integration.test_api_access import make_key, serving
@@ -30,13 +30,9 @@ async def asked(url: str, key: str, subject: str) -> CallToolResult:
 async def test_an_assistant_sees_what_its_callers_key_may_see(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made = SharingCluster("c")
-    for namespace, milli in (("red", 300), ("blue", 500)):
-        made.share("notebook", milli, namespace=namespace, uid=f"uid-{namespace}")
-    made.turn()
     file = tmp_path / "access.yaml"
     red = make_key(file, "red", "c/red", capsys=capsys)
-    async with serving(await stored(made), file=file) as api, AsyncExitStack() as stack:
+    async with serving(await stored(of_two_namespaces()), file=file) as api, AsyncExitStack() as stack:
         app = http_app(AnswerSource(api_url=api.url), host="127.0.0.1")
         await stack.enter_async_context(app.router.lifespan_context(app))
         url = await stack.enter_async_context(served_app(app))

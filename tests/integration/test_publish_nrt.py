@@ -33,7 +33,7 @@ from kaicore.runtime.agent.api_server import ApiServer as ApiClient
 from kaicore.runtime.agent.api_server import PodApiServer
 from kaicore.yaml_text import load_yaml_all
 
-from tests.given.cluster.factory import node
+from tests.given.cluster.factory import amounts_of, node
 from tests.given.cluster.podresources import GPU, container, decoded, devices, numa, pod
 from tests.tools.fleet.cluster import NODES, Cluster
 
@@ -88,17 +88,15 @@ def test_what_is_published_is_read_as_it_was_meant(tmp_path: Path) -> None:
     topology = normalize_topology(TOPOLOGIES.at("v1alpha2").decode(json.dumps(body).encode()), lost.append)
     assert lost == []
     first, second = topology.zones
-    assert {name: (one.capacity, one.allocatable, one.available) for name, one in first.resources.items()} == {
-        "cpu": (8000, 7000, 5000),
-        "memory": (32 * GI, 30 * GI, 26 * GI),
-        GPU: (1, 1, 1),
-    }
-    assert {name: (one.capacity, one.allocatable, one.available) for name, one in second.resources.items()} == {
-        "cpu": (8000, 8000, 8000),
-        "hugepages-2Mi": (GI, GI, GI),
-        "memory": (32 * GI, 31 * GI, 27 * GI),
-        GPU: (1, 1, 0),
-    }
+    assert [amounts_of(one) for one in (first, second)] == [
+        {"cpu": (8000, 7000, 5000), "memory": (32 * GI, 30 * GI, 26 * GI), GPU: (1, 1, 1)},
+        {
+            "cpu": (8000, 8000, 8000),
+            "hugepages-2Mi": (GI, GI, GI),
+            "memory": (32 * GI, 31 * GI, 27 * GI),
+            GPU: (1, 1, 0),
+        },
+    ]
     assert second.costs == {"node-0": 21, "node-1": 10}
     assert (topology.policy, topology.scope) == (TopologyPolicy.RESTRICTED, TopologyScope.POD)
     assert topology.fingerprint == pods_fingerprint([("default", "a")]), "pods with exclusive resources only"

@@ -9,7 +9,6 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.decisions import ClearReason, CycleResult, EvictionReason
 from kaicore.rules.engine.victims.eviction_cost import PodSizes
@@ -25,6 +24,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 from tests.given.cluster.factory import amounts, pod
 from tests.given.cluster.hierarchy import queue
 from tests.given.examples import examples
+from tests.given.logs.replaying import replayed
 from tests.given.work.groups import job
 from tests.given.work.workloads import OWNER, Workloads
 from tests.property.test_ledger_invariants import check_accounts
@@ -49,16 +49,16 @@ rules = st.one_of(
         spread=st.sampled_from(near).map(lambda term: (SpreadConstraint(1, term.topology_key, term.selector),)),
     ),
 )
-specs = st.fixed_dictionaries(
-    {
-        "cpu": st.integers(1, 4),
-        "memory": st.integers(1, 8),
-        "gpu": st.integers(0, 4),
-        "priority": st.integers(0, 3),
-        "labels": st.sampled_from(("", "a", "b")).map(lambda app: {"app": app}),
-        "rules": rules,
-    }
-)
+
+
+def specs_of(*, gpus: int, **more: Any) -> Any:
+    """Pods that ask for so many GPUs at most, and for more than amounts."""
+    amounts = {"cpu": st.integers(1, 4), "memory": st.integers(1, 8), "gpu": st.integers(0, gpus)}
+    labels = st.sampled_from(("", "a", "b")).map(lambda app: {"app": app})
+    return st.fixed_dictionaries({**amounts, "priority": st.integers(0, 3), "labels": labels, **more})
+
+
+specs = specs_of(gpus=4, rules=rules)
 
 
 @dataclass(frozen=True)
@@ -258,6 +258,12 @@ class Story:
                 assert not alone or uid in kept
                 assert alone or self.queues or (rules is not None and (rules.affinity or rules.spread))
 
+    def come(self, added: list[Any]) -> None:
+        """Groups come, and a cycle decides."""
+        for count, least, others, spec in added:
+            self.group(count, least, others, spec)
+        self.cycle()
+
     def take(self, step: Step) -> None:
         getattr(self, "_" + step.what)(step.pick)
 
@@ -323,9 +329,7 @@ def test_cycles_break_no_invariant(
 def tell(story: Story, *, rounds_of: list[Any]) -> None:
     """Let things happen until nothing is decided any more; then the log says it all again."""
     for added, happened in rounds_of:
-        for count, least, others, spec in added:
-            story.group(count, least, others, spec)
-        story.cycle()
+        story.come(added)
         for step in happened:
             story.take(step)
             story.cycle()
@@ -338,10 +342,7 @@ def tell(story: Story, *, rounds_of: list[Any]) -> None:
     events = story.cluster.events
     assert len({event.id for event in events}) == len(events), "of one pod, a cycle decides one thing once"
     assert encode_state(ClusterState("test").fold_all(events)) == encode_state(story.state)
-    replay = Replay(ClusterState("test"), [event for event in events if event.type in KNOWN_BEFOREHAND])
-    for event in events:
-        replay.take(event)
-    assert replay.finish().differences == []
+    assert replayed(events).differences == []
 
 
 def crowded() -> Workloads:

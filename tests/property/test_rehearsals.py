@@ -40,9 +40,7 @@ def test_what_is_said_to_make_a_pod_start_does(
 ) -> None:
     story = Story(layout, queues)
     for added, happened in happenings:
-        for number, least, others, spec in added:
-            story.group(number, least, others, spec)
-        story.cycle()
+        story.come(added)
         for step in happened:
             story.take(step)
     cluster = story.cluster

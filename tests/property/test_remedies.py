@@ -94,9 +94,7 @@ def test_remedy_makes_its_group_schedulable(
 ) -> None:
     story = Story(layout, queues)
     for added, happened in happenings:
-        for count, least, others, spec in added:
-            story.group(count, least, others, spec)
-        story.cycle()
+        story.come(added)
         check(story.cluster)
         for step in happened:
             story.take(step)

@@ -16,7 +16,7 @@ from kaicore.rules.topology.placing.request import NO_LEVEL, GroupTopology
 from tests.given.cluster.factory import amounts
 from tests.given.examples import examples
 from tests.given.work.workloads import OWNER
-from tests.property.test_engine_invariants import Step, Story, protection, queues, tell
+from tests.property.test_engine_invariants import Step, Story, protection, queues, specs_of, tell
 
 
 def asks(required: str = "", preferred: str = "", size: int = 0, at: str = "") -> TopologyConstraint:
@@ -38,17 +38,7 @@ zones = st.lists(
     st.builds(amounts, cpu=st.integers(4, 12), memory=st.integers(8, 32), gpu=st.integers(1, 4)), min_size=1, max_size=2
 )
 nodes = st.lists(st.tuples(zones, st.sampled_from(("single-numa-node", "restricted", "none"))), min_size=2, max_size=6)
-specs = st.fixed_dictionaries(
-    {
-        "cpu": st.integers(1, 4),
-        "memory": st.integers(1, 8),
-        "gpu": st.integers(0, 3),
-        "priority": st.integers(0, 3),
-        "labels": st.sampled_from(("", "a", "b")).map(lambda app: {"app": app}),
-        "topology": constraints,
-        "inner": constraints,
-    }
-)
+specs = specs_of(gpus=3, topology=constraints, inner=constraints)
 groups = st.tuples(st.integers(1, 4), st.integers(0, 4), st.just(0), specs)
 rounds = st.tuples(
     st.lists(groups, min_size=1, max_size=3),

@@ -50,9 +50,7 @@ def test_condition_of_every_waiting_pod_says_what_kai_why_says(
     story = Story(layout, queues)
     reader = Reader(story)
     for added, happened in happenings:
-        for count, least, others, spec in added:
-            story.group(count, least, others, spec)
-        story.cycle()
+        story.come(added)
         reader.check()
         for step in happened:
             story.take(step)

@@ -147,3 +147,8 @@ class Cluster(Ledger):
         self.append(proposal.units)
         assert self.may_raise or proposal.left_out == NOTHING_LEFT_OUT, "a cycle with them raises"
         return proposal.result
+
+
+def amounts_of(zone: Zone) -> dict[str, tuple[int, int, int]]:
+    """Of each resource of a zone its capacity, what is allocatable, and what is available."""
+    return {name: (one.capacity, one.allocatable, one.available) for name, one in zone.resources.items()}

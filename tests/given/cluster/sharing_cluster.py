@@ -45,3 +45,12 @@ class SharingCluster(Workloads):
                 self.see(
                     seen, annotations={GPU_INDEX_ANNOTATION: str(number + 2)}, phase="Running", node_name=opened.node
                 )
+
+
+def of_two_namespaces() -> SharingCluster:
+    """One GPU, of which pods `red/notebook` and `blue/notebook` have a part each."""
+    made = SharingCluster("c")
+    for namespace, milli in (("red", 300), ("blue", 500)):
+        made.share("notebook", milli, namespace=namespace, uid=f"uid-{namespace}")
+    made.turn()
+    return made

@@ -39,6 +39,15 @@ async def feeding(
 
 
 @asynccontextmanager
+async def feeding_on_log(events: int) -> AsyncIterator[tuple[UnreliableLog, EventFeed]]:
+    """A feed without a bus, on a log that has so many events."""
+    log = UnreliableLog()
+    await append(log, C, events)
+    async with feeding(log, None) as feed:
+        yield log, feed
+
+
+@asynccontextmanager
 async def live_feed() -> AsyncIterator[tuple[UnreliableLog, UnreliableBus, EventFeed, Recorder]]:
     """A feed that has read event 1 from the log and is subscribed."""
     log, bus, recorder = UnreliableLog(), UnreliableBus(max_data=450), Recorder()

@@ -12,7 +12,7 @@ from kaicore.runtime.service.log_access import LOG
 from prometheus_client import CollectorRegistry
 
 from tests.given.doubles.memory_bus import MemoryBus
-from tests.given.doubles.unreliable import UnreliableLog
+from tests.given.doubles.unreliable import UnreliableBus, UnreliableLog, append
 
 C = "c"
 OPTIONS = RelayOptions(batch=10, refill=20)
@@ -58,6 +58,13 @@ async def relaying(
         await asyncio.wait([running.task])
         if not running.task.cancelled():
             running.task.result()
+
+
+async def holding(count: int) -> tuple[UnreliableLog, UnreliableBus]:
+    """A log with so many events, and a bus without any."""
+    log = UnreliableLog()
+    await append(log, C, count)
+    return log, UnreliableBus()
 
 
 async def on_bus(bus: MemoryBus, cluster: str = C) -> list[Event]:

@@ -2,16 +2,25 @@
 
 from collections.abc import Sequence
 
-from kaicore.policy import Policy
+import numpy as np
+from kaicore.policy import Facts, Ints, Nodes, Policy, Work
 from kaicore.rules.deciding.decide import Proposal, decide
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
+from kaicore.rules.deciding.replay import ReplayReport
 from kaicore.rules.engine.config import Backfill, EngineConfig
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.engine.policies.book import PolicyBook, PolicyGuard
 from kaicore.rules.engine.policies.setting import PolicySetting
-from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.given.logs.replaying import replayed
 from tests.given.work.workloads import Workloads
+
+
+class SpotLast(Policy):
+    name = "spot-last"
+    node_labels = ("spot",)
+
+    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
+        return np.where(nodes.labels("spot") == "true", 0, 500)
 
 
 def setting_of(kind: type[Policy], *, queues: Sequence[str] = (), digest: str = "") -> PolicySetting:
@@ -63,8 +72,4 @@ class WithPolicies(Workloads):
         return self.placed(self.decided().result)
 
     def replayed(self, book: PolicyBook | None = None) -> ReplayReport:
-        known = [event for event in self.events if event.type in KNOWN_BEFOREHAND]
-        replay = Replay(ClusterState(self.state.cluster), known, policies=book or self.book)
-        for event in self.events:
-            replay.take(event)
-        return replay.finish()
+        return replayed(self.events, book or self.book)

@@ -36,26 +36,28 @@ def test_every_reason_has_a_situation() -> None:
     assert set(SITUATIONS) == set(typing.get_args(Reason)) - REMEDIES - NEVER_GIVEN
 
 
-@pytest.mark.parametrize("reason", OF_POLICIES, ids=lambda one: one.__name__)
-def test_reasons_of_policies_are_found_and_no_change_is_tried_without_their_code(reason: type[CodedReason]) -> None:
+def explained(reason: type[CodedReason]) -> tuple[Situation, Asked]:
+    """A situation of a reason, with that reason shown in the words that it should have."""
     situation = SITUATIONS[reason]()
     state = situation.cluster.state
     asked = Asked(state, situation.config, state.pods[situation.pod.uid])
     (given,) = [one for one in asked.reasons if type(one) is reason][:1]
     text = "; ".join((str(given), *details(asked, given)))
     assert [word for word in situation.words if word not in text] == [], text
+    return situation, asked
+
+
+@pytest.mark.parametrize("reason", OF_POLICIES, ids=lambda one: one.__name__)
+def test_reasons_of_policies_are_found_and_no_change_is_tried_without_their_code(reason: type[CodedReason]) -> None:
+    _, asked = explained(reason)
     assert check(asked).tried == 0
 
 
 @pytest.mark.parametrize("reason", [one for one in SITUATIONS if one not in OF_POLICIES], ids=lambda one: one.__name__)
 def test_what_is_said_to_help_makes_the_pod_start(reason: type[CodedReason]) -> None:
     """A change that helps does the same on a copy on which others were tried before, and on a new one."""
-    situation = SITUATIONS[reason]()
+    situation, asked = explained(reason)
     state = situation.cluster.state
-    asked = Asked(state, situation.config, state.pods[situation.pod.uid])
-    (given,) = [one for one in asked.reasons if type(one) is reason][:1]
-    text = "; ".join((str(given), *details(asked, given)))
-    assert [word for word in situation.words if word not in text] == [], text
     before = encode_state(state)
     checked = check(asked)
     assert encode_state(state) == before, "nothing is changed by asking"

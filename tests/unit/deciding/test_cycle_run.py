@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 from kaicore.rules.deciding.cycle_run import left_out_of_cycles, run_on
-from kaicore.rules.deciding.replay import Replay
 from kaicore.rules.deciding.why import pending_reasons
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.placement.placer import Assignment, Placer
@@ -15,6 +14,7 @@ from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.given.cluster.factory import Cluster, amounts, pod
+from tests.given.logs.replaying import replayed
 
 ZONE = amounts(cpu=8, memory=64, gpu=1)
 
@@ -50,11 +50,7 @@ def poisoned(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 
 def check_replay(made: Cluster) -> None:
-    events = made.events
-    replay = Replay(ClusterState(made.state.cluster), events)
-    for event in events:
-        replay.take(event)
-    report = replay.finish()
+    report = replayed(made.events)
     assert report.differences == []
     assert report.cycles > 0
 

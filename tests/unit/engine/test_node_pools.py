@@ -1,14 +1,13 @@
 """Shards by node pool, as KAI-Scheduler has them: nodes, groups and queues divided by a label."""
 
 from kaicore.rules.deciding.decide import decide
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import NodeDeleted, NodeObserved, QueueObserved
 from kaicore.rules.model.queue import NODE_POOL_LABEL
-from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.given.cluster.factory import Cluster, node, pod
 from tests.given.cluster.hierarchy import queue
+from tests.given.logs.replaying import replayed
 
 POOLS = {"red": EngineConfig(node_pool="red"), "default": EngineConfig(node_pool="")}
 
@@ -33,10 +32,7 @@ def test_each_shard_places_its_pools_pods_on_its_pools_nodes() -> None:
     assert cycle(cluster, "red") == {"p-red": "n1"}
     assert cycle(cluster, "default") == {"p-default": "n2"}
     assert set(cluster.state.waiting) == {"uid-p-blue"}, "no shard is for its pool"
-    replay = Replay(ClusterState("test"), [event for event in cluster if event.type in KNOWN_BEFOREHAND])
-    for event in cluster:
-        replay.take(event)
-    assert replay.finish().differences == []
+    assert replayed(cluster).differences == []
 
 
 def test_a_full_pool_does_not_spill_over_and_its_reasons_are_about_its_nodes() -> None:

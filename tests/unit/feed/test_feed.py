@@ -6,7 +6,7 @@ import pytest
 from kaicore.ledger.bus.wire import to_message
 from kaicore.ledger.feed import EventFeed, EventSource, Fallback
 
-from tests.given.doubles.feeding import C, Recorder, feeding, live_feed, positions
+from tests.given.doubles.feeding import C, Recorder, feeding, feeding_on_log, live_feed, positions
 from tests.given.doubles.unreliable import UnreliableBus, UnreliableLog, append, relay
 from tests.given.doubles.virtual_time import virtually
 
@@ -104,9 +104,7 @@ async def test_a_cluster_that_the_bus_cannot_name_is_read_from_the_log() -> None
 
 @virtually
 async def test_timeouts_end_the_waiting_and_not_the_reading() -> None:
-    log = UnreliableLog()
-    await append(log, C, 5)
-    async with feeding(log, None) as feed:
+    async with feeding_on_log(5) as (_, feed):
         assert positions(await feed.next_batch(timeout_s=0)) == [1, 2, 3, 4, 5]
         started = asyncio.get_running_loop().time()
         assert await feed.next_batch(timeout_s=100) == []

@@ -10,7 +10,7 @@ from kaicore.ledger.feed import EventFeed, EventSource, Fallback, FeedMetrics
 from kaicore.ledger.log.chain import event_hash
 from prometheus_client import CollectorRegistry
 
-from tests.given.doubles.feeding import C, Recorder, feeding, live_feed, positions
+from tests.given.doubles.feeding import C, Recorder, feeding, feeding_on_log, live_feed, positions
 from tests.given.doubles.memory_bus import MemoryBus
 from tests.given.doubles.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
 from tests.given.doubles.virtual_time import virtually
@@ -135,9 +135,7 @@ async def test_a_log_that_ends_before_what_was_read_is_corrupt() -> None:
 
 @virtually
 async def test_a_log_that_was_replaced_is_corrupt() -> None:
-    log = UnreliableLog()
-    await append(log, C, 5)
-    async with feeding(log, None) as feed:
+    async with feeding_on_log(5) as (log, feed):
         await feed.next_batch()
         del log._clusters[C]
         await append(log, C, 6, origin="elsewhere")
@@ -209,9 +207,7 @@ async def test_catching_up_reads_what_an_append_has_returned() -> None:
 
 @virtually
 async def test_a_cancelled_catch_up_loses_nothing() -> None:
-    log = UnreliableLog()
-    await append(log, C, 5000)
-    async with feeding(log, None) as feed:
+    async with feeding_on_log(5000) as (_, feed):
         for steps in range(14):
             task = asyncio.ensure_future(feed.catch_up(5000))
             for _ in range(steps):

@@ -12,6 +12,8 @@ from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope
 
+from tests.given.cluster.factory import amounts_of
+
 GI = 2**30
 GPU = "nvidia.com/gpu"
 PODS = ("aligned", "wide", "half", "shared")
@@ -40,15 +42,13 @@ def test_fingerprint_of_the_last_pods_stays_on_an_empty_node_with_what_another_p
 def test_memory_of_two_zones_counts_on_the_first_and_capacity_is_the_machines() -> None:
     """RTE counts it in full on both, and takes what is allocatable for the capacity."""
     first, second = read()[0].zones
-    assert {name: (one.capacity, one.allocatable, one.available) for name, one in first.resources.items()} == {
-        "cpu": (8000, 7000, 4000),
-        "memory": (32 * GI, 30 * GI, 22 * GI),
-        GPU: (1, 1, 0),
-    }
-    assert {name: (one.capacity, one.allocatable, one.available) for name, one in second.resources.items()} == {
-        "cpu": (8000, 8000, 7000),
-        "hugepages-2Mi": (GI, GI, GI),
-        "memory": (32 * GI, 31 * GI, 30 * GI),
-        GPU: (1, 1, 1),
-    }
+    assert [amounts_of(one) for one in (first, second)] == [
+        {"cpu": (8000, 7000, 4000), "memory": (32 * GI, 30 * GI, 22 * GI), GPU: (1, 1, 0)},
+        {
+            "cpu": (8000, 8000, 7000),
+            "hugepages-2Mi": (GI, GI, GI),
+            "memory": (32 * GI, 31 * GI, 30 * GI),
+            GPU: (1, 1, 1),
+        },
+    ]
     assert second.costs == {"node-0": 21, "node-1": 10}

@@ -14,6 +14,8 @@ from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.wire.resources import TOPOLOGIES
 from kaicore.rules.model.node import NodeTopology, TopologyPolicy, TopologyScope
 
+from tests.given.cluster.factory import amounts_of
+
 GI = 2**30
 GPU = "nvidia.com/gpu"
 PODS = ("aligned", "wide", "shared")
@@ -51,15 +53,13 @@ def test_fingerprint_is_of_all_pods_as_we_make_it() -> None:
 def test_zones_are_read_with_what_is_counted_on_each() -> None:
     """Memory of two NUMA nodes counts in full on both, a device of none on none, memory's capacity is allocatable."""
     first, second = read(BY_CONFIG).zones
-    assert {name: (one.capacity, one.allocatable, one.available) for name, one in first.resources.items()} == {
-        "cpu": (8000, 7000, 4000),
-        "memory": (30 * GI, 30 * GI, 24 * GI),
-        GPU: (1, 1, 0),
-    }
-    assert {name: (one.capacity, one.allocatable, one.available) for name, one in second.resources.items()} == {
-        "cpu": (8000, 8000, 7000),
-        "hugepages-2Mi": (GI, GI, GI),
-        "memory": (31 * GI, 31 * GI, 29 * GI),
-        GPU: (1, 1, 0),
-    }
+    assert [amounts_of(one) for one in (first, second)] == [
+        {"cpu": (8000, 7000, 4000), "memory": (30 * GI, 30 * GI, 24 * GI), GPU: (1, 1, 0)},
+        {
+            "cpu": (8000, 8000, 7000),
+            "hugepages-2Mi": (GI, GI, GI),
+            "memory": (31 * GI, 31 * GI, 29 * GI),
+            GPU: (1, 1, 0),
+        },
+    ]
     assert second.costs == {"node-0": 21, "node-1": 10}

@@ -17,16 +17,8 @@ from tests.given.cluster.factory import pod
 from tests.given.logs.stored import stored
 from tests.given.work.groups import job
 from tests.given.work.past_runs import SECOND, PastRuns
-from tests.given.work.policies import WithPolicies, setting_of
+from tests.given.work.policies import SpotLast, WithPolicies, setting_of
 from tests.given.work.workloads import OWNER
-
-
-class SpotLast(Policy):
-    name = "spot-last"
-    node_labels = ("spot",)
-
-    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
-        return np.where(nodes.labels("spot") == "true", 0, 500)
 
 
 class NotOnSpot(Policy):

@@ -10,17 +10,9 @@ from kaicore.rules.events.reasons.group import FilteredByPolicy
 from kaicore.rules.groups.labels import KAI_QUEUE_LABEL
 
 from tests.given.cluster.factory import pod
-from tests.given.work.policies import WithPolicies, setting_of
+from tests.given.work.policies import SpotLast, WithPolicies, setting_of
 
 GPU = "nvidia.com/gpu"
-
-
-class SpotLast(Policy):
-    name = "spot-last"
-    node_labels = ("spot",)
-
-    def score(self, nodes: Nodes, work: Work, facts: Facts) -> Ints:
-        return np.where(nodes.labels("spot") == "true", 0, 500)
 
 
 class NoBatchOnSpot(Policy):

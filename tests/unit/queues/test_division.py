@@ -173,7 +173,7 @@ def shares_of(
 
 @settings(deadline=None)
 @given(divisions())
-def test_no_more_is_given_than_there_is_and_is_guaranteed(
+def test_no_more_is_given_than_there_is_and_is_guaranteed_and_nothing_is_left_that_a_queue_with_weight_needs(
     division: tuple[dict[str, Queue], int, dict[str, int], dict[str, int]],
 ) -> None:
     queues, total, asked, used = division
@@ -187,15 +187,6 @@ def test_no_more_is_given_than_there_is_and_is_guaranteed(
         assert sum(shares[of.queues[one].name] for one in siblings) <= max(divided, guaranteed)
     for index, one in enumerate(of.queues):
         assert 0 <= shares[one.name] <= max(of.limits[index][0], 0)
-
-
-@settings(deadline=None)
-@given(divisions())
-def test_nothing_is_left_while_a_queue_with_weight_needs_it(
-    division: tuple[dict[str, Queue], int, dict[str, int], dict[str, int]],
-) -> None:
-    queues, total, asked, used = division
-    of, shares = shares_of(queues, total, asked, used)
     spent = sum(shares[of.queues[root].name] for root in of.roots)
     unmet = [
         leaf

@@ -10,7 +10,7 @@ from kaicore.ledger.log.chain import mark_of, marked
 from kaicore.rules.events.envelope import NewEvent, derived_id
 from kaicore.rules.events.payloads import ErasedEvent, FieldsErased
 
-from tests.given.doubles.relaying import C, on_bus, relaying
+from tests.given.doubles.relaying import C, holding, on_bus, relaying
 from tests.given.doubles.unreliable import LIMITS, UnreliableBus, UnreliableLog, append, relay
 from tests.given.doubles.virtual_time import virtually
 from tests.given.logs.new_events import unit
@@ -18,8 +18,7 @@ from tests.given.logs.new_events import unit
 
 @virtually
 async def test_events_are_published_in_order_at_their_positions() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 35)
+    log, bus = await holding(35)
     async with relaying(log, bus, options=RelayOptions(batch=10)) as running:
         await asyncio.sleep(0.1)
         assert await on_bus(bus) == await log.read(C)
@@ -40,8 +39,7 @@ async def test_events_are_published_in_order_at_their_positions() -> None:
 
 @virtually
 async def test_only_the_end_of_a_long_log_is_put_into_a_new_stream() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 100)
+    log, bus = await holding(100)
     async with relaying(log, bus) as running:
         await asyncio.sleep(0.1)
         assert await bus.stream(C) == StreamState(81, 100)
@@ -50,8 +48,7 @@ async def test_only_the_end_of_a_long_log_is_put_into_a_new_stream() -> None:
 
 @virtually
 async def test_a_relay_goes_on_where_the_stream_ends() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 30)
+    log, bus = await holding(30)
     await relay(log, bus, C, upto=17)
     async with relaying(log, bus) as running:
         await asyncio.sleep(0.1)
@@ -97,8 +94,7 @@ async def test_a_cluster_whose_name_fits_into_no_subject_does_not_stop_the_other
 
 @virtually
 async def test_the_second_relay_stands_by_and_takes_over_when_the_first_dies() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 5)
+    log, bus = await holding(5)
     async with relaying(log, bus) as one, relaying(log, bus) as two:
         await asyncio.sleep(1)
         for _ in range(200):
@@ -125,8 +121,7 @@ async def test_the_second_relay_stands_by_and_takes_over_when_the_first_dies() -
 
 @virtually
 async def test_two_relays_that_begin_together_make_one_stream() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 500)
+    log, bus = await holding(500)
     async with relaying(log, bus) as one, relaying(log, bus) as two:
         await asyncio.sleep(1)
         await append(log, C, 50)
@@ -163,8 +158,7 @@ class CountingBus(UnreliableBus):
 
 @virtually
 async def test_a_wiped_bus_is_filled_again() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 50)
+    log, bus = await holding(50)
     async with relaying(log, bus) as running:
         await asyncio.sleep(1)
         for wiped in range(1, 4):
@@ -180,8 +174,7 @@ async def test_a_wiped_bus_is_filled_again() -> None:
 
 @virtually
 async def test_a_bus_that_lost_its_end_gets_it_again() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 50)
+    log, bus = await holding(50)
     async with relaying(log, bus):
         await asyncio.sleep(1)
         bus.wipe()
@@ -211,8 +204,7 @@ async def test_a_stream_of_another_log_is_made_anew() -> None:
 @virtually
 async def test_a_log_that_is_replaced_under_a_running_relay_replaces_the_stream() -> None:
     for length in (10, 30, 50):
-        log, bus = UnreliableLog(), UnreliableBus()
-        await append(log, C, 30)
+        log, bus = await holding(30)
         async with relaying(log, bus):
             await asyncio.sleep(1)
             del log._clusters[C]
@@ -227,8 +219,7 @@ async def test_a_log_that_is_replaced_under_a_running_relay_replaces_the_stream(
 
 @virtually
 async def test_a_stranger_in_the_stream_is_thrown_out() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 5)
+    log, bus = await holding(5)
     async with relaying(log, bus) as running:
         await asyncio.sleep(1)
         await bus.publish(C, [Message(6, "Nonsense", b"nonsense")])
@@ -240,8 +231,7 @@ async def test_a_stranger_in_the_stream_is_thrown_out() -> None:
 
 @virtually
 async def test_an_aged_out_stream_is_gone_on_with() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 5)
+    log, bus = await holding(5)
     async with relaying(log, bus) as running:
         await asyncio.sleep(1)
         await bus.set_limits(C, Limits(max_bytes=0))
@@ -256,8 +246,7 @@ async def test_an_aged_out_stream_is_gone_on_with() -> None:
 
 @virtually
 async def test_a_stream_that_holds_what_was_erased_from_the_log_is_made_anew_once() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 12)
+    log, bus = await holding(12)
     async with relaying(log, bus) as running:
         await asyncio.sleep(0.1)
         # As `kai erase` does it: the events get other bodies in the log, and an event at its end names them.

@@ -13,7 +13,7 @@ from kaicore.ledger.bus.port import stream_bytes
 from kaicore.runtime.service import read_settings
 from kaicore.runtime.service.log_access import LOG
 
-from tests.given.doubles.relaying import OPTIONS, C, Running, on_bus, relaying
+from tests.given.doubles.relaying import OPTIONS, C, Running, holding, on_bus, relaying
 from tests.given.doubles.unreliable import RetiringLog, UnreliableBus, UnreliableLog, append, relay
 from tests.given.doubles.virtual_time import virtually
 
@@ -69,8 +69,7 @@ async def test_a_stream_whose_store_is_broken_is_made_anew() -> None:
 
 @virtually
 async def test_an_outage_is_no_reason_to_make_a_stream_anew() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 5)
+    log, bus = await holding(5)
     async with relaying(log, bus) as running:
         await asyncio.sleep(1)
         for _ in range(5):
@@ -161,8 +160,7 @@ async def test_a_large_event_travels_as_its_hash() -> None:
 
 @virtually
 async def test_outages_of_bus_and_log_are_waited_for_and_reported() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 5)
+    log, bus = await holding(5)
     async with relaying(log, bus) as running:
         await asyncio.sleep(1)
         assert running.health.ready
@@ -190,8 +188,7 @@ async def test_outages_of_bus_and_log_are_waited_for_and_reported() -> None:
 
 @virtually
 async def test_outages_are_survived_standing_by() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 5)
+    log, bus = await holding(5)
     async with relaying(log, bus) as one, relaying(log, bus) as two:
         await asyncio.sleep(1)
         for _ in range(20):
@@ -214,8 +211,7 @@ async def test_outages_are_survived_standing_by() -> None:
 
 @virtually
 async def test_a_new_relay_waits_for_log_and_bus() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 5)
+    log, bus = await holding(5)
     bus.disconnect()
     log.away = True
     async with relaying(log, bus) as running:
@@ -245,8 +241,7 @@ async def test_a_stream_begins_after_what_the_log_has_retired() -> None:
 
 @virtually
 async def test_a_corrupt_log_is_not_published_beyond_its_corruption() -> None:
-    log, bus = UnreliableLog(), UnreliableBus()
-    await append(log, C, 15)
+    log, bus = await holding(15)
     events = log._clusters[C].events
     log._clusters[C].events = [*events[:12], *events[13:]]
     async with relaying(log, bus) as running:

@@ -1,12 +1,11 @@
 """A decision holds only with those before it on its node: which zones a kubelet gives depends on the pods it has."""
 
 from kaicore.rules.deciding.decide import decide
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.events.payloads import PodPlaced
-from kaicore.rules.state.cluster_state import ClusterState
 
 from tests.given.cluster.factory import Cluster, amounts, container, pod
+from tests.given.logs.replaying import replayed
 
 
 def test_decisions_fall_with_a_stale_one_that_was_charged_to_their_node_before_them() -> None:
@@ -35,8 +34,5 @@ def test_decisions_fall_with_a_stale_one_that_was_charged_to_their_node_before_t
     assert [decision.name for decision in decisions] == ["elsewhere", "first", "second"]
     assert all(isinstance(decision, PodPlaced) for decision in decisions)
 
-    replay = Replay(ClusterState("test"), [event for event in cluster if event.type in KNOWN_BEFOREHAND])
-    for event in cluster:
-        replay.take(event)
-    report = replay.finish()
+    report = replayed(cluster)
     assert (report.kinds, report.late) == ({}, 2)

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.cycle_input import idle, next_retry
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.deciding.why import notes, story_of
 from kaicore.rules.engine.actions.cycle import CycleResult
 from kaicore.rules.engine.config import EngineConfig
@@ -20,6 +19,7 @@ from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import GPU, Cluster, amounts, pod
 from tests.given.examples import examples
+from tests.given.logs.replaying import replayed
 from tests.given.work.groups import job
 
 SECOND = 1_000_000
@@ -281,10 +281,7 @@ def test_there_are_never_more_evictions_than_pods_made_without_any(data: st.Data
         tally = fleet.state.counters
         assert tally.evictions_decided.get("Repaired", 0) - sum(tally.eviction_failures.values()) <= organic
     assert encode_state(ClusterState("test").fold_all(fleet.events)) == encode_state(fleet.state)
-    replay = Replay(ClusterState("test"), [event for event in fleet.events if event.type in KNOWN_BEFOREHAND])
-    for event in fleet.events:
-        replay.take(event)
-    assert replay.finish().differences == []
+    assert replayed(fleet.events).differences == []
 
 
 def _some(fleet: Fleet, stage: Stage) -> Any:

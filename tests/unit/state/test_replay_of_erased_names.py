@@ -1,19 +1,10 @@
 """A replay of a log from which a pod's name was erased finds no difference, and says how many digests are of it."""
 
 from kaicore.ledger.log.chain import marked
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay, ReplayReport
-from kaicore.rules.events.envelope import Event
 from kaicore.rules.events.erasure import Erasure, pseudonym
-from kaicore.rules.state.cluster_state import ClusterState
 
+from tests.given.logs.replaying import replayed
 from tests.given.work.workloads import Workloads
-
-
-def replayed(events: list[Event]) -> ReplayReport:
-    replay = Replay(ClusterState(events[0].cluster), [event for event in events if event.type in KNOWN_BEFOREHAND])
-    for event in events:
-        replay.take(event)
-    return replay.finish()
 
 
 def test_cycles_that_name_an_erased_pod_are_compared_decision_by_decision() -> None:

@@ -4,17 +4,16 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.reasons.node import VolumeInUse, VolumeNotReady
 from kaicore.rules.model.pod import ClaimUse, Namespace, PodDisruptionBudget, PodRules, PodTerm
 from kaicore.rules.model.selector import PodSelector, Requirement
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import Cluster, pod
 from tests.given.cluster.storage import ZONE, claim, storage, using, volume
+from tests.given.logs.replaying import replayed
 
 OLD_ZONE = "failure-domain.beta.kubernetes.io/zone"
 
@@ -161,7 +160,4 @@ def test_cycles_with_rules_and_volumes_replay() -> None:
     for number in range(5):
         cluster.add_pod(pod(f"r{number}", cpu=1, labels={"app": "x"}, rules=apart))
     cluster.cycle()
-    replay = Replay(ClusterState("test"), [event for event in cluster.events if event.type in KNOWN_BEFOREHAND])
-    for event in cluster.events:
-        replay.take(event)
-    assert replay.finish().differences == []
+    assert replayed(cluster.events).differences == []

@@ -5,18 +5,17 @@ from typing import Any
 
 import msgspec
 import pytest
-from kaicore.rules.deciding.replay import KNOWN_BEFOREHAND, Replay
 from kaicore.rules.deciding.why import story_of
 from kaicore.rules.events import payloads
 from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.reasons.node import VolumeOutOfReach
 from kaicore.rules.model.pod import ClaimUse
 from kaicore.rules.model.selector import Requirement
-from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 
 from tests.given.cluster.factory import Cluster, pod
 from tests.given.cluster.storage import ZONE, claim, storage, using, volume
+from tests.given.logs.replaying import replayed
 from tests.given.work.workloads import Workloads
 
 RWO = ("ReadWriteOnce",)
@@ -184,10 +183,7 @@ def test_pods_of_one_class_take_one_volume_each_and_cycles_replay() -> None:
         "of-a2",
         "of-b1",
     ]
-    replay = Replay(ClusterState("test"), [event for event in cluster.events if event.type in KNOWN_BEFOREHAND])
-    for event in cluster.events:
-        replay.take(event)
-    assert replay.finish().differences == []
+    assert replayed(cluster.events).differences == []
 
 
 def test_room_that_is_kept_for_a_pod_comes_with_its_volume() -> None:
