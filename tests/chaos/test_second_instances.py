@@ -2,14 +2,13 @@
 
 import asyncio
 import os
-import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from urllib.request import urlopen
 
 import pytest
 
 from tests.e2e.live_stack import LiveStack, finished, pod_manifest, running
+from tests.given.processes.service_process import frozen
 from tests.given.servers.servers import scratch_directory
 
 pytestmark = [
@@ -18,15 +17,6 @@ pytestmark = [
 ]
 
 SERVICES = ("relay", "projector", "api", "watcher", "scheduler", "binder", "ingest")
-
-
-@contextmanager
-def frozen(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 async def test_work_comes_to_its_end_while_the_first_instance_of_every_service_stands_still() -> None:

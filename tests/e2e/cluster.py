@@ -18,6 +18,7 @@ from typing import Any
 from urllib.request import urlopen
 
 import msgspec
+import pytest
 import yaml
 from kaicore.errors import ApiStatus
 from kaicore.kube.api.access import configured_access
@@ -263,6 +264,17 @@ def cluster_of(profile: str) -> Iterator[Cluster]:
             yield running
         finally:
             running.stop()
+
+
+def cluster_for_module(profile: str) -> Any:
+    """The fixture `cluster` of a module with tests that share one."""
+
+    @pytest.fixture(scope="module")
+    def cluster() -> Iterator[Cluster]:
+        with cluster_of(profile) as running:
+            yield running
+
+    return cluster
 
 
 async def _exists(client: KubeClient, path: str) -> bool:

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 
 import msgspec
 import psycopg
+import pytest
 from kai_cli.running.load import Loader
 from kai_cli.sources.paths import DataDirectory, RunningCluster, RunningStack
 from kaicore.analysis.replay.replay import promises_of, replay_log
@@ -28,7 +29,7 @@ from kaicore.runtime.fork_server import ForkedProcess
 from tests.e2e.cluster import PATIENCE_S, Cluster, real_nodes
 from tests.given.logs.invariants import differences
 from tests.given.processes.kai_commands import kai, talking
-from tests.given.servers.servers import lay_out_postgres
+from tests.given.servers.servers import lay_out_postgres, scratch_directory
 
 #: More GPUs than any node has.
 NEVER = "99"
@@ -303,6 +304,19 @@ def running(stack: LiveStack) -> Iterator[LiveStack]:
         if stack.alive:
             stack.interrupt()
     assert stack.refusals() == []
+
+
+def own_stack_for_module(profile: str, directory: str) -> Any:
+    """The fixture `stack` of a module: a stack on the cluster that it brings, in a directory of that name."""
+
+    @pytest.fixture(scope="module")
+    def stack() -> Iterator[LiveStack]:
+        with scratch_directory() as root:
+            (root / "profile.yaml").write_text(profile)
+            with running(LiveStack(root / directory, profile=str(root / "profile.yaml"))) as live:
+                yield live
+
+    return stack
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.yaml_text import load_yaml_all
 
-from tests.e2e.cluster import PATIENCE_S, Cluster, cluster_of, real_nodes
+from tests.e2e.cluster import PATIENCE_S, Cluster, cluster_for_module, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running_on
 from tests.given.cluster.fleets import fleet, nodes
 
@@ -32,13 +32,8 @@ Json = dict[str, Any]
 RESOURCE = "/apis/resource.k8s.io/v1"
 NUMA = "resource.kubernetes.io/numaNode"
 
-PROFILE = fleet(nodes(2, 2, name="dra", policy="single-numa-node"))
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with cluster_of(PROFILE) as running:
-        yield running
+cluster = cluster_for_module(fleet(nodes(2, 2, name="dra", policy="single-numa-node")))
 
 
 @pytest.fixture(scope="module")

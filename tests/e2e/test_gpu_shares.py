@@ -21,7 +21,7 @@ from kaicore.rules.state.cluster_state import ClusterState
 
 from scripts import chart
 from tests.e2e.cluster import _ACCESS_KINDS as ACCESS_KINDS
-from tests.e2e.cluster import Child, Cluster, cluster_of, real_nodes
+from tests.e2e.cluster import Child, Cluster, cluster_for_module, real_nodes
 from tests.e2e.live_stack import LiveStack, ours, pod_manifest, running_on
 from tests.given.cluster.fleets import fleet, nodes
 from tests.given.processes.kai_commands import kai
@@ -34,13 +34,9 @@ CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigura
 NAME = "kai-webhook-e2e"
 
 #: One node with two GPUs, one on each zone.
-PROFILE = fleet(nodes(1, 2, gpus=1))
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with cluster_of(PROFILE) as running:
-        yield running
+cluster = cluster_for_module(fleet(nodes(1, 2, gpus=1)))
 
 
 @pytest.fixture(scope="module")

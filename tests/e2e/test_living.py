@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +17,8 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 
 from tests.e2e.cluster import PATIENCE_S, Json
-from tests.e2e.live_stack import LiveStack, ours, running
+from tests.e2e.live_stack import LiveStack, ours, own_stack_for_module
 from tests.given.cluster.fleets import aligned, fleet
-from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
@@ -65,12 +64,7 @@ KINDS = [
 ]
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[LiveStack]:
-    with scratch_directory() as root:
-        (root / "profile.yaml").write_text(THREE_NODES)
-        with running(LiveStack(root / "data", profile=str(root / "profile.yaml"))) as live:
-            yield live
+stack = own_stack_for_module(THREE_NODES, "data")
 
 
 async def pods_of(stack: LiveStack, kind: str, prefix: str, *, count: int) -> list[Event]:

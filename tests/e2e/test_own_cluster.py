@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,9 +17,8 @@ from kai_cli.sources.paths import try_lock
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import Stage
 
-from tests.e2e.live_stack import PATIENCE_S, LiveStack, bound, finished, ours, pod_manifest, running
+from tests.e2e.live_stack import PATIENCE_S, LiveStack, bound, finished, ours, own_stack_for_module, pod_manifest
 from tests.given.processes.kai_commands import kai, put_on_path
-from tests.given.servers.servers import scratch_directory
 
 pytestmark = pytest.mark.slow
 
@@ -40,12 +38,7 @@ groups:
 """
 
 
-@pytest.fixture(scope="module")
-def stack() -> Iterator[LiveStack]:
-    with scratch_directory() as root:
-        (root / "profile.yaml").write_text(PROFILE)
-        with running(LiveStack(root / "with a blank", profile=str(root / "profile.yaml"))) as live:
-            yield live
+stack = own_stack_for_module(PROFILE, "with a blank")
 
 
 def paste(command: str, programs: Path) -> subprocess.CompletedProcess[str]:

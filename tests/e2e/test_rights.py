@@ -19,7 +19,7 @@ from kaicore.kube.normalize.storage import SELECTED_NODE_ANNOTATION
 from kaicore.kube.wire.resources import OptionalResource
 from kaicore.yaml_text import load_yaml_all
 
-from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, cluster_of, foreign_kubeconfig
+from tests.e2e.cluster import DEPLOY, PATIENCE_S, TWO_GPU_NODES, Cluster, cluster_for_module, foreign_kubeconfig
 from tests.e2e.live_stack import LiveStack, bound, pod_manifest, running_on
 from tests.e2e.rights import Right, granted, rights_of, used
 
@@ -41,10 +41,7 @@ QUEUES = "/apis/scheduling.run.ai/v2/queues"
 _EVERYBODYS = ("selfsubjectreviews", "selfsubjectaccessreviews", "selfsubjectrulesreviews", "clustertrustbundles")
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with cluster_of(TWO_GPU_NODES) as running:
-        yield running
+cluster = cluster_for_module(TWO_GPU_NODES)
 
 
 @pytest.fixture

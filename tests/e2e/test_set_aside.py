@@ -17,20 +17,15 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.pods.pod_entry import PodEntry
 from kaicore.yaml_text import load_yaml
 
-from tests.e2e.cluster import DEPLOY, Cluster, cluster_of, real_nodes
+from tests.e2e.cluster import DEPLOY, Cluster, cluster_for_module, real_nodes
 from tests.e2e.live_stack import LiveStack, finished, ours, pod_manifest, running_on
 from tests.e2e.test_adopting import until_served
 from tests.given.cluster.fleets import fleet, nodes
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(real_nodes(), reason="real nodes are not ours to break")]
 
-PROFILE = fleet(nodes(3, 1, gpus=1))
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Cluster]:
-    with cluster_of(PROFILE) as running:
-        yield running
+cluster = cluster_for_module(fleet(nodes(3, 1, gpus=1)))
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
 from tests.given.cluster.factory import amounts, node, pod, topology
+from tests.given.processes.tasks import going
 
 
 class Facts:
@@ -84,12 +85,10 @@ async def scheduling(
         policies=policies,
         clock=lambda: time.time_ns() // 1000 + ahead_s * 1_000_000,
     )
-    task = asyncio.create_task(scheduler.run())
     try:
-        yield scheduler
+        async with going(scheduler.run(), until=context.stopping):
+            yield scheduler
     finally:
-        context.stopping.set()
-        await task
         await feed.close()
         await scheduler.save_snapshot()
 

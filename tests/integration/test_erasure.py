@@ -239,22 +239,26 @@ def test_only_the_owner_may_erase(url: str) -> None:
 
         with pytest.raises(ConfigurationError, match="may not do this"):
             asyncio.run(erase())
-        with psycopg.connect(as_role(url, role)) as connection:
-            for statement in (
-                "SELECT kai_erase('c', '[]')",
-                "SELECT kai_erase_kept('c', 1, 'state', '', '')",
-                "SET kai.erasing = 'on'; UPDATE event SET subject = 'x'",
-            ):
-                with pytest.raises(psycopg.errors.InsufficientPrivilege):
-                    connection.execute(statement.encode())
-                connection.rollback()
+        refused(
+            as_role(url, role),
+            psycopg.errors.InsufficientPrivilege,
+            "SELECT kai_erase('c', '[]')",
+            "SELECT kai_erase_kept('c', 1, 'state', '', '')",
+            "SET kai.erasing = 'on'; UPDATE event SET subject = 'x'",
+        )
+    refused(
+        url,
+        psycopg.errors.RestrictViolation,
+        "UPDATE event SET subject = 'x' WHERE position = 1",
+        "SET kai.erasing = 'on'; UPDATE event SET actor = 'x' WHERE position = 1",
+        "SET kai.erasing = 'on'; DELETE FROM event WHERE position = 1",
+    )
+
+
+def refused(url: str, error: type[psycopg.Error], *statements: str) -> None:
     with psycopg.connect(url) as connection:
-        for statement in (
-            "UPDATE event SET subject = 'x' WHERE position = 1",
-            "SET kai.erasing = 'on'; UPDATE event SET actor = 'x' WHERE position = 1",
-            "SET kai.erasing = 'on'; DELETE FROM event WHERE position = 1",
-        ):
-            with pytest.raises(psycopg.errors.RestrictViolation):
+        for statement in statements:
+            with pytest.raises(error):
                 connection.execute(statement.encode())
             connection.rollback()
 

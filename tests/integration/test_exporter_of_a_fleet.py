@@ -74,8 +74,7 @@ async def exporting(
 
 
 @asynccontextmanager
-async def _fleet(server: ApiServer, sockets: Path, directory: Path) -> AsyncIterator[None]:
-    server.write_http_kubeconfig(directory / "kubeconfig")
+async def _fleet(sockets: Path, directory: Path) -> AsyncIterator[Cluster]:
     (directory / "profile.yaml").write_text(PROFILE)
     arguments = {
         "--kubeconfig": directory / "kubeconfig",
@@ -84,19 +83,20 @@ async def _fleet(server: ApiServer, sockets: Path, directory: Path) -> AsyncIter
         "--podresources-dir": sockets,
     }
     flags = [str(part) for flag in arguments.items() for part in flag]
-    async with service_process("kai_fleet.main", {}, "--install-crds", *flags):
-        yield
+    async with (
+        ApiServer(ApiServerOptions(controllers=False)) as server,
+        Cluster(server.http_url, server.admin_token) as cluster,
+    ):
+        server.write_http_kubeconfig(directory / "kubeconfig")
+        async with service_process("kai_fleet.main", {}, "--install-crds", *flags):
+            yield cluster
 
 
 async def test_a_fleet_is_observed(log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path) -> None:
     facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
     narrow = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "2"}
     wide = {"cpu": "10", "memory": "40Gi", "nvidia.com/gpu": "5"}
-    async with (
-        ApiServer(ApiServerOptions(controllers=False)) as server,
-        Cluster(server.http_url, server.admin_token) as cluster,
-        _fleet(server, exporting, tmp_path),
-    ):
+    async with _fleet(exporting, tmp_path) as cluster:
         for node, requests in enumerate((narrow, narrow, wide)):
             pod = await cluster.run_pod(f"p{node}", node=f"node-{node}", amounts=requests)
             uid = pod["metadata"]["uid"]
@@ -119,11 +119,7 @@ async def test_a_log_that_has_not_what_a_kubelet_says_is_found_by_the_next_repor
     log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path
 ) -> None:
     facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
-    async with (
-        ApiServer(ApiServerOptions(controllers=False)) as server,
-        Cluster(server.http_url, server.admin_token) as cluster,
-        _fleet(server, exporting, tmp_path),
-    ):
+    async with _fleet(exporting, tmp_path) as cluster:
         pod = await cluster.run_pod("p", amounts={"cpu": "2", "memory": "1Gi"})
         one = normalize_pod(PODS.decode(json.dumps(pod).encode()))
         await facts.append((f"pod/{one.uid}", payloads.PodObserved(one)))
@@ -142,11 +138,7 @@ async def test_init_containers_are_observed_by_the_kubelets_state_files(
     log: PostgresLog, cluster_name: str, exporting: Path, tmp_path: Path
 ) -> None:
     facts, observed = Facts(log, cluster_name), Observations(log, cluster_name)
-    async with (
-        ApiServer(ApiServerOptions(controllers=False)) as server,
-        Cluster(server.http_url, server.admin_token) as cluster,
-        _fleet(server, exporting, tmp_path),
-    ):
+    async with _fleet(exporting, tmp_path) as cluster:
         held = {"cpu": "3", "memory": "1Gi"}
         setup = {"name": "setup", "image": "pause", "resources": {"requests": held, "limits": held}}
         pod = await cluster.run_pod("p", amounts={"cpu": "1", "memory": "2Gi"}, initContainers=[setup])

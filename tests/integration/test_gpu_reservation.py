@@ -3,18 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_gpu_reservation.main import GpuReservationSettings, reserve
 from kaicore.errors import ConfigurationError
-from kaicore.kube.api import service_account
 from kaicore.rules.objects.gpu_sharing import GPU_INDEX_ANNOTATION
 from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
-from tests.given.servers.kube import PODS, Api, Json
+from tests.given.servers.kube import PODS, Api, Json, as_pod_of
 
 SETTINGS = GpuReservationSettings(pod_name="reservation", pod_namespace="default")
 
@@ -23,13 +21,7 @@ SETTINGS = GpuReservationSettings(pod_name="reservation", pod_namespace="default
 async def api(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Api]:
     """An API server, and this process as a pod of its cluster that was given a GPU."""
     async with ApiServer(ApiServerOptions(controllers=False, https=True)) as server:
-        (tmp_path / "token").write_text(server.admin_token)
-        assert server.authority is not None
-        (tmp_path / "ca.crt").write_bytes(server.authority)
-        monkeypatch.setattr(service_account, "SERVICE_ACCOUNT", tmp_path)
-        address = urlsplit(server.https_url)
-        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
-        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
+        as_pod_of(server, tmp_path, monkeypatch)
         monkeypatch.setenv("NVIDIA_VISIBLE_DEVICES", "GPU-1")
         api = Api(server)
         await api.pod("reservation", node="n1")

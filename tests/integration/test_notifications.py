@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,7 @@ from prometheus_client import CollectorRegistry
 from tests.conftest import as_role
 from tests.given.cluster.factory import amounts, pod
 from tests.given.logs.new_events import as_new
+from tests.given.processes.tasks import going
 from tests.given.servers.http_app import served_routes
 from tests.given.servers.ports import free_port
 from tests.given.work.workloads import Workloads
@@ -136,13 +137,8 @@ class Projecting:
             builder = await Builder.resume(self._log, views, "c1")
             builder.watcher = await opened.maker(self._log, "c1", upto=builder.generation.position)
             await builder.catch_up()
-            sending = asyncio.create_task(opened.run())
-            try:
+            async with going(opened.run()):
                 yield builder
-            finally:
-                sending.cancel()
-                with suppress(asyncio.CancelledError):
-                    await sending
         self.registry = CollectorRegistry()
 
     def count(self, target: str, result: str) -> float:

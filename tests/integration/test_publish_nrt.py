@@ -4,7 +4,6 @@ import json
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
@@ -22,7 +21,6 @@ from kai_exporter.publishing import (
     read_machine,
 )
 from kaicore.errors import ApiStatus, ClusterUnavailable, ConfigurationError, InvalidObject
-from kaicore.kube.api import service_account
 from kaicore.kube.normalize.node import normalize_topology
 from kaicore.kube.wire.podresources import AllocatableResourcesResponse, ContainerMemory, PodResources
 from kaicore.kube.wire.resources import TOPOLOGIES
@@ -35,6 +33,7 @@ from kaicore.yaml_text import load_yaml_all
 
 from tests.given.cluster.factory import amounts_of, node
 from tests.given.cluster.podresources import GPU, container, decoded, devices, numa, pod
+from tests.given.servers.kube import as_pod_of
 from tests.tools.fleet.cluster import NODES, Cluster
 
 GI = 2**30
@@ -89,13 +88,8 @@ def test_what_is_published_is_read_as_it_was_meant(tmp_path: Path) -> None:
     assert lost == []
     first, second = topology.zones
     assert [amounts_of(one) for one in (first, second)] == [
-        {"cpu": (8000, 7000, 5000), "memory": (32 * GI, 30 * GI, 26 * GI), GPU: (1, 1, 1)},
-        {
-            "cpu": (8000, 8000, 8000),
-            "hugepages-2Mi": (GI, GI, GI),
-            "memory": (32 * GI, 31 * GI, 27 * GI),
-            GPU: (1, 1, 0),
-        },
+        {"cpu": (8, 7, 5), "memory": (32, 30, 26), GPU: (1, 1, 1)},
+        {"cpu": (8, 8, 8), "hugepages-2Mi": (1, 1, 1), "memory": (32, 31, 27), GPU: (1, 1, 0)},
     ]
     assert second.costs == {"node-0": 21, "node-1": 10}
     assert (topology.policy, topology.scope) == (TopologyPolicy.RESTRICTED, TopologyScope.POD)
@@ -156,13 +150,7 @@ async def pod_api_server(
 ) -> AsyncIterator[PodApiServer]:
     account = tmp_path / "account"
     account.mkdir()
-    (account / "token").write_text(server.admin_token)
-    assert server.authority is not None
-    (account / "ca.crt").write_bytes(server.authority)
-    monkeypatch.setattr(service_account, "SERVICE_ACCOUNT", account)
-    address = urlsplit(server.https_url)
-    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
-    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))
+    as_pod_of(server, account, monkeypatch)
     async with PodApiServer(user_agent="kai-exporter") as one:
         yield one
 

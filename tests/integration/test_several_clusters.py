@@ -33,6 +33,7 @@ from kaicore.rules.hub.hub_state import DispatchEntry, DispatchStage, cluster_st
 from kaicore.runtime.service import Health, ServiceContext, get_logger
 from prometheus_client import CollectorRegistry
 
+from tests.given.processes.tasks import going
 from tests.given.servers.kube import PODS, Api, simulated
 from tests.integration.binder.conftest import RunningBinder
 from tests.integration.scheduling import scheduling
@@ -153,12 +154,8 @@ async def hub_on(log: PostgresLog) -> AsyncIterator[Hub]:
         monotonic=lambda: time.monotonic_ns() // 1000,
         options=HubOptions(period_ms=20),
     )
-    task = asyncio.create_task(hub.run())
-    try:
+    async with going(hub.run(), until=context.stopping):
         yield hub
-    finally:
-        context.stopping.set()
-        await task
 
 
 @pytest.fixture

@@ -35,6 +35,7 @@ from prometheus_client import CollectorRegistry
 from tests.given.cluster.factory import amounts, pod, topology
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.new_events import as_new
+from tests.given.processes.tasks import going
 from tests.integration.scheduling import Facts
 
 CLUSTER = "c"
@@ -69,13 +70,9 @@ async def shadowing(
         policies=policies,
     )
     await shadow.begin()
-    task = asyncio.create_task(shadow.run())
-    try:
+    async with going(shadow.run(), until=context.stopping):
         yield shadow
-    finally:
-        context.stopping.set()
-        await task
-        await feed.close()
+    await feed.close()
 
 
 async def recorded(log: EventLog, count: int = 1, *, cluster: str = CLUSTER) -> list[ShadowDecided]:

@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -258,11 +259,13 @@ class Story:
                 assert not alone or uid in kept
                 assert alone or self.queues or (rules is not None and (rules.affinity or rules.spread))
 
-    def come(self, added: list[Any]) -> None:
-        """Groups come, and a cycle decides."""
+    def come(self, added: list[Any], happened: Sequence[Step] = ()) -> None:
+        """Groups come, and a cycle decides; then things happen."""
         for count, least, others, spec in added:
             self.group(count, least, others, spec)
         self.cycle()
+        for step in happened:
+            self.take(step)
 
     def take(self, step: Step) -> None:
         getattr(self, "_" + step.what)(step.pick)

@@ -40,9 +40,7 @@ def test_what_is_said_to_make_a_pod_start_does(
 ) -> None:
     story = Story(layout, queues)
     for added, happened in happenings:
-        story.come(added)
-        for step in happened:
-            story.take(step)
+        story.come(added, happened)
     cluster = story.cluster
     before = encode_state(cluster.state)
     by_group = {cluster.state.pods[uid].group: uid for uid in sorted(cluster.state.waiting)}

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kaicore.rules.deciding.decide import decide
@@ -239,33 +240,21 @@ def _nodes(replicas: Replicas, name: str) -> set[str]:
     return {one.node for one in replicas.begun[name].result.placements}
 
 
-def test_young_pods_leave_nodes_to_a_replica_that_is_filling_them() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 1, "r1": 0})
-    assert (_nodes(replicas, "r0"), _nodes(replicas, "r1")) == ({small}, {large})
-
-
-def test_young_pods_get_nodes_whose_replica_has_decided() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 0, "r1": 0})
-    assert replicas.cycle("r1")
-    assert _nodes(replicas, "r0") == {small, large}
-
-
-def test_pods_that_have_waited_leave_nodes_to_a_replica_that_is_filling_them_with_pods_as_old() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 30})
-    assert (_nodes(replicas, "r0"), _nodes(replicas, "r1")) == ({small}, {large})
-
-
-def test_pods_that_have_waited_get_nodes_whose_replica_has_left_its_older_pods_waiting() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 40})
-    assert replicas.cycle("r1")
-    assert _nodes(replicas, "r0") == {small, large}
-
-
-def test_pods_that_have_waited_take_nodes_that_another_replica_is_filling_with_younger_ones() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 20})
-    assert _nodes(replicas, "r0") == {small, large}
-
-
-def test_pods_that_have_waited_take_nodes_of_a_replica_that_has_not_decided_about_a_pod_for_a_minute() -> None:
-    replicas, small, large = _on_two_nodes({"r0": 30, "r1": 61})
-    assert _nodes(replicas, "r0") == {small, large}
+@pytest.mark.parametrize(
+    ("r0", "r1", "decided", "taken"),
+    [
+        pytest.param(1, 0, False, False, id="young pods leave them to a replica that is filling them"),
+        pytest.param(0, 0, True, True, id="young pods get those of a replica that has decided"),
+        pytest.param(30, 30, False, False, id="waiting pods leave them to a replica that fills them with pods as old"),
+        pytest.param(30, 40, True, True, id="waiting pods get them once a replica has left its older pods waiting"),
+        pytest.param(30, 20, False, True, id="waiting pods take them from a replica with younger ones"),
+        pytest.param(30, 61, False, True, id="waiting pods take them from one that has not decided for a minute"),
+    ],
+)
+def test_nodes_of_another_replica_are_taken_by_how_long_the_pods_of_both_have_waited(
+    r0: int, r1: int, decided: bool, taken: bool
+) -> None:
+    replicas, small, large = _on_two_nodes({"r0": r0, "r1": r1})
+    assert not decided or replicas.cycle("r1")
+    assert _nodes(replicas, "r0") == ({small, large} if taken else {small})
+    assert taken or _nodes(replicas, "r1") == {large}

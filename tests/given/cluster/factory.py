@@ -10,6 +10,7 @@ from kaicore.rules.engine.policies.book import NO_POLICIES
 from kaicore.rules.events import payloads
 from kaicore.rules.model.node import Node, NodeTopology, TopologyPolicy, TopologyScope, Zone, ZoneResource
 from kaicore.rules.model.pod import Amounts, Container, ContainerKind, Pod, QosClass
+from kaicore.rules.model.quantity import is_memory
 
 from tests.given.logs.ledger import Ledger
 
@@ -149,6 +150,10 @@ class Cluster(Ledger):
         return proposal.result
 
 
-def amounts_of(zone: Zone) -> dict[str, tuple[int, int, int]]:
-    """Of each resource of a zone its capacity, what is allocatable, and what is available."""
-    return {name: (one.capacity, one.allocatable, one.available) for name, one in zone.resources.items()}
+def amounts_of(zone: Zone) -> dict[str, tuple[float, float, float]]:
+    """Of each resource of a zone its capacity, what is allocatable, and what is available; in cores and GiB."""
+    units = {name: 1000 if name == "cpu" else GI if is_memory(name) else 1 for name in zone.resources}
+    return {
+        name: (one.capacity / units[name], one.allocatable / units[name], one.available / units[name])
+        for name, one in zone.resources.items()
+    }

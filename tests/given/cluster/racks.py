@@ -6,9 +6,8 @@ from typing import Any
 import msgspec
 from kaicore.rules.engine.decisions import CycleResult
 from kaicore.rules.events import payloads
-from kaicore.rules.groups.labels import KAI_POD_GROUP, SIGS_POD_GROUP
 from kaicore.rules.groups.membership import KAI_GROUP_ANNOTATION, KAI_SUBGROUP_LABEL, SIGS_GROUP_LABEL
-from kaicore.rules.model.group import GroupSource, GroupTemplate, PodSet, RankSource, TopologyConstraint
+from kaicore.rules.model.group import GroupTemplate, PodSet, RankSource, TopologyConstraint
 from kaicore.rules.model.node import HOSTNAME, KAI_TOPOLOGY, Node, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.pod import Pod
 
@@ -51,17 +50,12 @@ class Racks(Workloads):
     ) -> list[Pod]:
         """A group of `count` pods that asks for `topology`, or of `sets`; `subgroup` adds their pods."""
         root = PodSet(min_pods=count if least is None else least, topology=topology, rank=rank)
-        source = GroupSource(
-            kind=KAI_POD_GROUP if sets else SIGS_POD_GROUP,
-            uid=f"uid-group-{name}",
-            namespace="default",
-            name=name,
-            resource_version="1",
-            templates=(GroupTemplate(sets=tuple(sets) or (root,)),),
-            together=tuple(f"default/{one}" for one in together),
-            most_failed_nodes=most_failed_nodes,
-        )
-        self.record(f"group/{source.key}", payloads.GroupSourceObserved(source))
+        group = {
+            "templates": (GroupTemplate(sets=tuple(sets) or (root,)),),
+            "together": tuple(f"default/{one}" for one in together),
+            "most_failed_nodes": most_failed_nodes,
+        }
+        self.gang(name, 0, sets=sets, group=group)
         return self.pods_of(name, range(count), priority=priority, **spec)
 
     def pods_of(self, name: str, numbers: Sequence[int], *, subgroup: str = "", **spec: Any) -> list[Pod]:

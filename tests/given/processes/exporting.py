@@ -1,8 +1,7 @@
 """Exporters of the nodes of a test, and what they log and count."""
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ from kaicore.runtime.service import Health
 
 from tests.given.cluster.factory import pod as model_pod
 from tests.given.processes.ingest_service import SECRET
+from tests.given.processes.tasks import going
 
 GI = 2**30
 
@@ -78,13 +78,10 @@ class Exporting:
         running.logs = logs
         for name in nodes:
             self.add(running, name)
-        sending = asyncio.ensure_future(exporter.run())
         try:
-            yield running
+            async with going(exporter.run()):
+                yield running
         finally:
-            sending.cancel()
-            with suppress(asyncio.CancelledError):
-                await sending
             await exporter.close()
             await client.close()
 

@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,8 @@ from kaicore.runtime.service import Health
 from kaicore.runtime.service.http_limits import HttpLimits
 from kaicore.runtime.service.http_server import HttpServer
 from prometheus_client import CollectorRegistry
+
+from tests.given.processes.tasks import going
 
 SECRET = b"a secret of some length"
 
@@ -176,11 +178,6 @@ async def running_ingest(  # long: a line for each part
 
 @asynccontextmanager
 async def _following(ingest: Ingest, feed: EventFeed) -> AsyncIterator[None]:
-    task = asyncio.ensure_future(ingest.follow(feed))
-    try:
+    async with going(ingest.follow(feed)):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
-        await feed.close()
+    await feed.close()

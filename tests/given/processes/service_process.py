@@ -4,8 +4,8 @@ import asyncio
 import os
 import re
 import signal
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
 import aiohttp
@@ -53,3 +53,13 @@ async def ready(address: str) -> None:
                 if response.status == 200:
                     return
             await asyncio.sleep(0.05)
+
+
+@contextmanager
+def frozen(pid: int) -> Iterator[None]:
+    """Let a process stand still until the block ends."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)

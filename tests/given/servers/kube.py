@@ -7,8 +7,11 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import pytest
 from kai_apiserver.server import ApiServer, ApiServerOptions
+from kaicore.kube.api import service_account
 from kaicore.kube.api.access import AccessSource, plain_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.yaml_text import load_yaml
@@ -153,3 +156,14 @@ async def simulated(*, clock: Callable[[], datetime] | None = None, **options: A
         api = Api(server)
         async with api.client:
             yield api
+
+
+def as_pod_of(server: ApiServer, account: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process be a pod of a cluster, with the administrator's rights and its account in a folder."""
+    (account / "token").write_text(server.admin_token)
+    assert server.authority is not None
+    (account / "ca.crt").write_bytes(server.authority)
+    monkeypatch.setattr(service_account, "SERVICE_ACCOUNT", account)
+    address = urlsplit(server.https_url)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(address.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(address.port))

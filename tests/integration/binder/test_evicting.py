@@ -153,10 +153,7 @@ async def test_a_victims_condition_names_its_preemptor_and_the_rule(scene: Scene
     uid = pod["metadata"]["uid"]
     scene.start()
     decided = EvictionDecided(
-        uid=uid,
-        namespace="default",
-        name="a",
-        node="n1",
+        *(uid, "default", "a", "n1"),
         cycle="default/1",
         group="Pod/default/a",
         reason="ConfigurablePreemption",

@@ -17,6 +17,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from kaicore.yaml_text import load_yaml, load_yaml_all
 from prometheus_client import CollectorRegistry
 
+from tests.given.processes.tasks import going
 from tests.given.servers.kube import CRDS, DEFINITIONS, Api, Json, simulated
 
 NAMESPACE = "kai-system"
@@ -102,12 +103,9 @@ class Site:
             given = await what_is_given(settings, client, context)
             hands = Hands(client, NAMESPACE, metrics=OperatorMetrics(CollectorRegistry()), log=context.log)
             operator = Operator(context, hands, given, resync_s=60)
-            running = asyncio.ensure_future(operator.run(partial(watch, context, self.access, NAMESPACE)))
-            try:
+            watching = partial(watch, context, self.access, NAMESPACE)
+            async with going(operator.run(watching), until=context.stopping):
                 yield context
-            finally:
-                context.stopping.set()
-                await running
 
 
 def documents() -> Iterator[Json]:

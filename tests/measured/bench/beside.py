@@ -8,12 +8,11 @@ compact, what shares a process with the watcher is frozen with it.
 
 import asyncio
 import os
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -30,6 +29,7 @@ from kaicore.kube.api.access import configured_access
 from kaicore.kube.api.client import KubeClient
 from kaicore.ledger.log.postgres import PostgresLog
 
+from tests.given.processes.service_process import frozen
 from tests.given.servers.servers import scratch_directory
 from tests.measured.bench.end_to_end import all_told, cpu_by_process, nodes_known, pod, process_of
 from tests.measured.bench.figures import Figure, figure
@@ -121,7 +121,7 @@ async def _race(scheduler: str, *, backlog: bool) -> _Raced:
 
         before = used()
         if backlog:
-            with _frozen(side.reader()):
+            with frozen(side.reader()):
                 await _made(client, pods)
             began = time.monotonic()
             await _bound(client, [])
@@ -132,15 +132,6 @@ async def _race(scheduler: str, *, backlog: bool) -> _Raced:
         await side.told()
         after = used()
         return _Raced(seconds, {name: (after[name] - before[name]) / _PODS * 1000 for name in after})
-
-
-@contextmanager
-def _frozen(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
 
 
 @asynccontextmanager

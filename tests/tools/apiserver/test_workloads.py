@@ -2,13 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib import resources
 from typing import Any
 
 import pytest
 from kaicore.yaml_text import load_yaml
 
+from tests.given.processes.tasks import going
 from tests.tools.apiserver.client import PODS, Client
 from tests.tools.apiserver.conftest import ServerFactory
 
@@ -108,13 +109,8 @@ async def kubelet(client: Client) -> AsyncIterator[None]:
                     status = {"status": {"phase": "Running", "conditions": [READY]}}
                     await client.merge(f"{PODS}/{event['object']['metadata']['name']}/status", status)
 
-    task = asyncio.create_task(run())
-    try:
+    async with going(run()):
         yield
-    finally:
-        task.cancel()
-        with suppress(asyncio.CancelledError):
-            await task
 
 
 def conditions(shown: Json) -> dict[str, str]:

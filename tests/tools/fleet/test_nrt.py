@@ -77,18 +77,14 @@ def test_an_idle_node_as_rte_writes_it() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("policy", "scope", "word"),
-    [
-        ("single-numa-node", "container", "SingleNUMANodeContainerLevel"),
-        ("single-numa-node", "pod", "SingleNUMANodePodLevel"),
-        ("restricted", "pod", "RestrictedPodLevel"),
-        ("best-effort", "container", "BestEffortContainerLevel"),
-        ("none", "pod", "None"),
-    ],
-)
-def test_deprecated_policy_name_is_published_for_policy_and_scope(policy: str, scope: str, word: str) -> None:
-    assert legacy_policy(policy, scope) == word
+def test_deprecated_policy_name_is_published_for_policy_and_scope() -> None:
+    assert [legacy_policy("single-numa-node", scope) for scope in ("container", "pod")] == [
+        "SingleNUMANodeContainerLevel",
+        "SingleNUMANodePodLevel",
+    ]
+    assert legacy_policy("restricted", "pod") == "RestrictedPodLevel"
+    assert legacy_policy("best-effort", "container") == "BestEffortContainerLevel"
+    assert legacy_policy("none", "pod") == "None"
 
 
 def test_only_pods_with_exclusive_resources_are_printed_by_rte_and_all_by_nfd() -> None:

@@ -3,29 +3,15 @@
 import pytest
 from kaicore.analysis.replay import log_states as module
 from kaicore.analysis.replay.log_states import last_events
-from kaicore.ledger.log.memory import MemoryLog
 from kaicore.ledger.log.port import Filter
-from kaicore.rules.events.envelope import Event
 
+from tests.given.doubles.counting_log import CountingLog
 from tests.given.logs.new_events import new_event, unit
 
 C = "c"
 #: Of 400 events these are on the stream that is asked for.
 ODD = [3, *range(20, 60, 2), 150, 300, 399]
 MEANT = Filter(streams=("node/odd",))
-
-
-class CountingLog(MemoryLog):
-    """Counts the events that were read."""
-
-    count = 0
-
-    async def read(
-        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
-    ) -> list[Event]:
-        events = await super().read(cluster, after=after, upto=upto, limit=limit, where=where)
-        self.count += len(events)
-        return events
 
 
 @pytest.mark.parametrize("window", [1, 7, 400])
@@ -41,5 +27,5 @@ async def test_the_last_ones_are_returned_and_each_is_read_once(
     there_are = [at for at in ODD if after < at <= upto]
     assert [event.position for event in events] == [at for at in there_are if at > begin], "without a gap"
     assert len(events) >= min(enough, len(there_are))
-    assert log.count == len(events)
+    assert log.read_events == len(events)
     assert begin == after or len(events) >= enough

@@ -30,15 +30,8 @@ PATIENCE_S = 60.0
 Step = Callable[[Attempt], None]
 
 ZONES = ContainerPlacement("main", zones=(ZoneAmount("node-0", {"cpu": 8000, "memory": 2**30}),))
-PLACED = PodPlaced(
-    uid="uid-p",
-    namespace="default",
-    name="p",
-    node="n1",
-    cycle="default/1",
-    pod_class="",
-    placement=Placement(Provenance.PREDICTED, (ZONES,)),
-)
+_PREDICTED = Placement(Provenance.PREDICTED, (ZONES,))
+PLACED = PodPlaced("uid-p", "default", "p", "n1", cycle="default/1", pod_class="", placement=_PREDICTED)
 BINDING = PodBinding(event_id=UUID(int=1), position=7, recorded_at=0, decision=PLACED)
 
 

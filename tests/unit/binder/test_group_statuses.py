@@ -180,12 +180,18 @@ def test_a_status_that_is_first_told_after_a_restart_has_the_logs_time() -> None
     assert told_again.status == shown.status
 
 
-def test_another_native_group_of_the_name_begins_anew() -> None:
+def placed_native() -> Native:
+    """Pods `a` and `b` of a group are placed."""
     native = Native()
     native.group()
     native.pod("a", 2)
     native.pod("b", 2)
     native.world.cycle()
+    return native
+
+
+def test_another_native_group_of_the_name_begins_anew() -> None:
+    native = placed_native()
     assert native.conditions() == {"PodGroupScheduled": SCHEDULED}
     for name in ("a", "b"):
         native.world.record(f"pod/uid-{name}", payloads.PodDeleted(f"uid-{name}", "default", name))
@@ -197,11 +203,7 @@ def test_another_native_group_of_the_name_begins_anew() -> None:
 
 
 def test_a_native_group_that_makes_way_is_a_target_of_disruption() -> None:
-    native = Native()
-    native.group()
-    native.pod("a", 2)
-    native.pod("b", 2)
-    native.world.cycle()
+    native = placed_native()
     native.conditions()
     native.world.add_pod(pod("high", cpu=8, priority=100))
     assert set(native.world.evicted(native.world.cycle())) == {"a", "b"}

@@ -179,10 +179,7 @@ def test_a_victim_is_told_what_its_eviction_is_to_its_job(left: int | None, expe
     story = Story()
     story.see("a")
     decided = EvictionDecided(
-        uid="uid-a",
-        namespace="default",
-        name="a",
-        node="n1",
+        *("uid-a", "default", "a", "n1"),
         cycle="default/1",
         group="Job.batch/default/train",
         reason="Preempted",

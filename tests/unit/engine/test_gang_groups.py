@@ -127,13 +127,19 @@ def test_gang_that_never_ran_with_the_other_is_not_kept_running_alone() -> None:
     assert evicted(cluster) == {"a-0"}
 
 
-def test_a_gang_that_another_one_is_about_to_start_with_is_not_taken_from_it() -> None:
-    """Gang b needs a, which runs, and has pods evicted; a group that comes after it in the cycle does not take a."""
+def two_full_nodes() -> Workloads:
+    """Gang `a` runs on `n1`, and pod `low` on `n2`."""
     cluster = Workloads()
     for name in ("n1", "n2"):
         cluster.add_node(name, cpu=2, labels={"host": name})
     cluster.gang("a", 1, cpu=2, node_name="n1", phase="Running")
     cluster.add_pod(pod("low", cpu=2, node_name="n2", phase="Running"))
+    return cluster
+
+
+def test_a_gang_that_another_one_is_about_to_start_with_is_not_taken_from_it() -> None:
+    """Gang b needs a, which runs, and has pods evicted; a group that comes after it in the cycle does not take a."""
+    cluster = two_full_nodes()
     cluster.gang("b", 1, group={"together": BOTH}, cpu=2, priority=9)
     cluster.add_pod(pod("next", cpu=2, priority=8, node_selector={"host": "n1"}))
     result = cluster.cycle()
@@ -142,11 +148,7 @@ def test_a_gang_that_another_one_is_about_to_start_with_is_not_taken_from_it() -
 
 
 def test_a_gang_does_not_start_with_one_that_was_just_evicted() -> None:
-    cluster = Workloads()
-    for name in ("n1", "n2"):
-        cluster.add_node(name, cpu=2, labels={"host": name})
-    cluster.gang("a", 1, cpu=2, node_name="n1", phase="Running")
-    cluster.add_pod(pod("low", cpu=2, node_name="n2", phase="Running"))
+    cluster = two_full_nodes()
     cluster.add_pod(pod("first", cpu=2, priority=10, node_selector={"host": "n1"}))
     cluster.gang("b", 1, group={"together": BOTH}, cpu=2, priority=9)
     result = cluster.cycle()

@@ -6,6 +6,7 @@ pkg/scheduler/frameworkext/networktopology/tree.go (v1.8.0), and Volcano pkg/web
 """
 
 import json
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,20 +17,13 @@ from kaicore.kube.kinds.kind import Kind
 from kaicore.kube.kinds.table import TOPOLOGY_KINDS, subject_of_fact, topology_kind
 from kaicore.rules.model.node import HyperNodeMember, TopologyLevel
 from kaicore.rules.model.selector import Requirement
-from kaicore.yaml_text import load_yaml
 
-from tests.given.work.losses import refuse
+from tests.given.work.losses import normalized_by, refuse
 
 HOSTNAME = "kubernetes.io/hostname"
 
 
-def read(text: str, lost: Any = refuse) -> Any:
-    """Normalize the only object of a manifest."""
-    document = load_yaml(text)
-    kind = topology_kind(document["apiVersion"], document["kind"])
-    assert kind is not None
-    version = document["apiVersion"].rpartition("/")[2]
-    return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), lost)
+read = partial(normalized_by, topology_kind)
 
 
 def topology(levels: str, api_version: str = "kai.scheduler/v1alpha1") -> str:

@@ -1,10 +1,10 @@
 """Queues of KAI and Kueue from manifests: what stands for what, and what is refused."""
 
 import json
-from typing import Any
+from functools import partial
 
 import pytest
-from kaicore.errors import InvalidObject, Lost
+from kaicore.errors import InvalidObject
 from kaicore.kube.api.reflector_core import ObjectGone, ObjectKey, ObjectSeen
 from kaicore.kube.kinds.facts import Facts
 from kaicore.kube.kinds.table import queue_kind, subject_of_fact
@@ -13,18 +13,12 @@ from kaicore.rules.model.queue import FlavorQuota, Queue, QueueShare, ResourceFl
 from kaicore.rules.queues.tree import UNLIMITED, QueueTree
 from kaicore.yaml_text import load_yaml
 
-from tests.given.work.losses import refuse
+from tests.given.work.losses import normalized_by
 
 GI = 2**30
 
 
-def read(text: str, lost: Lost = refuse) -> Any:
-    """Normalize the only object of a manifest."""
-    document = load_yaml(text)
-    kind = queue_kind(document["apiVersion"], document["kind"])
-    assert kind is not None
-    version = document["apiVersion"].rpartition("/")[2]
-    return kind.normalize(kind.resource.at(version).decode(json.dumps(document).encode()), lost)
+read = partial(normalized_by, queue_kind)
 
 
 def test_queue_of_kai_is_normalized() -> None:

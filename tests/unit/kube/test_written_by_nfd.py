@@ -43,12 +43,7 @@ def test_memory_of_two_zones_counts_on_the_first_and_capacity_is_the_machines() 
     """RTE counts it in full on both, and takes what is allocatable for the capacity."""
     first, second = read()[0].zones
     assert [amounts_of(one) for one in (first, second)] == [
-        {"cpu": (8000, 7000, 4000), "memory": (32 * GI, 30 * GI, 22 * GI), GPU: (1, 1, 0)},
-        {
-            "cpu": (8000, 8000, 7000),
-            "hugepages-2Mi": (GI, GI, GI),
-            "memory": (32 * GI, 31 * GI, 30 * GI),
-            GPU: (1, 1, 1),
-        },
+        {"cpu": (8, 7, 4), "memory": (32, 30, 22), GPU: (1, 1, 0)},
+        {"cpu": (8, 8, 7), "hugepages-2Mi": (1, 1, 1), "memory": (32, 31, 30), GPU: (1, 1, 1)},
     ]
     assert second.costs == {"node-0": 21, "node-1": 10}

@@ -54,12 +54,7 @@ def test_zones_are_read_with_what_is_counted_on_each() -> None:
     """Memory of two NUMA nodes counts in full on both, a device of none on none, memory's capacity is allocatable."""
     first, second = read(BY_CONFIG).zones
     assert [amounts_of(one) for one in (first, second)] == [
-        {"cpu": (8000, 7000, 4000), "memory": (30 * GI, 30 * GI, 24 * GI), GPU: (1, 1, 0)},
-        {
-            "cpu": (8000, 8000, 7000),
-            "hugepages-2Mi": (GI, GI, GI),
-            "memory": (31 * GI, 31 * GI, 29 * GI),
-            GPU: (1, 1, 0),
-        },
+        {"cpu": (8, 7, 4), "memory": (30, 30, 24), GPU: (1, 1, 0)},
+        {"cpu": (8, 8, 7), "hugepages-2Mi": (1, 1, 1), "memory": (31, 31, 29), GPU: (1, 1, 0)},
     ]
     assert second.costs == {"node-0": 21, "node-1": 10}

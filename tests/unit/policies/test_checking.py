@@ -24,6 +24,7 @@ class Bad(Policy):
     def score(self, nodes, work, facts):
         {body}
 """
+_NO_ARGUMENTS = _BAD.format(body="return np.zeros(len(nodes), np.int64)")
 #: What a policy's score does, and the property that finds it.
 BODIES = {
     "return np.zeros(3, np.int64)": "it answers",
@@ -88,14 +89,13 @@ def test_answer_that_follows_charges_without_being_live_is_noted(tmp_path: Path)
 @pytest.mark.parametrize(
     ("source", "arguments", "told"),
     [
-        ("import socket\n", "", "bad.py:1"),
-        ("def broken(:\n", "", "bad.py"),
-        ("x = open('/etc/passwd')\n", "", "bad.py:1"),
-        ("from kaicore.policy import Policy\n", "", "derives from"),
-        (_BAD.format(body="return np.zeros(len(nodes), np.int64)"), '{"weight": 1}', "weight"),
-        (_BAD.format(body="return np.zeros(len(nodes), np.int64)"), "[1]", "--arguments"),
+        pytest.param("import socket\n", "", "bad.py:1", id="socket"),
+        pytest.param("def broken(:\n", "", "bad.py", id="syntax"),
+        pytest.param("x = open('/etc/passwd')\n", "", "bad.py:1", id="open"),
+        pytest.param("from kaicore.policy import Policy\n", "", "derives from", id="no policy"),
+        pytest.param(_NO_ARGUMENTS, '{"weight": 1}', "weight", id="argument"),
+        pytest.param(_NO_ARGUMENTS, "[1]", "--arguments", id="no object"),
     ],
-    ids=["socket", "syntax", "open", "no policy", "argument", "no object"],
 )
 def test_file_that_is_no_policy_is_a_bad_question(tmp_path: Path, source: str, arguments: str, told: str) -> None:
     (tmp_path / "bad.py").write_text(source)

@@ -26,6 +26,7 @@ from kaicore.runtime.service import Health, ServiceContext, get_logger
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 
+from tests.given.doubles.counting_log import CountingLog
 from tests.given.logs.new_events import as_new
 from tests.given.logs.projected import Tables, projected, story
 from tests.simulation.views import MemoryViews
@@ -36,23 +37,15 @@ _EVENTS = story()
 _SEEN = 12
 
 
-class _CountingLog(MemoryLog):
-    """Counts the events that were read; it is as late as its last event was."""
+class _CountingLog(CountingLog):
+    """It is as late as its last event was."""
 
-    read_events = 0
     now = 1_700_000_000_000_000
 
     async def extend(self, events: list[Event]) -> None:
         for event in events:
             self.now = max(self.now, event.recorded_at)
             await self.append(_CLUSTER, [Unit((as_new(event),))])
-
-    async def read(
-        self, cluster: str, *, after: int = 0, upto: int | None = None, limit: int = 1000, where: Filter | None = None
-    ) -> list[Event]:
-        events = await super().read(cluster, after=after, upto=upto, limit=limit, where=where)
-        self.read_events += len(events)
-        return events
 
 
 class _WrongViews(MemoryViews):

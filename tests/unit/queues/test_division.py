@@ -210,11 +210,17 @@ def test_the_order_in_which_queues_are_told_of_does_not_matter(
     assert again == shares
 
 
+def weighted(given: list[tuple[int, int]]) -> tuple[dict[str, Queue], dict[str, int]]:
+    """Queues, and what each asks for, by need and weight."""
+    queues = {f"q{index}": queue(f"q{index}", weight=weight * 1000) for index, (_, weight) in enumerate(given)}
+    asked = {f"q{index}": need for index, (need, _) in enumerate(given)}
+    return queues, asked
+
+
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 3)), min_size=1, max_size=8), st.integers(0, 60))
 def test_more_to_divide_takes_no_more_than_a_unit_from_any_queue(given: list[tuple[int, int]], total: int) -> None:
-    queues = {f"q{index}": queue(f"q{index}", weight=weight * 1000) for index, (_, weight) in enumerate(given)}
-    asked = {f"q{index}": need for index, (need, _) in enumerate(given)}
+    queues, asked = weighted(given)
     _, before = shares_of(queues, total, asked, {})
     _, after = shares_of(queues, total + 1, asked, {})
     assert all(after[name] >= before[name] - 1 for name in queues)
@@ -223,8 +229,7 @@ def test_more_to_divide_takes_no_more_than_a_unit_from_any_queue(given: list[tup
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5)), min_size=1, max_size=8), st.integers(0, 100))
 def test_shares_are_within_a_unit_of_the_exact_ones(given: list[tuple[int, int]], total: int) -> None:
-    queues = {f"q{index}": queue(f"q{index}", weight=weight * 1000) for index, (_, weight) in enumerate(given)}
-    asked = {f"q{index}": need for index, (need, _) in enumerate(given)}
+    queues, asked = weighted(given)
     _, shares = shares_of(queues, total, asked, {})
     for index, exact in enumerate(exact_shares(given, total)):
         assert abs(shares[f"q{index}"] - exact) < 1

@@ -42,13 +42,17 @@ def used(cluster: Cluster) -> list[int]:
     return figures
 
 
+def zones_of_a_pod(cluster: Cluster, *, cpu: int) -> tuple[str, ...]:
+    cluster.add_pod(pod("p", cpu=cpu))
+    (placed,) = cluster.cycle().placements
+    assert placed.placement is not None
+    return placed.placement.containers[0].mask
+
+
 def test_a_pod_beside_one_bound_by_another_scheduler_gets_the_other_zone() -> None:
     cluster = with_exporter()
     bind(cluster, "theirs", 3)
-    cluster.add_pod(pod("p", cpu=3))
-    (placed,) = cluster.cycle().placements
-    assert placed.placement is not None
-    assert placed.placement.containers[0].mask == ("node-1",)
+    assert zones_of_a_pod(cluster, cpu=3) == ("node-1",)
 
 
 def test_a_pod_waits_where_pods_of_another_scheduler_leave_no_zone() -> None:
@@ -63,10 +67,7 @@ def test_a_pod_waits_where_pods_of_another_scheduler_leave_no_zone() -> None:
 def test_what_a_node_published_before_a_pod_ended_is_not_believed() -> None:
     cluster = with_exporter(available=(ZONE, amounts(cpu=0)))
     bind(cluster, "theirs", 1)
-    cluster.add_pod(pod("p", cpu=4))
-    (placed,) = cluster.cycle().placements
-    assert placed.placement is not None
-    assert placed.placement.containers[0].mask == ("node-1",)
+    assert zones_of_a_pod(cluster, cpu=4) == ("node-1",)
 
 
 def test_an_observation_replaces_what_was_foretold() -> None:

@@ -5,6 +5,7 @@ from itertools import permutations
 import pytest
 from kaicore.rules.events import payloads
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, SpanAmount
+from kaicore.rules.model.pod import Pod
 from kaicore.rules.numa.kubelet.masks import mask_table
 from kaicore.rules.numa.kubelet.memory_manager import MemoryZones
 
@@ -40,6 +41,14 @@ def node() -> Workloads:
     return Workloads().add_node("n1", amounts(cpu=16, memory=59), amounts(cpu=16, memory=43), policy="none")
 
 
+def with_small_pod() -> tuple[Workloads, Pod]:
+    cluster = node()
+    small = cluster.add_pod(pod("small", cpu=1, memory=1))
+    cluster.cycle()
+    cluster.run(small)
+    return cluster, small
+
+
 @pytest.mark.parametrize("order", list(permutations(HELD)))
 def test_pods_of_excluding_groups_that_end_in_any_order_leave_what_the_others_draw_alone(
     order: tuple[str, ...],
@@ -59,10 +68,7 @@ def test_pods_of_excluding_groups_that_end_in_any_order_leave_what_the_others_dr
 
 
 def test_pod_that_is_nominated_for_a_group_of_zones_waits_until_their_own_memory_is_free() -> None:
-    cluster = node()
-    small = cluster.add_pod(pod("small", cpu=1, memory=1))
-    cluster.cycle()
-    cluster.run(small)
+    cluster, small = with_small_pod()
     assert memory(cluster) == ([1, 0], [1, 0], [1, 0])
     cluster.add_pod(pod("wide", cpu=1, memory=60, priority=1))
     cluster.cycle()
@@ -75,10 +81,7 @@ def test_pod_that_is_nominated_for_a_group_of_zones_waits_until_their_own_memory
 
 def test_a_group_of_zones_that_is_reserved_over_a_leaving_pod_is_no_others_before_that_pod_is_gone() -> None:
     """A kubelet would give `late` the second zone alone, and then `wide` could not have both."""
-    cluster = node()
-    small = cluster.add_pod(pod("small", cpu=1, memory=1))
-    cluster.cycle()
-    cluster.run(small)
+    cluster, small = with_small_pod()
     cluster.add_pod(pod("wide", cpu=1, memory=60, priority=1))
     cluster.cycle()
     cluster.add_pod(pod("late", cpu=1, memory=30, priority=1, created_at=1))

@@ -6,44 +6,20 @@ import pytest
 
 from tests.given.logs.simulating import GPU, document_of, node, pod, record, world_of
 
-NODES = """
+NODE = """
 apiVersion: v1
 kind: Node
-metadata: {name: a}
-status: {allocatable: {cpu: 8, memory: 16Gi, pods: 110}, conditions: [{type: Ready, status: "True"}]}
----
-apiVersion: v1
-kind: Node
-metadata: {name: b}
-status: {allocatable: {cpu: 8, memory: 16Gi, pods: 110}, conditions: [{type: Ready, status: "True"}]}
+metadata: {{name: {name}}}
+status: {{allocatable: {{cpu: 8, memory: 16Gi, pods: 110}}, conditions: [{{type: Ready, status: "True"}}]}}
 ---
 """
-PODS = """
+POD = """
 apiVersion: v1
 kind: Pod
-metadata: {{name: old, namespace: x, creationTimestamp: "{created_a}"}}
-spec: &runs
-  schedulerName: kai-ledger
-  nodeName: a
-  containers: [{{name: c, resources: {{requests: {{cpu: 8}}}}}}]
-status: {{phase: Running{started_a}}}
+metadata: {{name: {name}, namespace: x, creationTimestamp: "2026-01-01T{created}:00Z"}}
+spec: {{schedulerName: kai-ledger, {on}, containers: [{{name: c, resources: {{requests: {{cpu: 8}}}}}}]}}
+status: {{phase: {phase}}}
 ---
-apiVersion: v1
-kind: Pod
-metadata: {{name: young, namespace: x, creationTimestamp: "{created_b}"}}
-spec:
-  schedulerName: kai-ledger
-  nodeName: b
-  containers: [{{name: c, resources: {{requests: {{cpu: 8}}}}}}]
-status: {{phase: Running{started_b}}}
----
-apiVersion: v1
-kind: Pod
-metadata: {{name: high, namespace: x, creationTimestamp: "2026-01-01T12:00:00Z"}}
-spec:
-  schedulerName: kai-ledger
-  priority: 9
-  containers: [{{name: c, resources: {{requests: {{cpu: 8}}}}}}]
 """
 
 
@@ -60,13 +36,12 @@ def started(at: str) -> str:
     ],
 )
 def test_younger_pod_is_evicted(tmp_path: Path, created: tuple[str, str], start: tuple[str, str]) -> None:
-    text = PODS.format(
-        created_a=f"2026-01-01T{created[0]}:00Z",
-        created_b=f"2026-01-01T{created[1]}:00Z",
-        started_a=started(start[0]),
-        started_b=started(start[1]),
+    text = "".join(
+        NODE.format(name=on) + POD.format(name=name, created=made, on=f"nodeName: {on}", phase="Running" + started(at))
+        for name, on, made, at in zip(("old", "young"), "ab", created, start, strict=True)
     )
-    pods = document_of(world_of(NODES + text, tmp_path))["pods"]
+    text += POD.format(name="high", created="12:00", on="priority: 9", phase="Pending")
+    pods = document_of(world_of(text, tmp_path))["pods"]
     assert [pod["name"] for pod in pods if pod["phase"] == "Evicted"] == ["young"]
 
 
