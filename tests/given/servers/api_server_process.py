@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from kaicore.errors import KaiError
+from kaicore.runtime.fork_server import ForkServer
 from kaicore.runtime.supervision import Child, ProcessOutput, RotatedFile, last_lines_of
 from kaicore.yaml_text import load_yaml
 
@@ -30,12 +31,17 @@ class ApiServerProcess:
     ```
     """
 
-    def __init__(self, directory: Path, *flags: str | Path) -> None:
-        """`directory` is where its kubeconfigs and its log go; `flags` are those of `kai-apiserver`."""
+    def __init__(self, directory: Path, *flags: str | Path, forks: ForkServer | None = None) -> None:
+        """Args:
+        directory: for its kubeconfigs and its log.
+        flags: those of `kai-apiserver`.
+        forks: what it is forked from, if it can.
+        """
         outputs = ["--http-kubeconfig-out", directory / "http-kubeconfig"]
         if "--no-https" not in flags:
             outputs += ["--kubeconfig-out", directory / "kubeconfig"]
         self._directory = directory
+        self._forks = forks
         self._flags = [str(flag) for flag in (*outputs, *flags)]
         self._child: Child | None = None
         self._output: ProcessOutput | None = None
@@ -80,7 +86,7 @@ class ApiServerProcess:
 
         self._output = output = ProcessOutput(RotatedFile(self._directory / "apiserver.log"), on_line=on_line)
         command = [sys.executable, "-m", "kai_apiserver.main", *self._flags]
-        self._child = Child(command, stderr=output.write_end)
+        self._child = Child(command, stderr=output.write_end, forks=self._forks)
         output.started()
         try:
             ready = await self._child.until_ready(lambda: _is_set(listening), within_s=_START_S)

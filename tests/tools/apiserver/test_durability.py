@@ -3,6 +3,7 @@
 import asyncio
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 import aiohttp
@@ -12,6 +13,7 @@ from kai_apiserver.server import ApiServer, ApiServerOptions
 from kai_apiserver.store import store as store_module
 from kai_apiserver.store.records import Journal
 
+from tests.given.processes.kai_commands import Forks
 from tests.given.servers.api_server_process import ApiServerProcess, StartFailed
 from tests.tools.apiserver.client import CONFIG_MAPS, PODS, Answer, Client, binding, config_map, pod
 from tests.tools.apiserver.test_custom_resources import DEFINITIONS, RACKS, definition, rack
@@ -58,13 +60,20 @@ class Writer:
         self.acknowledged[name] = (int(body["metadata"]["resourceVersion"]), body["data"]["n"])
 
 
+@pytest.fixture(scope="module")
+def forks() -> Iterator[Forks]:
+    with Forks() as started:
+        yield started
+
+
 @pytest.mark.slow
-async def test_every_acknowledged_write_survives_kills_under_load(tmp_path: Path) -> None:
+async def test_every_acknowledged_write_survives_kills_under_load(tmp_path: Path, forks: Forks) -> None:
     expected: dict[str, tuple[int, str] | None] = {}
     uncertain: set[str] = set()
     highest = 0
     for _ in range(2):
-        server = ApiServerProcess(tmp_path, "--data-dir", tmp_path / "data", "--no-https", "--no-controllers")
+        flags = ("--data-dir", tmp_path / "data", "--no-https", "--no-controllers")
+        server = ApiServerProcess(tmp_path, *flags, forks=forks)
         await server.start()
         async with Client(server.http_url, server.admin_token) as client:
             listed = (await client.get(CONFIG_MAPS)).json
@@ -208,11 +217,12 @@ async def test_a_write_that_fails_leaves_nothing_behind(tmp_path: Path, monkeypa
 
 
 @pytest.mark.slow
-async def test_the_process_says_why_it_does_not_start_and_stops_when_told(tmp_path: Path) -> None:
+async def test_the_process_says_why_it_does_not_start_and_stops_when_told(tmp_path: Path, forks: Forks) -> None:
     with pytest.raises(StartFailed, match="kubectl sends no token over plain HTTP"):
-        await ApiServerProcess(tmp_path, "--no-https", "--kubeconfig-out", tmp_path / "x").start()
+        await ApiServerProcess(tmp_path, "--no-https", "--kubeconfig-out", tmp_path / "x", forks=forks).start()
     with pytest.raises(StartFailed, match="--https-port"):
-        await ApiServerProcess(tmp_path, "--https-port", "-1").start()
+        await ApiServerProcess(tmp_path, "--https-port", "-1", forks=forks).start()
+    # As a user starts it.
     async with ApiServerProcess(tmp_path, "--data-dir", tmp_path / "data") as server:
         assert server.kubeconfig.stat().st_mode & 0o777 == 0o600
         assert await server.stop(signal.SIGTERM) == 0

@@ -99,3 +99,10 @@ async def test_client_library_reads_custom_resources_and_jobs(api: Any) -> None:
     batch = client.BatchV1Api(api)
     job = await batch.create_namespaced_job("default", {"metadata": {"name": "j"}, "spec": {"template": template}})
     assert job.spec.backoff_limit == 6
+
+
+@pytest.mark.slow
+def test_the_digest_of_types_is_of_the_installed_client_library() -> None:
+    from scripts.builtin_types import TARGET, digest
+
+    assert digest() == TARGET.read_text(), "run scripts/builtin_types.py"

@@ -167,10 +167,3 @@ def test_the_tables_name_only_what_exists() -> None:
     for path in KEPT_EMPTY | FALSE_IS_ABSENT:
         name, _, field = path.partition(".")
         assert field in TYPES[name].fields, path
-
-
-@pytest.mark.slow
-def test_the_digest_of_types_is_of_the_installed_client_library() -> None:
-    from scripts.builtin_types import TARGET, digest
-
-    assert digest() == TARGET.read_text(), "run scripts/builtin_types.py"
