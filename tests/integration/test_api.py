@@ -1,7 +1,8 @@
 """The API answers from the log, and says clearly what it cannot."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import aiohttp
@@ -16,12 +17,14 @@ from kai_ledger.client import Ledger
 from kaicore.analysis.ask.queries import Inquiry
 from kaicore.errors import ConfigurationError
 from kaicore.ledger.log.port import EventLog
+from kaicore.ledger.log.postgres import PostgresLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import NewEvent, Unit, derived_id
 from kaicore.rules.model.node import HOSTNAME, KAI_TOPOLOGY, TopologyDefinition, TopologyLevel
 from kaicore.rules.model.placement import ContainerPlacement, Placement, Provenance, ZoneAmount
 from kaicore.runtime.service import Health
 
+from tests.conftest import as_role
 from tests.given.cluster.factory import amounts, node, pod
 from tests.given.processes.kai_commands import Forks, kai
 from tests.given.servers.http_app import served_app
@@ -45,16 +48,39 @@ class Api:
             return await (response.json() if "json" in response.content_type else response.text())
 
 
+@pytest.fixture(scope="module")
+def cluster_name() -> str:
+    """All tests ask about one cluster, each in a log of its own."""
+    return "asked"
+
+
+@pytest.fixture(scope="module")
+def decided(module_database_url: str, cluster_name: str) -> str:
+    """A database in which a node has two pods, and one waits."""
+    asyncio.run(_decide(as_role(module_database_url, "kai_append"), cluster_name))
+    return module_database_url
+
+
+async def _decide(url: str, cluster: str) -> None:
+    async with await PostgresLog.open(url) as log:
+        facts = Facts(log, cluster)
+        await facts.add_nodes(1)
+        async with scheduling(log, cluster):
+            await facts.add_pods("a", cpu=2, gpu=1)
+            await placed(log, cluster, 1)
+            await facts.add_pods("never", cpu=1, gpu=5)
+            await facts.add_pods("b", cpu=2, gpu=1)
+            await placed(log, cluster, 2)
+
+
 @pytest.fixture
-async def api(postgres_log: EventLog, database_url: str, cluster_name: str) -> AsyncIterator[Api]:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(1)
-    async with scheduling(postgres_log, cluster_name):
-        await facts.add_pods("a", cpu=2, gpu=1)
-        await placed(postgres_log, cluster_name, 1)
-        await facts.add_pods("never", cpu=1, gpu=5)
-        await facts.add_pods("b", cpu=2, gpu=1)
-        await placed(postgres_log, cluster_name, 2)
+def superuser_url(decided: str, copy_of: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
+    with copy_of(decided) as copied:
+        yield copied
+
+
+@pytest.fixture
+async def api(postgres_log: EventLog, database_url: str) -> AsyncIterator[Api]:
     health = Health("log")
     health.met("log")
     with Forks() as forks:
@@ -92,25 +118,21 @@ async def test_question_is_answered_with_the_expected_fields(api: Api, cluster_n
     assert 'kai_api_request_seconds_count{route="/v1/clusters"}' in await api.get("/metrics")
 
 
-@pytest.mark.parametrize(
-    ("asked", "status", "problem"),
-    [
-        ("cycle=../../x", 400, "cycle '../../x': no number, and no SHARD/NUMBER such as default/17"),
-        ("cycle=../../1", 404, "there is no cycle ../../1"),
-        (f"cycle={'9' * 5000}", 400, "no SHARD/NUMBER"),
-        ("cycle=1&from=1", 400, "cycle means one cycle"),
-        ("from=yesterday", 400, "yesterday"),
-    ],
-)
 async def test_a_replay_of_what_there_is_not_is_refused_before_a_process_is_started_for_it(
-    postgres_log: EventLog, cluster_name: str, asked: str, status: int, problem: str
+    postgres_log: EventLog, cluster_name: str
 ) -> None:
-    await Facts(postgres_log, cluster_name).add_nodes(1)
     no_process = LongAnswers("", at_once=0, most_s=1)
     app = make_app(Inquiry(postgres_log), Health(), no_process)
     async with served_app(app) as url, aiohttp.ClientSession() as session:
         api = Api(url, session)
-        assert problem in (await api.get(f"/v1/clusters/{cluster_name}/replay?{asked}", status=status))["error"]
+        for asked, status, problem in (
+            ("cycle=../../x", 400, "cycle '../../x': no number, and no SHARD/NUMBER such as default/17"),
+            ("cycle=../../1", 404, "there is no cycle ../../1"),
+            (f"cycle={'9' * 5000}", 400, "no SHARD/NUMBER"),
+            ("cycle=1&from=1", 400, "cycle means one cycle"),
+            ("from=yesterday", 400, "yesterday"),
+        ):
+            assert problem in (await api.get(f"/v1/clusters/{cluster_name}/replay?{asked}", status=status))["error"]
         await api.get(f"/v1/clusters/{cluster_name}/replay?from=1", status=429)
 
 

@@ -4,9 +4,9 @@ import json
 
 from kaicore.ledger.log.postgres import PostgresLog
 
-from tests.integration.test_api import Api, _ended, api
+from tests.integration.test_api import Api, _ended, api, cluster_name, decided, superuser_url
 
-__all__ = ["api"]
+__all__ = ["api", "cluster_name", "decided", "superuser_url"]
 
 
 async def test_audits_are_answered_alike_by_api_and_log(
