@@ -169,6 +169,15 @@ def module_database_url(postgres_url: str, _administrator: Administrator, _migra
         yield _of_database(postgres_url, name)
 
 
+@pytest.fixture
+def shared_database_url(module_database_url: str) -> str:
+    """The same for a service that appends, where the tests of a module have clusters of their own (`cluster_name`).
+
+    A database of a test's own takes 60 ms of CPU. A room or a module takes this one for its `database_url`.
+    """
+    return as_role(module_database_url, "kai_append")
+
+
 @pytest.fixture(scope="session")
 def copy_of(postgres_url: str, _administrator: Administrator) -> Callable[[str], AbstractContextManager[str]]:
     """Copies a database to which nobody is connected, given its url, for one test: cheaper than to fill one again."""

@@ -57,25 +57,27 @@ async def test_appending_role_can_append_read_snapshot_and_make_months(log: Post
 
 
 @pytest.mark.parametrize("role", ["kai_append", "kai_read"])
-@pytest.mark.parametrize("table", TABLES)
 async def test_nothing_that_is_recorded_can_be_written_past_the_functions(
-    log: PostgresLog, superuser_url: str, role: str, table: str
+    log: PostgresLog, superuser_url: str, role: str
 ) -> None:
     await log.append(C, [unit()])
-    with psycopg.connect(as_role(superuser_url, role), autocommit=True) as connection:
+    statements = [
+        statement.format(table)
+        for table in TABLES
         for statement in (
-            f"UPDATE {table} SET cluster = 'x'",
-            f"DELETE FROM {table}",
-            f"TRUNCATE {table}",
-            f"INSERT INTO {table} SELECT * FROM {table}",
-            f"DROP TABLE {table}",
-            f"ALTER TABLE {table} DISABLE TRIGGER ALL",
-            f"SELECT * FROM {table} FOR UPDATE",
-            # What lets a superuser pass the triggers.
-            "SET session_replication_role = replica",
-            "CREATE TABLE mine (x int)",
-        ):
-            assert refused_on(connection, statement) == "42501", statement
+            "UPDATE {} SET cluster = 'x'",
+            "DELETE FROM {}",
+            "TRUNCATE {}",
+            "INSERT INTO {0} SELECT * FROM {0}",
+            "DROP TABLE {}",
+            "ALTER TABLE {} DISABLE TRIGGER ALL",
+            "SELECT * FROM {} FOR UPDATE",
+        )
+    ]
+    # What lets a superuser pass the triggers.
+    statements += ["SET session_replication_role = replica", "CREATE TABLE mine (x int)"]
+    with psycopg.connect(as_role(superuser_url, role), autocommit=True) as connection:
+        assert {one: code for one in statements if (code := refused_on(connection, one)) != "42501"} == {}
 
 
 async def test_appending_role_cannot_move_the_head_back_leave_a_gap_or_lower_a_version(
@@ -239,14 +241,15 @@ def admitted_url(superuser_url: str) -> Callable[..., str]:
 
 
 @pytest.mark.parametrize("role", ["kai_ingest", "kai_watcher", "kai_binder"])
-@pytest.mark.parametrize("type_", ["PodPlaced", "CycleCompleted", "EvictionDecided"])
 async def test_role_that_does_not_decide_appends_no_decision(
-    log: PostgresLog, admitted_url: Callable[..., str], role: str, type_: str
+    log: PostgresLog, admitted_url: Callable[..., str], role: str
 ) -> None:
     await log.append(C, [unit()])
-    said = await attempt(admitted_url(role), C, forged("pod/u1", type_))
-    assert said.startswith("42501")
-    assert f"role {role} may not append {type_}" in said
+    url = admitted_url(role)
+    for type_ in ("PodPlaced", "CycleCompleted", "EvictionDecided"):
+        said = await attempt(url, C, forged("pod/u1", type_))
+        assert said.startswith("42501")
+        assert f"role {role} may not append {type_}" in said
     assert (await log.head(C)).position == 1
 
 

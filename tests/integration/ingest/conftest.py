@@ -1,4 +1,4 @@
-"""An ingest on a database of its own, with facts to judge reports by, and exporters that report to it."""
+"""An ingest with facts to judge reports by, and exporters that report to it."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 
+from tests.conftest import shared_database_url as database_url
 from tests.given.cluster.podresources import Kubelet, serving, write_sysfs
 from tests.given.processes.exporting import Exporting
 from tests.given.processes.ingest_service import Facts, Observations, RunningIngest, running_ingest
+
+__all__ = ["database_url"]
 
 
 @pytest.fixture
