@@ -164,18 +164,13 @@ def database_url(superuser_url: str) -> str:
 
 @pytest.fixture(scope="module")
 def module_database_url(postgres_url: str, _administrator: Administrator, _migrated_template: str) -> Iterator[str]:
-    """A migrated database that the tests of a module share, for property tests."""
+    """A migrated database that the tests of a module share, for property tests.
+
+    A database of a test's own takes 60 ms of CPU. Where each test has a cluster of its own (`cluster_name`), a module
+    or a room imports this one as its `superuser_url`.
+    """
     with _new_database(_administrator, template=_migrated_template) as name:
         yield _of_database(postgres_url, name)
-
-
-@pytest.fixture
-def shared_database_url(module_database_url: str) -> str:
-    """The same for a service that appends, where the tests of a module have clusters of their own (`cluster_name`).
-
-    A database of a test's own takes 60 ms of CPU. A room or a module takes this one for its `database_url`.
-    """
-    return as_role(module_database_url, "kai_append")
 
 
 @pytest.fixture(scope="session")

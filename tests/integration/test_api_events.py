@@ -19,9 +19,12 @@ from kaicore.ledger.log.port import EventLog
 from kaicore.rules.events import payloads
 from kaicore.rules.events.envelope import Event, NewEvent, Unit, derived_id
 
+from tests.conftest import module_database_url as superuser_url
 from tests.given.cluster.factory import pod
 from tests.given.examples import examples
 from tests.integration.test_api_access import make_key, serving
+
+__all__ = ["superuser_url"]
 
 #: Of the specification 1.0.2, section "Context Attributes".
 _ATTRIBUTE = re.compile(r"[a-z0-9]{1,20}")

@@ -14,10 +14,13 @@ from kaicore.rules.events.payloads import PodPlaced
 from kaicore.runtime.policies.loading import load_policy
 from prometheus_client import REGISTRY
 
+from tests.conftest import module_database_url as superuser_url
 from tests.given.cluster.factory import pod
 from tests.given.logs.new_events import as_new
 from tests.given.processes.kai_commands import Forks
 from tests.given.work.workloads import OWNER, Workloads
+
+__all__ = ["superuser_url"]
 
 pytestmark = pytest.mark.timeout(120)
 

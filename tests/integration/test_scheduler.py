@@ -33,10 +33,13 @@ from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.rules.state.snapshot import decode_state, encode_state
 from prometheus_client import CollectorRegistry, generate_latest
 
+from tests.conftest import module_database_url as superuser_url
 from tests.given.cluster.factory import GI, GPU, node, pod, topology
 from tests.given.cluster.hierarchy import queue
 from tests.given.logs.new_events import attempt, break_fold_of, forged
 from tests.integration.scheduling import Facts, placed, scheduling
+
+__all__ = ["superuser_url"]
 
 Kai = Callable[..., Awaitable[tuple[int, str]]]
 

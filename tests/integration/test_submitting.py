@@ -29,10 +29,13 @@ from kaicore.rules.groups.dialects.table import expand
 from kaicore.runtime.service import Health
 from kaicore.yaml_text import load_yaml
 
+from tests.conftest import module_database_url as superuser_url
 from tests.given.processes.kai_commands import Forks
 from tests.given.servers.http_app import served_app
 from tests.given.work.past_runs import busy_cluster
 from tests.integration.scheduling import Facts, placed, scheduling
+
+__all__ = ["superuser_url"]
 
 _GANG = """
 apiVersion: batch/v1

@@ -21,12 +21,12 @@ from kaicore.rules.model.placement import ContainerPlacement, Placement, Provena
 from kaicore.runtime.service import Health
 from kaicore.runtime.service.recorder import RecorderOptions
 
-from tests.conftest import shared_database_url as database_url
+from tests.conftest import module_database_url as superuser_url
 from tests.given.logs.new_events import cycle_id, cycle_unit
 from tests.given.processes.service_task import PATIENCE_S, ServiceTask
 from tests.given.servers.kube import PODS, Api, Json
 
-__all__ = ["database_url"]
+__all__ = ["superuser_url"]
 
 
 def placement(provenance: Provenance = Provenance.PREDICTED, *, cpus: int = 1, zone: str = "node-0") -> Placement:

@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 
-from tests.conftest import shared_database_url as database_url
+from tests.conftest import module_database_url as superuser_url
 from tests.given.cluster.podresources import Kubelet, serving, write_sysfs
 from tests.given.processes.exporting import Exporting
 from tests.given.processes.ingest_service import Facts, Observations, RunningIngest, running_ingest
 
-__all__ = ["database_url"]
+__all__ = ["superuser_url"]
 
 
 @pytest.fixture

@@ -24,11 +24,11 @@ from kaicore.rules.events.envelope import Event
 from kaicore.rules.state.cluster_state import ClusterState
 from kaicore.runtime.service import Health
 
-from tests.conftest import shared_database_url as database_url
+from tests.conftest import module_database_url as superuser_url
 from tests.given.processes.service_task import PATIENCE_S, ServiceTask
 from tests.given.servers.kube import Api
 
-__all__ = ["database_url"]
+__all__ = ["superuser_url"]
 
 View = dict[str, dict[ObjectKey, Model]]
 
