@@ -40,6 +40,7 @@ from kaicore.yaml_text import load_yaml_all
 from tests.conftest import as_role
 from tests.e2e.cluster import DEPLOY, PATIENCE_S, SYSTEM, TWO_GPU_NODES, Cluster, answers, foreign_kubeconfig
 from tests.e2e.live_stack import pod_manifest
+from tests.given.processes.compiled import share_compiled
 from tests.given.processes.kai_commands import server
 
 ROOT = Path(__file__).parents[2]
@@ -95,6 +96,7 @@ def release(tmp_path: Path) -> Iterator[Path]:
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as tar:
         # Python 3.11 has filters from 3.11.4 on.
         tar.extractall(tmp_path, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    share_compiled(ROOT, tmp_path)
     sources = [tmp_path / "libs/kaicore/src", *sorted(tmp_path.glob("services/*/src"))]
     ours, its = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     address = tmp_path / "socket"

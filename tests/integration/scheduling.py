@@ -106,3 +106,14 @@ async def placed(log: EventLog, cluster: str, count: int) -> dict[str, str]:
     names = Counter(item.name for item in decisions if isinstance(item, payloads.PodPlaced))
     assert set(names.values()) == {1}, "a pod was decided on twice"
     return {item.name: item.node for item in decisions if isinstance(item, payloads.PodPlaced)}
+
+
+@asynccontextmanager
+async def deciding(log: EventLog, cluster: str, *, nodes: int) -> AsyncIterator[Facts]:
+    """A scheduler of so many nodes that has placed pod `a`; it goes on until the block ends."""
+    facts = Facts(log, cluster)
+    await facts.add_nodes(nodes)
+    async with scheduling(log, cluster):
+        await facts.add_pods("a", cpu=2, gpu=1)
+        await placed(log, cluster, 1)
+        yield facts

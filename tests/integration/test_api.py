@@ -28,7 +28,7 @@ from tests.conftest import as_role
 from tests.given.cluster.factory import amounts, node, pod
 from tests.given.processes.kai_commands import Forks, kai
 from tests.given.servers.http_app import served_app
-from tests.integration.scheduling import Facts, placed, scheduling
+from tests.integration.scheduling import Facts, deciding, placed
 from tests.integration.test_shadowing import recorded, seen, shadowing
 
 
@@ -62,15 +62,10 @@ def decided(module_database_url: str, cluster_name: str) -> str:
 
 
 async def _decide(url: str, cluster: str) -> None:
-    async with await PostgresLog.open(url) as log:
-        facts = Facts(log, cluster)
-        await facts.add_nodes(1)
-        async with scheduling(log, cluster):
-            await facts.add_pods("a", cpu=2, gpu=1)
-            await placed(log, cluster, 1)
-            await facts.add_pods("never", cpu=1, gpu=5)
-            await facts.add_pods("b", cpu=2, gpu=1)
-            await placed(log, cluster, 2)
+    async with await PostgresLog.open(url) as log, deciding(log, cluster, nodes=1) as facts:
+        await facts.add_pods("never", cpu=1, gpu=5)
+        await facts.add_pods("b", cpu=2, gpu=1)
+        await placed(log, cluster, 2)
 
 
 @pytest.fixture

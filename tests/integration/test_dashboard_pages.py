@@ -23,7 +23,7 @@ from yarl import URL
 from tests.given.cluster.factory import pod
 from tests.given.logs.dashboard_fleet import MARKUP, FleetLog, hostile_fleet, hostile_pages
 from tests.given.servers.http_app import served_app
-from tests.integration.scheduling import Facts, placed, scheduling
+from tests.integration.scheduling import Facts, deciding, placed, scheduling
 from tests.integration.test_api_access import make_key
 
 
@@ -40,11 +40,7 @@ async def served(log: EventLog, access: HttpAccess | None = None) -> AsyncIterat
 
 @pytest.fixture
 async def pages(postgres_log: EventLog, cluster_name: str) -> AsyncIterator[aiohttp.ClientSession]:
-    facts = Facts(postgres_log, cluster_name)
-    await facts.add_nodes(2)
-    async with scheduling(postgres_log, cluster_name):
-        await facts.add_pods("a", cpu=2, gpu=1)
-        await placed(postgres_log, cluster_name, 1)
+    async with deciding(postgres_log, cluster_name, nodes=2) as facts:
         await facts.add_pods("never", cpu=1, gpu=5)
         again = {"recurrence": "FREQ=WEEKLY", "nodes": ("n0", "n1")}
         window = NodeReservation("uid", "upgrade", "1", 0, 3_600_000_000, **again)

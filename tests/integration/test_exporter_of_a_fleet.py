@@ -21,26 +21,17 @@ from kaicore.runtime.agent.process import AgentContext, AgentLog
 from kaicore.runtime.process_context import Health
 
 from tests.given.cluster.factory import GI
-from tests.given.processes.ingest_service import SECRET, Facts, Observations, RunningIngest, running_ingest
+from tests.given.processes.ingest_service import SECRET, Facts, Observations, RunningIngest
 from tests.given.processes.service_process import service_process
+from tests.integration.ingest.conftest import ingest, log
 from tests.tools.fleet.cluster import Cluster
 from tests.tools.fleet.objects import GROUP, NO_LAG
+
+__all__ = ["ingest", "log"]
 
 PROFILE = "groups:" + GROUP.format(
     count=3, policy="restricted", scope="container", publisher="rte", delay="20ms", period="0", timing="", lag=NO_LAG
 )
-
-
-@pytest.fixture
-async def log(database_url: str) -> AsyncIterator[PostgresLog]:
-    async with await PostgresLog.open(database_url, patience_s=5) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def ingest(log: PostgresLog, cluster_name: str) -> AsyncIterator[RunningIngest]:
-    async with running_ingest(log, cluster_name) as running:
-        yield running
 
 
 @pytest.fixture

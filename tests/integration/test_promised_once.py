@@ -1,7 +1,5 @@
 """A zone is promised once: what a kubelet did while a cycle ran makes that cycle's decision for the node late."""
 
-from collections.abc import AsyncIterator
-
 import pytest
 from kaicore.analysis.replay.log_states import events_of
 from kaicore.ledger.log.port import Filter
@@ -17,20 +15,11 @@ from kaicore.rules.state.promises import PromiseCheck
 from tests.given.cluster.factory import amounts, node, pod, topology
 from tests.given.processes.ingest_service import Facts, RunningIngest, running_ingest
 from tests.given.work.reports import pod_report, report
+from tests.integration.ingest.conftest import ingest, log
+
+__all__ = ["ingest", "log"]
 
 NOW = 5_000_000_000
-
-
-@pytest.fixture
-async def log(database_url: str) -> AsyncIterator[PostgresLog]:
-    async with await PostgresLog.open(database_url, patience_s=15) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def ingest(log: PostgresLog, cluster_name: str) -> AsyncIterator[RunningIngest]:
-    async with running_ingest(log, cluster_name) as running:
-        yield running
 
 
 class Cluster:

@@ -10,22 +10,18 @@ import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 
 from tests.given.processes.called_kai import Run, caller
-from tests.integration.scheduling import Facts, placed, scheduling
-
-
-async def write(url: str, cluster: str) -> None:
-    """Two nodes, and a pod that was placed on the first."""
-    async with await PostgresLog.open(url) as log:
-        facts = Facts(log, cluster)
-        await facts.add_nodes(2)
-        async with scheduling(log, cluster):
-            await facts.add_pods("a", cpu=2, gpu=1)
-            await placed(log, cluster, 1)
+from tests.integration.scheduling import deciding
 
 
 @pytest.fixture
 def url(database_url: str, cluster_name: str) -> str:
-    asyncio.run(write(database_url, cluster_name))
+    """Two nodes, and a pod that was placed on the first."""
+
+    async def write() -> None:
+        async with await PostgresLog.open(database_url) as log, deciding(log, cluster_name, nodes=2):
+            pass
+
+    asyncio.run(write())
     return database_url
 
 

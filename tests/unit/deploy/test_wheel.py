@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.given.processes.compiled import share_compiled
+
 ROOT = Path(__file__).parents[3]
 
 
@@ -26,6 +28,8 @@ def build(project: Path, into: Path) -> Path:
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         files.extractall(into)
+    for sources in ROOT.glob("*/*/src"):
+        share_compiled(sources, into)
     return into
 
 
