@@ -1,10 +1,7 @@
 """Each promise of SECURITY.md names a test, and the test is there."""
 
-import ast
 import re
 from pathlib import Path
-
-import pytest
 
 ROOT = Path(__file__).parents[3]
 PROMISES = re.findall(
@@ -18,8 +15,9 @@ def test_every_promise_names_a_test() -> None:
     assert len(rows) - 1 == len(PROMISES) > 10
 
 
-@pytest.mark.parametrize(("promise", "file", "test"), PROMISES, ids=[promise for promise, _, _ in PROMISES])
-def test_the_test_of_a_promise_is_there(promise: str, file: str, test: str) -> None:
-    tree = ast.parse((ROOT / file).read_text())
-    there = {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)}
-    assert test in there, promise
+def test_the_tests_of_promises_are_there() -> None:
+    there = {
+        file: set(re.findall(r"^ *(?:async )?def (\w+)\(", (ROOT / file).read_text(), re.MULTILINE))
+        for _, file, _ in PROMISES
+    }
+    assert [promise for promise, file, test in PROMISES if test not in there[file]] == []
