@@ -3,25 +3,40 @@
 import asyncio
 import json
 import re
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import psycopg
 import pytest
 from kaicore.ledger.log.postgres import PostgresLog
 
+from tests.conftest import as_role
 from tests.given.processes.called_kai import Run, caller
 from tests.integration.scheduling import deciding
 
 
-@pytest.fixture
-def url(database_url: str, cluster_name: str) -> str:
+@pytest.fixture(scope="module")
+def written(module_database_url: str) -> str:
     """Two nodes, and a pod that was placed on the first."""
 
     async def write() -> None:
-        async with await PostgresLog.open(database_url) as log, deciding(log, cluster_name, nodes=2):
-            pass
+        async with await PostgresLog.open(as_role(module_database_url, "kai_append")) as log:
+            async with deciding(log, "asked", nodes=2):
+                pass
 
     asyncio.run(write())
+    return module_database_url
+
+
+@pytest.fixture
+def superuser_url(written: str, copy_of: Callable[[str], AbstractContextManager[str]]) -> Iterator[str]:
+    with copy_of(written) as copied:
+        yield copied
+
+
+@pytest.fixture
+def url(database_url: str) -> str:
     return database_url
 
 

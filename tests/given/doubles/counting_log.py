@@ -6,9 +6,7 @@ from kaicore.rules.events.envelope import Event
 
 
 class CountingLog(MemoryLog):
-    """Attributes:
-    read_events: the number of events that were read.
-    """
+    """It has the number of events that were read in `read_events`."""
 
     read_events = 0
 
