@@ -21,9 +21,9 @@ def written(module_database_url: str) -> str:
     """Two nodes, and a pod that was placed on the first."""
 
     async def write() -> None:
-        async with await PostgresLog.open(as_role(module_database_url, "kai_append")) as log:
-            async with deciding(log, "asked", nodes=2):
-                pass
+        url = as_role(module_database_url, "kai_append")
+        async with await PostgresLog.open(url) as log, deciding(log, "asked", nodes=2):
+            pass
 
     asyncio.run(write())
     return module_database_url
