@@ -19,12 +19,9 @@ from kaicore.ledger.log.seals.deposits import DepositTaken, DepositUnavailable, 
 from kaicore.runtime.service import get_logger
 from prometheus_client import CollectorRegistry
 
-from tests.conftest import module_database_url as superuser_url
 from tests.given.logs.new_events import new_event, unit
 from tests.given.processes.relay_process import PATIENCE_S, RelayProcess
 from tests.given.servers.deposit_server import ObjectStore, object_store
-
-__all__ = ["superuser_url"]
 
 
 @pytest.fixture
