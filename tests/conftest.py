@@ -1,4 +1,4 @@
-"""Fixtures that tests of every kind share: real servers, one database per test, one cluster name per test.
+"""Fixtures that tests of every kind share: real servers, one database per test or module, one cluster name per test.
 
 `database_url` is a fresh, migrated database for each test, copied from a template in some 20 ms, as services connect to
 it: as the role `kai_append`. `superuser_url` is the same database for the owner of the server. NATS is one server for

@@ -28,8 +28,8 @@ def build(project: Path, into: Path) -> Path:
     (wheel,) = dist.glob("*.whl")
     with zipfile.ZipFile(wheel) as files:
         files.extractall(into)
-    for sources in ROOT.glob("*/*/src"):
-        share_compiled(sources, into)
+    for package in ROOT.glob("*/*/src/*"):
+        share_compiled(package, into / package.name)
     return into
 
 
