@@ -31,6 +31,7 @@ def commands(parent: App, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[st
 
 
 ALL = list(commands(app))
+EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
 def test_the_list_of_commands_says_of_each_what_the_command_says_of_itself() -> None:
@@ -80,7 +81,9 @@ def test_a_value_that_cannot_be_is_refused_with_its_flag_or_argument(
         ("/dev/full", 1, "kai: [Errno 28] No space left on device\n"),
     ],
 )
-@pytest.mark.parametrize("command", ["import sources", "completion bash", "--help"], ids=["short", "long", "help"])
+@pytest.mark.parametrize(
+    "command", ["import sources", f"simulate {EXAMPLES} -o json", "--help"], ids=["short", "long", "help"]
+)
 def test_an_answer_that_cannot_be_written_ends_with_a_code_and_no_traceback(
     command: str, reader: str, code: int, said: str, tmp_path: Path
 ) -> None:
