@@ -31,6 +31,13 @@ def store() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
+def dead(store: ObjectStore) -> ObjectStore:
+    """A store that does not answer until it is started."""
+    store.stop()
+    return store
+
+
+@pytest.fixture
 def key() -> Key:
     return Key.read(pem(), name="key")
 
@@ -71,6 +78,12 @@ class Sealing:
 
     async def sealed(self, position: int) -> None:
         await until(lambda: self.of_cluster("sealed_position") == position)
+
+    async def sealed_thrice(self, log: PostgresLog, address: str) -> None:
+        """Append events three times, and wait until a deposit has all of their seals."""
+        for _ in range(3):
+            await self.sealed(await append(log, self._cluster))
+        await self.handed_in(address)
 
     async def handed_in(self, address: str) -> None:
         """Wait until a deposit has taken all seals that were made."""
@@ -169,39 +182,33 @@ async def test_seals_go_to_every_deposit_and_a_rewritten_or_cut_log_contradicts_
 
 
 async def test_a_dead_deposit_holds_nothing_up_and_catches_up(
-    postgres_log: PostgresLog, cluster_name: str, store: ObjectStore, key: Key, tmp_path: Path
+    postgres_log: PostgresLog, cluster_name: str, dead: ObjectStore, key: Key, tmp_path: Path
 ) -> None:
     log, file = postgres_log, str(tmp_path / "seals")
-    store.stop()
-    async with sealing(log, store.url, file, key=key, cluster=cluster_name) as running:
-        for _ in range(3):
-            await running.sealed(await append(log, cluster_name))
-        await running.handed_in(file)
-        await until(lambda: running.of_deposit("deposit_failing", store.url) == 1)
-        waited = running.of_deposit("deposit_waiting", store.url)
+    async with sealing(log, dead.url, file, key=key, cluster=cluster_name) as running:
+        await running.sealed_thrice(log, file)
+        await until(lambda: running.of_deposit("deposit_failing", dead.url) == 1)
+        waited = running.of_deposit("deposit_waiting", dead.url)
         assert waited >= 3
-        store.start()
-        await running.handed_in(store.url)
-        assert running.of_deposit("deposit_failing", store.url) == 0
-        assert running.of_deposit("seals_deposited_total", store.url) == waited
-    assert (await against(log, cluster_name, store.url, key)).ok
+        dead.start()
+        await running.handed_in(dead.url)
+        assert running.of_deposit("deposit_failing", dead.url) == 0
+        assert running.of_deposit("seals_deposited_total", dead.url) == waited
+    assert (await against(log, cluster_name, dead.url, key)).ok
     assert (await against(log, cluster_name, file, key)).ok
 
 
 async def test_what_a_dead_deposit_misses_is_handed_in_by_a_sealer_that_starts_anew(
-    postgres_log: PostgresLog, cluster_name: str, store: ObjectStore, key: Key, tmp_path: Path
+    postgres_log: PostgresLog, cluster_name: str, dead: ObjectStore, key: Key, tmp_path: Path
 ) -> None:
     log, file = postgres_log, str(tmp_path / "seals")
-    store.stop()
-    async with sealing(log, store.url, file, key=key, cluster=cluster_name) as running:
-        for _ in range(3):
-            await running.sealed(await append(log, cluster_name))
-        await running.handed_in(file)
-    store.start()
-    async with sealing(log, store.url, file, key=key, cluster=cluster_name) as running:
-        await until(lambda: running.of_deposit("seals_deposited_total", store.url) >= 3)
-        await running.handed_in(store.url)
-    async with closing(open_deposit(store.url)) as deposit, closing(open_deposit(file)) as local:
+    async with sealing(log, dead.url, file, key=key, cluster=cluster_name) as running:
+        await running.sealed_thrice(log, file)
+    dead.start()
+    async with sealing(log, dead.url, file, key=key, cluster=cluster_name) as running:
+        await until(lambda: running.of_deposit("seals_deposited_total", dead.url) >= 3)
+        await running.handed_in(dead.url)
+    async with closing(open_deposit(dead.url)) as deposit, closing(open_deposit(file)) as local:
         there, here = [read_anchors("\n".join(await one.lines()), name="x", key=key) for one in (deposit, local)]
     # A seal of an empty log vouches for nothing.
     seals = [(one.position, one.hash, one.sealed_at) for one in here if one.position]

@@ -89,11 +89,7 @@ async def create(facts: Facts, manifest: dict[str, Any]) -> None:
 
 
 async def test_what_is_said_before_submitting_is_what_the_scheduler_decides(
-    postgres_log: EventLog,
-    database_url: str,
-    cluster_name: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    postgres_log: EventLog, database_url: str, cluster_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(3)
@@ -116,11 +112,7 @@ async def test_what_is_said_before_submitting_is_what_the_scheduler_decides(
 
 
 async def test_api_and_command_line_say_the_same_of_a_moment(
-    postgres_log: EventLog,
-    database_url: str,
-    cluster_name: str,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    postgres_log: EventLog, database_url: str, cluster_name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     facts = Facts(postgres_log, cluster_name)
     await facts.add_nodes(1)
