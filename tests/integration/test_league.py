@@ -1,8 +1,12 @@
 """A small league, exact: what the engine makes of a public trace may not fall."""
 
 import functools
+import itertools
+import operator
+import random
 import re
 import sys
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +200,35 @@ def test_bound_of_whoever_starts_some_tasks_is_less_by_what_these_leave() -> Non
     arriving = [part, whole, whole]
     found = [round(Bound(two, Held({}, {}), arriving, starts=arriving[:first]).of(0)) for first in (0, 1, 2)]
     assert found == [2000, 1810, 1810]
+    free = Bound(two, Held({}, {}), arriving, starts=arriving[:2], refuses=810).of(0)
+    half = Bound(two, Held({}, {}), arriving, starts=arriving[:2], refuses=405).of(0)
+    assert (round(free), round(half)) == (2000, 1905)
+
+
+def _most_held(some: Nodes, arriving: list[Task], stay: list[tuple[int, int]], moves: int) -> int:
+    """Try all places of tasks that share GPUs: the most GPU held, in thousandths, with so many moved."""
+    spots = [(row, gpu) for row in range(len(some.gpus)) for gpu in range(int(some.gpus[row]))]
+    most = 0
+    for chosen in itertools.product([None, *spots], repeat=len(arriving)):
+        before = chosen[: len(stay)]
+        if None in before or sum(map(operator.ne, before, stay)) > moves:
+            continue
+        held, cpu = Counter[tuple[int, int]](), Counter[int]()
+        for task, spot in zip(arriving, chosen, strict=True):
+            if spot is not None:
+                held[spot] += task.gpu_milli
+                cpu[spot[0]] += task.cpu
+        if max(held.values(), default=0) <= MILLI and all(many <= some.cpu[row] for row, many in cpu.items()):
+            most = max(most, held.total())
+    return most
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_bound_of_moves_is_not_below_what_the_best_of_all_moves_holds(seed: int) -> None:
+    chance = random.Random(seed)
+    some = Nodes(np.array([6, 5]), np.array([64, 64]), np.array([2, 1]), np.array(["any", "any"]))
+    arriving = [Task(chance.choice((1, 2)), 1, 1, chance.choice((190, 320, 470, 810))) for _ in range(6)]
+    stay = [(0, 0), (0, 1), (1, 0)]
+    held = Held({spot: [task] for spot, task in zip(stay, arriving, strict=False)}, {})
+    for moves in range(3):
+        assert round(Bound(some, held, arriving).of(moves)) >= _most_held(some, arriving, stay, moves)
