@@ -359,7 +359,7 @@ class _Checker:
 
     def _in_another_order(self, drawn: Drawn, first: list[Any], random: np.random.Generator) -> None:
         order = random.permutation(len(drawn.nodes.names))
-        turned = _with_nodes(drawn, drawn.nodes.ordered(order))
+        turned = replace(drawn, nodes=drawn.nodes.ordered(order))
         answers = self._asked(self.make(), turned, f"{drawn.what} in another order")
         expected = [answer[order] for answer in first]
         where = f"{drawn.what}: {_shown(expected)} for the same nodes, {_shown(answers)} in another order"
@@ -369,7 +369,7 @@ class _Checker:
         self, policy: GuardedPolicy, drawn: Drawn, first: list[Any], random: np.random.Generator
     ) -> None:
         row = int(random.integers(len(drawn.nodes.names)))
-        charged = _with_nodes(drawn, drawn.nodes.charged(row, drawn.work[0]))
+        charged = replace(drawn, nodes=drawn.nodes.charged(row, drawn.work[0]))
         where = f"{drawn.what}, one pod more on {drawn.nodes.names[row]}"
         incrementally, anew = self._asked(policy, charged, where), self._asked(self.make(), charged, where)
         said = f"{where}: {_shown(incrementally)} after it came, {_shown(anew)} anew"
@@ -388,7 +388,7 @@ class _Checker:
             near = np.flatnonzero(texts == texts[row])
         charged = drawn.nodes.charged(row, drawn.work[0])
         before, after, alone = (
-            self._asked(self.make(), _with_nodes(drawn, nodes), drawn.what)
+            self._asked(self.make(), replace(drawn, nodes=nodes), drawn.what)
             for nodes in (drawn.nodes, charged, charged.ordered(near))
         )
         if before is None or after is None:
@@ -514,10 +514,6 @@ def _failure_text(failed: PolicyFailed) -> str:
     """Return why a policy failed, with what it raised."""
     cause = failed.__cause__
     return f"{failed.left_out.why}: {failed.left_out.detail}" + (f": {cause}" if cause is not None else "")
-
-
-def _with_nodes(drawn: Drawn, nodes: Any) -> Drawn:
-    return Drawn(drawn.what, nodes, drawn.work, drawn.groups, drawn.running, drawn.facts)
 
 
 def _same(one: Sequence[Any] | None, other: Sequence[Any] | None) -> bool:

@@ -12,13 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import cache, partial
-from importlib.resources import files
+from functools import partial
 from itertools import groupby
 
 import msgspec
 import numpy as np
-from jinja2 import Environment, StrictUndefined, Template
 
 from kaicore.analysis.json_spelling import time_text
 from kaicore.analysis.replay.log_states import events_of
@@ -394,7 +392,8 @@ async def shadow_report(  # long: one line for each field of the report
     if simulate:
         question, set_as = _question(config, first + 1, last, beside_own=comparison.beside_own)
         asking = partial(compare_history, log, cluster, question, model, set_as=set_as)
-        trajectory = await asking(policies=policies, progress=_later(progress))
+        # The simulation is the last three quarters of the work.
+        trajectory = await asking(policies=policies, progress=lambda done, of: progress(of + 3 * done, 4 * of))
     return ShadowReport(
         cluster=cluster,
         scheduler=config.scheduler_name,
@@ -493,11 +492,6 @@ def _with_policies(config: EngineConfig) -> PatchText:
     return PatchText(name=SHADOW, text=msgspec.json.encode(document).decode())
 
 
-def _later(progress: Progress) -> Progress:
-    """Tell of the simulation as of the last three quarters."""
-    return lambda done, of: progress(of + 3 * done, 4 * of)
-
-
 def _rejections(bound: Sequence[ForeignBinding]) -> Rejections:
     rejected = [one for one in bound if one.outcome is AfterBinding.REJECTED]
     by_choice = Counter(one.choice for one in rejected)
@@ -585,11 +579,5 @@ _PAGE_PODS = 50
 
 def page(report: ShadowReport, trajectory: HistoryComparison) -> str:
     """Return the report, with all that a what-if over history shows of the simulated window."""
-    lead = _template().render(report=report, rejected=report.rejected[:_PAGE_PODS])
+    lead = history.template(__package__, "shadow.html.j2").render(report=report, rejected=report.rejected[:_PAGE_PODS])
     return history.page(trajectory, title=f"Shadow of {report.scheduler}", lead=lead)
-
-
-@cache
-def _template() -> Template:
-    environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    return environment.from_string((files(__package__) / "shadow.html.j2").read_text())

@@ -234,13 +234,9 @@ class _Node:
 
 
 @dataclass(slots=True)
-class _Sums:
+class _Sums(ModelCapacity):
     """The nodes of one model as they are now, and since when they are counted so."""
 
-    capacity: list[int] = field(default_factory=lambda: [0, 0, 0])
-    held: list[int] = field(default_factory=lambda: [0, 0, 0])
-    out: list[int] = field(default_factory=lambda: [0, 0, 0])
-    stranded: int = 0
     since: int = 0
 
 

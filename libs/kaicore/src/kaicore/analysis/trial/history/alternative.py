@@ -10,7 +10,7 @@ policies that the league measured as the best.
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, TypeGuard
+from typing import Annotated, Any
 
 import msgspec
 import yaml
@@ -431,7 +431,8 @@ def changes_of(patch: Patch, history: History, profile: Profile) -> Changes:
     """
     state = decode_state(history.state)
     nodes, topologies = _nodes_of(history, state)
-    queues = {*state.queues, *(fact.payload.queue.name for fact in history.facts if _is_queue(fact.payload))}
+    seen = (fact.payload for fact in history.facts)
+    queues = {*state.queues, *(one.queue.name for one in seen if isinstance(one, payloads.QueueObserved))}
     classes = {*state.priority_classes, *(story.pod.priority_class for story in history.stories.values())} - {""}
     where = patch.name
     for name in patch.queues:
@@ -451,10 +452,6 @@ def changes_of(patch: Patch, history: History, profile: Profile) -> Changes:
     for added in patch.nodes.add:
         new += _added(added, nodes, topologies, profile, where, taken={*nodes, *(one.node.name for one in new)})
     return Changes(patch, removed=frozenset(removed), changed=changed, new=tuple(new))
-
-
-def _is_queue(payload: Payload) -> TypeGuard[payloads.QueueObserved]:
-    return isinstance(payload, payloads.QueueObserved)
 
 
 def _nodes_of(history: History, state: FleetView) -> tuple[dict[str, Node], dict[str, NodeTopology]]:

@@ -170,8 +170,8 @@ _UNITS = (("days", 1 / 24, 3.0), ("hours", 1.0, 3.0), ("minutes", 60.0, 3.0), ("
 
 def page(comparison: HistoryComparison, *, title: str = "What if, over history", lead: str = "") -> str:
     """Return the report (`lead`: HTML that comes before all else)."""
-    runs = runs_of(comparison)
-    return _template().render(
+    runs = comparison.runs
+    return template(__package__, "page.html.j2").render(
         comparison=comparison,
         title=title,
         lead=lead,
@@ -185,15 +185,11 @@ def page(comparison: HistoryComparison, *, title: str = "What if, over history",
     )
 
 
-def runs_of(comparison: HistoryComparison) -> list[RunResult]:
-    """Return what is compared: recorded, baseline, then the alternatives."""
-    return [comparison.recorded, comparison.baseline, *(one.result for one in comparison.alternatives)]
-
-
 @cache
-def _template() -> Template:
+def template(package: str, name: str) -> Template:
+    """Return a package's template of HTML."""
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=StrictUndefined)
-    return environment.from_string((files(__package__) / "page.html.j2").read_text())
+    return environment.from_string((files(package) / name).read_text())
 
 
 def _figure(figure: Figure, runs: Sequence[RunResult]) -> dict[str, object]:

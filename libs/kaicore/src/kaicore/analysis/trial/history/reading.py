@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median, quantiles
+from typing import get_args
 
 from kaicore.analysis.ask.projections.capacity import gpu_columns, gpus_held
 from kaicore.analysis.life.pod_stories import Lineage, PodStories, PodStory, StoryEnd, trace
@@ -23,8 +24,11 @@ from kaicore.rules.events.codec import decode_payload
 from kaicore.rules.events.payloads import Payload
 from kaicore.rules.model.gpu_share import WHOLE
 from kaicore.rules.state.cluster_state import ClusterState
+from kaicore.rules.state.indexes.cluster_constraints import FACTS
+from kaicore.rules.state.registries.queue_registry import QueueFact
 from kaicore.rules.state.snapshot import encode_state
 from kaicore.rules.state.views import FleetView
+from kaicore.rules.topology.book import TopologyFact
 
 #: Moments of a window at which figures are taken at most, and at which stranded GPUs are looked for.
 MOST_SAMPLES, MOST_LOOKS = 2000, 240
@@ -99,34 +103,13 @@ _PASSED_ON: tuple[type[Payload], ...] = (
     payloads.NodeObserved,
     payloads.NodeDeleted,
     payloads.TopologyDeleted,
-    payloads.TopologyDefinitionObserved,
-    payloads.TopologyDefinitionDeleted,
-    payloads.HyperNodeObserved,
-    payloads.HyperNodeDeleted,
     payloads.PriorityClassObserved,
     payloads.PriorityClassDeleted,
     payloads.GroupSourceObserved,
     payloads.GroupSourceDeleted,
-    payloads.QueueObserved,
-    payloads.QueueDeleted,
-    payloads.FlavorObserved,
-    payloads.FlavorDeleted,
-    payloads.NamespaceObserved,
-    payloads.NamespaceDeleted,
-    payloads.StorageClassObserved,
-    payloads.StorageClassDeleted,
-    payloads.PersistentVolumeObserved,
-    payloads.PersistentVolumeDeleted,
-    payloads.PersistentVolumeClaimDeleted,
-    payloads.PodDisruptionBudgetObserved,
-    payloads.PodDisruptionBudgetDeleted,
-    payloads.ResourceSliceObserved,
-    payloads.ResourceSliceDeleted,
-    payloads.DeviceClassObserved,
-    payloads.DeviceClassDeleted,
-    payloads.DeviceTaintRuleObserved,
-    payloads.DeviceTaintRuleDeleted,
-    payloads.ResourceClaimDeleted,
+    *get_args(TopologyFact),
+    *get_args(QueueFact),
+    *FACTS,
 )
 
 
@@ -343,7 +326,8 @@ class _Reader:
         ours = [story for story in stories.values() if story.pod.scheduler_name in names]
         foreign = frozenset(stories) - {story.pod.uid for story in ours}
         facts = [*self._facts, *self._pod_facts(foreign)]
-        lineages = trace((story for story in ours if not _is_over(story, self._begin)), end=self._end)
+        going_on = (story for story in ours if story.end is StoryEnd.OPEN or story.ended_at > self._begin)
+        lineages = trace(going_on, end=self._end)
         return History(
             cluster=self._state.cluster,
             begin=self._begin,
@@ -418,8 +402,3 @@ class _Reader:
             notice=int(quantiles(self._notices, n=10)[8]) if len(self._notices) > 1 else usual.notice,
             cycle=max(int(quantiles(self._gaps, n=10)[0]), usual.cycle) if len(self._gaps) > 1 else usual.cycle,
         )
-
-
-def _is_over(story: PodStory, begin: int) -> bool:
-    """True if a pod's story was over when the window began."""
-    return story.end is not StoryEnd.OPEN and story.ended_at <= begin

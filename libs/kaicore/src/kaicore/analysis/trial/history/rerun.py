@@ -439,10 +439,7 @@ class SimulatedLog:
         """Append what a cycle decided; with one decider none of it is stale."""
         for unit in units:
             for event in unit.events:
-                self._of_cycle(event, at)
-
-    def _of_cycle(self, event: NewEvent, at: int) -> None:
-        self._append(event.stream, event.payload, at=at, occurred_at=event.occurred_at, actor=event.actor)
+                self._append(event.stream, event.payload, at=at, occurred_at=event.occurred_at, actor=event.actor)
 
     def _append(self, stream: str, payload: Payload, *, at: int, occurred_at: int, actor: str) -> None:
         fold_unlogged(self.state, NewEvent(_ID, stream, payload, actor, occurred_at), recorded_at=at)

@@ -413,95 +413,78 @@ class Figure:
 
     Attributes:
         name: what it is called; indented where it is part of the one above.
-        text: writes a run's.
         meaning: in a few words.
+        value: a run's.
+        written: writes a value for people.
         better: 1 if more is better, -1 if less is, 0 if neither.
     """
 
     name: str
-    text: Callable[[RunResult], str]
     meaning: str
     value: Callable[[RunResult], float | None]
+    written: Callable[..., str] = str
     better: int = 0
 
+    def text(self, run: RunResult) -> str:
+        """Return a run's value for people."""
+        return self.written(self.value(run))
+
+
+_hundredths, _percent = "{:.2f}".format, "{:.1%}".format
 
 FIGURES = (
-    Figure("pods that waited", lambda one: str(one.pods), "a pod and its successors count once", lambda one: one.pods),
-    Figure("  started", lambda one: str(one.started), "of these", lambda one: one.started, 1),
+    Figure("pods that waited", "a pod and its successors count once", lambda one: one.pods),
+    Figure("  started", "of these", lambda one: one.started, better=1),
     Figure(
         "  wait p50",
-        lambda one: duration_text(one.waits.p50),
         "half of them waited no longer; what has not started counts as long as it has waited",
         lambda one: one.waits.p50,
+        duration_text,
         -1,
     ),
-    Figure(
-        "  wait p90", lambda one: duration_text(one.waits.p90), "nine in ten, likewise", lambda one: one.waits.p90, -1
-    ),
-    Figure("  wait p99", lambda one: duration_text(one.waits.p99), "99 in 100", lambda one: one.waits.p99, -1),
-    Figure("finished", lambda one: str(one.finished), "in the window", lambda one: one.finished, 1),
-    Figure("rejections by kubelets", lambda one: str(one.rejections), "pods", lambda one: one.rejections, -1),
-    Figure(
-        "evictions",
-        lambda one: str(one.preemptions),
-        "pods that were evicted or moved",
-        lambda one: one.preemptions,
-        -1,
-    ),
+    Figure("  wait p90", "nine in ten, likewise", lambda one: one.waits.p90, duration_text, -1),
+    Figure("  wait p99", "99 in 100", lambda one: one.waits.p99, duration_text, -1),
+    Figure("finished", "in the window", lambda one: one.finished, better=1),
+    Figure("rejections by kubelets", "pods", lambda one: one.rejections, better=-1),
+    Figure("evictions", "pods that were evicted or moved", lambda one: one.preemptions, better=-1),
     Figure(
         "  GPU hours lost",
-        lambda one: f"{one.lost_gpu_hours:.2f}",
         "work of evicted pods since their last checkpoints",
         lambda one: one.lost_gpu_hours,
+        _hundredths,
         -1,
     ),
     Figure(
         "GPU allocation rate (GAR), mean",
-        lambda one: f"{one.allocation_rate:.1%}",
         "GPUs held of GPUs there are",
         lambda one: one.allocation_rate,
+        _percent,
         1,
     ),
+    Figure("  most", "at any moment", lambda one: one.allocation_rate_most, _percent, 1),
     Figure(
-        "  most",
-        lambda one: f"{one.allocation_rate_most:.1%}",
-        "at any moment",
-        lambda one: one.allocation_rate_most,
-        1,
-    ),
-    Figure(
-        "occupancy over time (SOR)",
-        lambda one: f"{one.occupancy:.1%}",
-        "GPU-hours held of GPU-hours there were",
-        lambda one: one.occupancy,
-        1,
+        "occupancy over time (SOR)", "GPU-hours held of GPU-hours there were", lambda one: one.occupancy, _percent, 1
     ),
     Figure(
         "fragmented nodes (GFR)",
-        lambda one: f"{one.fragmentation:.1%}",
         "nodes with some GPUs held and some not",
         lambda one: one.fragmentation,
+        _percent,
         -1,
     ),
     Figure(
         "stranded GPU hours",
-        lambda one: f"{one.stranded_gpu_hours:.2f}",
         "free GPUs with too little CPU or memory beside them",
         lambda one: one.stranded_gpu_hours,
+        _hundredths,
         -1,
     ),
     Figure(
         "spread of jobs over nodes (JTTED)",
-        lambda one: _ratio(one.spread.nodes),
         "nodes that jobs of several pods are on, divided by the fewest possible",
         lambda one: one.spread.nodes,
+        _ratio,
         -1,
     ),
-    Figure(
-        "  over domains",
-        lambda one: _ratio(one.spread.domains),
-        "the same for domains of a network topology",
-        lambda one: one.spread.domains,
-        -1,
-    ),
+    Figure("  over domains", "the same for domains of a network topology", lambda one: one.spread.domains, _ratio, -1),
 )
