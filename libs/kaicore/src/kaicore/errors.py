@@ -209,3 +209,8 @@ Lost = Callable[[InvalidObject], None]
 
 def unheard(_: InvalidObject) -> None:
     """Say nothing: for those who know it already."""
+
+
+def raised(error: InvalidObject) -> None:
+    """Raise what is left out: for those who take an object as a whole or not at all."""
+    raise error

@@ -62,11 +62,8 @@ def dispatch_rows(state: hub_state.HubState, *, pending: bool = False) -> list[D
 
 def dispatch_row(entry: hub_state.DispatchEntry) -> DispatchRow:
     """Return a dispatch."""
-    return DispatchRow(
-        name=entry.name,
-        stage=entry.stage,
-        cluster=entry.cluster,
-        term=entry.term,
+    return DispatchRow.copied(
+        entry,
         queue=entry.submitted.queue,
         since=time_text(entry.since),
         submitted_at=time_text(entry.submitted_at),

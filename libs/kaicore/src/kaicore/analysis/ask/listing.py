@@ -392,14 +392,9 @@ def group_row(state: WorkView, group: Group, pods: Sequence[PodEntry]) -> answer
     message = next((text for entry in pods if (text := entry.stage is Stage.WAITING and pod_message(state, entry))), "")
     promise = state.reasons.promise_of(group.key) if stages["waiting"] else None
     promised = promise is not None and promise.starts_at
-    return answers.GroupRow(
-        key=group.key,
+    return answers.GroupRow.copied(
+        group,
         kind=group.origin,
-        namespace=group.namespace,
-        name=group.name,
-        queue=group.queue,
-        priority=group.priority,
-        preemptible=group.preemptible,
         minimum=min_pods(group.sets),
         waiting=stages["waiting"],
         running=stages["running"],

@@ -271,9 +271,6 @@ class Inquiry:
             self._past[cluster] = PastStates(self.log, cluster, once=self._once, progress=self._progress)
         return self._past[cluster]
 
-    async def _near(self, cluster: str, position: int) -> ClusterState | None:
-        return await self._past_of(cluster).near(position)
-
     async def follow(self, *, caught_up: Callable[[], None] = lambda: None) -> None:
         """Keep the states of all clusters up to date, until cancelled.
 
@@ -451,7 +448,9 @@ class Inquiry:
         Raises UnknownSubject: there never was a node of that name.
         """
         there = await span_of(self.log, cluster, span)
-        return await audit_node(self.log, cluster, node, there, state_at=partial(self._past_state, cluster), gpu=gpu)
+        return await audit_node(
+            self.log, cluster, node, there, state_at=lambda position: self.state_at(cluster, str(position)), gpu=gpu
+        )
 
     async def audit_group(self, cluster: str, namespace: str, name: str, span: Span) -> GroupAudit:
         """Return what was decided about a group, and by whom; see `kaicore.analysis.ask.audits.audit_node`.
@@ -465,9 +464,6 @@ class Inquiry:
     async def audit_evictions(self, cluster: str, span: Span, *, namespace: str = "") -> EvictionAudit:
         """Return every eviction that was decided in a part of the log."""
         return await audit_evictions(self.log, cluster, await span_of(self.log, cluster, span), namespace=namespace)
-
-    async def _past_state(self, cluster: str, position: int) -> ClusterState:
-        return await self.state_at(cluster, str(position))
 
     async def tried_groups(self, cluster: str, cycle: CycleCompleted) -> list[TriedGroup]:
         """Return the groups that a recorded cycle took up, in its order.
@@ -510,7 +506,7 @@ class Inquiry:
             where = Filter(subject=f"{namespace}/{name}")
             story = [event async for event in events_of(self.log, cluster, upto=upto, where=where)]
             end = (await self.log.head(cluster)).position if upto is None else upto
-            near = partial(self._near, cluster)
+            near = self._past_of(cluster).near
             evidence = await pod_evidence(self.log, cluster, story, upto=end, state_near=near, policies=self.policies)
         state = await self.state_at(cluster, at if upto is None else str(upto))
         if kind == "Pod":

@@ -186,7 +186,6 @@ def _text(kind: PartKind, value: int | str) -> str:
 #: Stands for what may not be named.
 UNSEEN = "(not yours to see)"
 
-
 #: Changes a configuration into that of the other rule.
 Change = Callable[[EngineConfig], EngineConfig]
 

@@ -18,6 +18,7 @@ from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.explain.waiting_reasons import SingleStartKind, waiting_reasons
 from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.node_score import RowScore
+from kaicore.rules.engine.placement.placer import PlacingObserver
 from kaicore.rules.engine.placement.pod_class import base_key, class_identity, pod_class
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.work.workload import Member
@@ -236,7 +237,7 @@ class TriedGroup(Answer, frozen=True, kw_only=True):
 
 
 @dataclass(slots=True)
-class _Onlooker:
+class _Onlooker(PlacingObserver):
     """Notes which groups are taken up."""
 
     action: str = ""
@@ -249,9 +250,6 @@ class _Onlooker:
         # A decision that goes on step by step appears once in a row.
         if not self.taken or self.taken[-1] != (self.action, group):
             self.taken.append((self.action, group))
-
-    def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
-        """Nothing of that is shown."""
 
 
 def tried_groups(
@@ -313,7 +311,7 @@ class PlacementScores:
     bands: Mapping[str, PolicyBand] = field(default_factory=dict)
 
 
-class _ScoreOnlooker:
+class _ScoreOnlooker(PlacingObserver):
     """Keeps what was known when a pod was put on a node for the last time."""
 
     def __init__(self, uid: str, node: str, names: list[str]) -> None:
@@ -321,12 +319,6 @@ class _ScoreOnlooker:
         self._uid = uid
         self._node = node
         self._names = names
-
-    def begins(self, action: str) -> None:
-        """It does not matter by which action."""
-
-    def takes_up(self, group: str) -> None:
-        """Nor in which order."""
 
     def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
         if member.pod.uid != self._uid or self._names[row] != self._node:

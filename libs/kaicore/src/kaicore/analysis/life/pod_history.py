@@ -35,7 +35,6 @@ OBSERVED = "zones observed"
 #: Successors that are shown of one pod.
 _MOST_SUCCESSORS = 3
 
-
 #: Texts of a timeline's steps; a node follows those with a colon.
 _STEP_TEXTS = {
     LifeEvent.SEEN: "seen",

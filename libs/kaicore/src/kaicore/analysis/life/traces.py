@@ -106,18 +106,10 @@ class CloudEvent(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def event_answer(event: Event) -> EventAnswer:
     """Return an event as an answer."""
-    return EventAnswer(
-        cluster=event.cluster,
-        position=event.position,
-        stream=event.stream,
-        version=event.version,
-        type=event.type,
-        schema=event.schema,
+    return EventAnswer.copied(
+        event,
         id=str(event.id),
-        subject=event.subject,
-        actor=event.actor,
         cause=None if event.cause is None else str(event.cause),
-        correlation=event.correlation,
         occurred_at=time_text(event.occurred_at),
         recorded_at=time_text(event.recorded_at),
         hash=event.hash.hex(),

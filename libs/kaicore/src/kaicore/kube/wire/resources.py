@@ -23,7 +23,6 @@ TOPOLOGY_VERSIONS = ("v1alpha2", "v1alpha1")
 _PATH = re.compile(r" - at `\$(?P<path>[^`]*)`$")
 _STEP = re.compile(r"\.([^.\[]+)|\[(\d+)\]")
 
-
 #: API servers take 10,000 levels of JSON within each other; Python stops at 1,000, also where it skips them.
 _LEVELS = 20_000
 
@@ -100,7 +99,6 @@ PRIORITY_CLASSES = Resource(
     "PriorityClass", "/apis/scheduling.k8s.io/v1/priorityclasses", objects.PriorityClassObject, namespaced=False
 )
 
-
 NAMESPACES = Resource("Namespace", "/api/v1/namespaces", objects.NamespaceObject, namespaced=False)
 CLAIMS = Resource("PersistentVolumeClaim", "/api/v1/persistentvolumeclaims", objects.ClaimObject)
 VOLUMES = Resource("PersistentVolume", "/api/v1/persistentvolumes", objects.VolumeObject, namespaced=False)
@@ -150,7 +148,6 @@ TOPOLOGIES = OptionalResource(
     objects.TopologyObject,
     namespaced=False,
 )
-
 
 _identity_decoder = msgspec.json.Decoder(objects.Identified)
 

@@ -24,7 +24,6 @@ MAX_BODY = 8 * 1024 * 1024 - 64 * 1024
 #: Longest name of a cluster, stream, subject, actor or correlation, bytes; an index entry of Postgres ends at 2,704.
 MAX_TEXT = 1024
 
-
 #: Stands for the outcome of a unit that is taken, until its events are recorded.
 _NEW = UnitOutcome()
 

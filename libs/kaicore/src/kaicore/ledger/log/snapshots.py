@@ -35,7 +35,6 @@ DISCARDED = Counter(
     ["name", "why"],
 )
 
-
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 

@@ -25,12 +25,10 @@ from kaicore.rules.engine.actions.cycle import run_cycle
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.cycle_input import CycleInput
 from kaicore.rules.engine.decisions import CycleResult
-from kaicore.rules.engine.placement.feasible_nodes import FeasibleNodes
 from kaicore.rules.engine.placement.placer import PlacingObserver
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.policies.cycle_policies import guarded
 from kaicore.rules.engine.policies.guarded import OF_MACHINE, PolicyFailed
-from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.events.payloads import GroupPending, PolicyLeftOut
 from kaicore.rules.events.reasons.group import Unsupported
 from kaicore.rules.events.reasons.node import HistoryIncomplete
@@ -227,8 +225,8 @@ def explained(
             return answer, tuple(one.name for one in config.policies if one not in able)
 
 
-class _LastTakenUp:
-    """Notes the group that was taken up last; see `PlacingObserver`."""
+class _LastTakenUp(PlacingObserver):
+    """Notes the group that was taken up last."""
 
     group = ""
 
@@ -237,9 +235,6 @@ class _LastTakenUp:
 
     def takes_up(self, group: str) -> None:
         self.group = group
-
-    def placing(self, member: Member, row: int, feasible: FeasibleNodes) -> None:
-        """The group is enough."""
 
 
 class _Search:

@@ -8,7 +8,7 @@ from kaicore.rules.deciding.decided_classes import queue_names
 from kaicore.rules.engine.config import EngineConfig
 from kaicore.rules.engine.constraints.class_filters import ReservedNodes
 from kaicore.rules.engine.decisions import EvictionReason
-from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.victims.ending_groups import stays
 from kaicore.rules.model.node import Node
 from kaicore.rules.model.reservation import NodeReservation, reservation_terms
 from kaicore.rules.state.pods.pod_entry import PodEntry
@@ -28,9 +28,8 @@ def strangers(state: CycleView, one: NodeReservation, node: Node) -> Iterator[Po
     """Yield pods on a node that a reservation is not for, by uid; what stays on each node for ever does not count."""
     for uid in sorted(state.charges.on_node.get(node.name, ())):
         entry = state.pods[uid]
-        stays = entry.pod.owner is not None and entry.pod.owner.kind in STAYING
         queues = queue_names(state, entry)
-        if not (stays or one.admits(queues=queues, namespace=entry.pod.namespace, group=entry.group)):
+        if not (stays(entry.pod) or one.admits(queues=queues, namespace=entry.pod.namespace, group=entry.group)):
             yield entry
 
 

@@ -274,7 +274,7 @@ class _Search:
     def _take(self, wish: _Wish, device: PooledDevice) -> bool:
         """Give a device to a claim if that is possible; return whether it was."""
         one, request = device.device, wish.request
-        if self._in_use(device.id, wish) or self._is_tainted(wish, device):
+        if self._in_use(device.id, wish) or untolerated(one.taints, request.tolerations) is not None:
             return False
         if self._only_close and not is_close(device, self._zones):
             return False
@@ -315,9 +315,6 @@ class _Search:
         )
         self.given[wish.claim].append(_Given(device, result))
         return True
-
-    def _is_tainted(self, wish: _Wish, device: PooledDevice) -> bool:
-        return untolerated(device.device.taints, wish.request.tolerations) is not None
 
     def _put_back(self, wish: _Wish) -> None:
         device = self.given[wish.claim].pop().device

@@ -204,7 +204,6 @@ DECLARATIONS = [
     ),
 ]
 
-
 #: `.attributes["…"]` and `.capacity["…"]`, or any text in quotes, which is left as it is.
 _DOMAINS = re.compile(
     r"""(\.(?:attributes|capacity))\[\s*("[^"\\]*"|'[^'\\]*')\s*\]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*'"""

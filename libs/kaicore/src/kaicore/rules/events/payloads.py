@@ -48,13 +48,10 @@ class PodPayload(NamespacedPayload, frozen=True):
     node: str
 
 
-_BASES = (NamedPayload, NamespacedPayload, PodPayload)
-
-
 def payload_types(base: type[Payload] = Payload) -> Iterator[type[Payload]]:
     """Yield the classes of payloads, but for those that only others are made of."""
     for below in base.__subclasses__():
-        if below not in _BASES:
+        if not below.__name__.endswith(Payload.__name__):
             yield below
         yield from payload_types(below)
 
@@ -414,42 +411,40 @@ class ProvisioningRequested(Payload, frozen=True):
     parameters: dict[str, str] = msgspec.field(default_factory=dict)
 
 
-class ProvisioningWithdrawn(Payload, frozen=True):
-    """A cycle decided that a ProvisioningRequest is of no use any more; the binder deletes it and its PodTemplates.
-
-    Attributes:
-        group: key of the group that it was made for.
-        reason: see `kaicore.rules.engine.decisions.WithdrawalReason`.
-        pod_sets: how many it has.
-    """
+class ProvisioningPayload(Payload, frozen=True):
+    """Something about a ProvisioningRequest (`group`: key of the group that it was made for)."""
 
     group: str
     namespace: str
     name: str
+
+
+class ProvisioningWithdrawn(ProvisioningPayload, frozen=True):
+    """A cycle decided that a ProvisioningRequest is of no use any more; the binder deletes it and its PodTemplates.
+
+    Attributes:
+        reason: see `kaicore.rules.engine.decisions.WithdrawalReason`.
+        pod_sets: how many it has.
+    """
+
     cycle: str
     reason: str
     pod_sets: int
 
 
-class ProvisioningRequestCreated(Payload, frozen=True):
+class ProvisioningRequestCreated(ProvisioningPayload, frozen=True):
     """The API server took a ProvisioningRequest."""
 
-    group: str
-    namespace: str
-    name: str
     attempts: int = 1
 
 
-class ProvisioningRequestRemoved(Payload, frozen=True):
+class ProvisioningRequestRemoved(ProvisioningPayload, frozen=True):
     """A ProvisioningRequest that was withdrawn is gone, and so are its PodTemplates."""
 
-    group: str
-    namespace: str
-    name: str
     attempts: int = 1
 
 
-class ProvisioningRequestRefused(Payload, frozen=True):
+class ProvisioningRequestRefused(ProvisioningPayload, frozen=True):
     """The API server refused to make, or to delete, a ProvisioningRequest, or did not do so in time.
 
     Attributes:
@@ -458,9 +453,6 @@ class ProvisioningRequestRefused(Payload, frozen=True):
         removing: whether it was to be deleted.
     """
 
-    group: str
-    namespace: str
-    name: str
     code: int
     reason: str
     message: str = ""
@@ -468,7 +460,7 @@ class ProvisioningRequestRefused(Payload, frozen=True):
     removing: bool = False
 
 
-class PodPlaced(Payload, frozen=True, gc=False):
+class PodPlaced(PodPayload, frozen=True, gc=False):
     """A cycle decided where a pod is to run; the binder makes it so.
 
     Attributes:
@@ -487,10 +479,6 @@ class PodPlaced(Payload, frozen=True, gc=False):
         gpus: the parts of GPUs that it gets, each of another GPU of the node.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     cycle: str
     pod_class: str
     placement: Placement | None = None
@@ -662,7 +650,7 @@ class EvictionDecided(PodPayload, frozen=True):
         return f"{self.reason} by preemption config {self.rule}" if self.rule else self.reason
 
 
-class PodNominated(Payload, frozen=True, gc=False):
+class PodNominated(PodPayload, frozen=True, gc=False):
     """A cycle decided to keep room for a waiting pod until the pods on it are gone.
 
     Attributes:
@@ -670,10 +658,6 @@ class PodNominated(Payload, frozen=True, gc=False):
         placement: the zones that it is predicted to get there, None where nothing is aligned.
     """
 
-    uid: str
-    namespace: str
-    name: str
-    node: str
     cycle: str
     pod_class: str
     group: str
@@ -1200,18 +1184,26 @@ class Offer(msgspec.Struct, frozen=True, omit_defaults=True):
     why: str = ""
 
 
-class DispatchGiven(Payload, frozen=True):
-    """The hub gave a dispatch to a cluster: the first level of the decision; nodes are the second.
+class DispatchPayload(Payload, frozen=True):
+    """Something about a dispatch in a cluster.
 
     Attributes:
         term: counts how often the dispatch was given to a cluster, from 1.
-        offers: of all clusters, the chosen one's among them, in order of their names.
-        weights: of the parts of the offers' scores.
     """
 
     dispatch: str
     term: int
     cluster: str
+
+
+class DispatchGiven(DispatchPayload, frozen=True):
+    """The hub gave a dispatch to a cluster: the first level of the decision; nodes are the second.
+
+    Attributes:
+        offers: of all clusters, the chosen one's among them, in order of their names.
+        weights: of the parts of the offers' scores.
+    """
+
     offers: tuple[Offer, ...] = ()
     weights: dict[str, int] = msgspec.field(default_factory=dict)
 
@@ -1229,60 +1221,44 @@ class DispatchKeptWaiting(Payload, frozen=True):
     offers: tuple[Offer, ...] = ()
 
 
-class DispatchStarted(Payload, frozen=True):
+class DispatchStarted(DispatchPayload, frozen=True):
     """A cluster's binder is about to bind the first pod of a dispatch: from now on the dispatch is that cluster's."""
 
-    dispatch: str
-    term: int
-    cluster: str
 
-
-class DispatchRecalled(Payload, frozen=True):
+class DispatchRecalled(DispatchPayload, frozen=True):
     """The hub asks a cluster to give a dispatch back; the cluster binds no more pods of it."""
 
-    dispatch: str
-    term: int
-    cluster: str
     reason: ReleaseReason
 
 
-class DispatchReturned(Payload, frozen=True):
+class DispatchReturned(DispatchPayload, frozen=True):
     """A cluster has nothing of a term of a dispatch any more: neither objects nor pods.
 
     Attributes:
         refusal: why its API server did not take the objects; empty where that is not why.
     """
 
-    dispatch: str
-    term: int
-    cluster: str
     refusal: str = ""
 
 
-class DispatchReleased(Payload, frozen=True):
+class DispatchReleased(DispatchPayload, frozen=True):
     """The hub took a dispatch from a cluster that does not answer, after its lease had run out by its own clock.
 
     Attributes:
         waited_us: how long the hub had heard nothing, microseconds of the hub's clock.
     """
 
-    dispatch: str
-    term: int
-    cluster: str
     reason: ReleaseReason
     waited_us: int = 0
 
 
-class DispatchFinished(Payload, frozen=True):
+class DispatchFinished(DispatchPayload, frozen=True):
     """The objects of a dispatch have ended.
 
     Attributes:
         outcome: Succeeded, Failed, or Deleted where somebody deleted them.
     """
 
-    dispatch: str
-    term: int
-    cluster: str
     outcome: str
 
 

@@ -182,6 +182,5 @@ POD_GROUPS = frozenset(
     {KAI_POD_GROUP, SIGS_POD_GROUP, X_POD_GROUP, NATIVE_POD_GROUP, COMPOSITE_POD_GROUP, VOLCANO_POD_GROUP}
 )
 
-
 #: Jobs of Jobs of Volcano, whichever of its API groups serves them.
 HYPER_JOBS = frozenset({"HyperJob.topology.volcano.sh", "HyperJob.training.volcano.sh"})

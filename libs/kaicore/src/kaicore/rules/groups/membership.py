@@ -49,7 +49,6 @@ VOLCANO_GROUP_ANNOTATIONS = ("scheduling.k8s.io/group-name", "scheduling.volcano
 #: Pods without any group are groups of their own, of this origin.
 POD = "Pod"
 
-
 #: Longest chain of owners that is followed.
 _MOST_OWNERS = 8
 

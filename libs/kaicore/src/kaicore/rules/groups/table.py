@@ -41,7 +41,6 @@ from kaicore.rules.objects.provisioning import PROVISIONING_CLASS_ANNOTATION
 #: Source: KAI-Scheduler, `preemptibility` of PodGroup v2alpha2.
 NON_PREEMPTIBLE_PRIORITY = 100
 
-
 _PREEMPTIBILITIES = {"preemptible": True, "non-preemptible": False}
 _VOLCANO_PREEMPTABLE = {"true": True, "false": False}
 

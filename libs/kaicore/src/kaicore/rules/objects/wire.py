@@ -75,7 +75,6 @@ class KubernetesObject(Wire):
 #: Of pods that name none: the API server's (`k8s.io/api/core/v1`, `DefaultSchedulerName`).
 DEFAULT_SCHEDULER = "default-scheduler"
 
-
 _INT32 = range(-(2**31), 2**31)
 
 

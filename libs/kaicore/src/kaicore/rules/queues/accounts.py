@@ -19,7 +19,6 @@ from kaicore.rules.queues.tree import UNLIMITED, Demand, QueueTree
 
 Amounts = tuple[int, ...]
 
-
 _Bound = TypeVar("_Bound", NonPreemptibleOverQuota, OverFairShare)
 
 

@@ -135,7 +135,7 @@ class UsageReader(Generic[NameT]):
             recorded_us: when its last event was recorded; nothing of before then will change.
         """
         hour = now_us // HOUR_US
-        first = _first_hour(config, hour)
+        first = hour - (hour % config.window_hours if config.tumbling else config.window_hours)
         weights = _weights(hour - first + 1, config.half_life_hours)
         by_hour = {hour - age: weight for age, weight in enumerate(weights)}
         span = sum(
@@ -164,12 +164,6 @@ class UsageReader(Generic[NameT]):
         for name in self._closed.keys() - histories.keys():
             del self._closed[name]
         return by_queue
-
-
-def _first_hour(config: FairShareConfig, hour: int) -> int:
-    if config.tumbling:
-        return hour - hour % config.window_hours
-    return hour - config.window_hours
 
 
 @lru_cache(maxsize=64)

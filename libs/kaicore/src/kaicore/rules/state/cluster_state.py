@@ -103,7 +103,6 @@ class GroupOwners:
 JOB_INDEX = "batch.kubernetes.io/job-completion-index"
 INDEX_FAILURES = "batch.kubernetes.io/job-index-failure-count"
 
-
 #: What the streams begin with that decisions are conditional on.
 _VERSIONED = ("node/", "pod/", "cycle/", "replicas/", "reclaimed/", "shadow/", "devicepool/", "claimdevices/")
 

@@ -7,6 +7,7 @@ over runs, and the domains below a domain are a run as well.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -57,7 +58,8 @@ class OrderedTree:
         self.inside = int((named[0] != _LAST).sum()) if named else count
         self.parents = [np.zeros(0, np.int64)]
         self.parents += [above[below[:-1]] for above, below in zip(self.of, self.starts[1:], strict=False)]
-        self.children = [_first_below(above, below) for above, below in zip(self.starts, self.starts[1:], strict=False)]
+        #: Of each domain, the first domain at the next depth, and the number of those at the end.
+        self.children: list[Numbers] = [np.searchsorted(below, above) for above, below in pairwise(self.starts)]
 
     def span(self, depth: int, low: int, high: int) -> tuple[int, int]:
         """Return the domains at a depth, from the first up to but not including the last, of a run of spots."""
@@ -83,11 +85,6 @@ def _runs(keys: list[NDArray[np.int32]], count: int) -> tuple[list[Numbers], lis
     of.append(every)
     numbers.append(every)
     return starts, of, numbers
-
-
-def _first_below(above: Numbers, below: Numbers) -> Numbers:
-    """Of each domain, the first domain at the next depth, and the number of those at the end."""
-    return np.searchsorted(below, above)
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,6 @@ ANY = "*"
 _RECORDS = "inputs:"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
-
 #: Begins every key, so that people and scanners of secrets see what it is.
 KEY_PREFIX = "kai_"
 

@@ -23,7 +23,6 @@ _JSON = "application/json"
 #: The condition of a service that is given its application later.
 _ANSWERS = "answers"
 
-
 _Receive = Callable[[], Awaitable[Any]]
 _Send = Callable[[Any], Awaitable[None]]
 #: An application as of ASGI 3.

@@ -464,7 +464,6 @@ _OUTCOMES = (
 _TOLD = names_in_logs(cls.__name__ for cls in (*_DECISIONS, *_OUTCOMES))
 _DECIDED = names_in_logs(cls.__name__ for cls in _DECISIONS)
 
-
 #: What tells that a group's object, or its only pod, is there, or is not.
 _GOING = (payloads.GroupSourceDeleted.__name__, payloads.PodDeleted.__name__)
 _COMING_AND_GOING = (payloads.GroupSourceObserved.__name__, payloads.PodObserved.__name__, *_GOING)

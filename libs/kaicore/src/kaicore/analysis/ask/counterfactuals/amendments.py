@@ -215,7 +215,6 @@ _MENDING: dict[type[NodeReason], Callable[[Asked, Node, Any], _Mended]] = {
     VolumeOutOfReach: _reached,
 }
 
-
 _GPU = "nvidia.com/gpu"
 
 

@@ -89,16 +89,7 @@ def planned_drain(state: ClusterState, asked: ReservationQuestion, policies: Pol
         by = time_text(reservation.drain_by)
         groups = [_row(state, key, *found, rehearsal, by=by) for key, found in sorted(moved.items())]
         waits = sorted(map(display_key, rehearsal.waits_longer(state, reservation.end)))
-    return DrainPlan(
-        cluster=state.cluster,
-        position=state.position,
-        recorded_at=time_text(state.recorded_at),
-        refusal=plan.refusal,
-        nodes=plan.nodes,
-        groups=groups,
-        waits_longer=waits,
-        manifest=plan.manifest,
-    )
+    return DrainPlan.copied(plan, groups=groups, waits_longer=waits)
 
 
 class _Rehearsal:

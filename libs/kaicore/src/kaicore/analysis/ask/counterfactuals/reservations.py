@@ -7,7 +7,7 @@ from itertools import pairwise
 import msgspec
 
 from kaicore.analysis.json_spelling import Answer, time_text
-from kaicore.errors import InvalidObject
+from kaicore.errors import InvalidObject, raised
 from kaicore.kube.kinds.table import RESERVATION
 from kaicore.rules.deciding.decided_classes import queue_names
 from kaicore.rules.deciding.reserved_nodes import nodes_of, strangers
@@ -163,16 +163,11 @@ def standing_reservations(state: ClusterState, *, now: int = 0) -> ReservationsA
         nodes = nodes_of(state, one)
         ready = {node.name for node in nodes if state.columns.ready[state.columns.row(node.name)]}
         rows.append(
-            ReservationRow(
-                name=one.name,
+            ReservationRow.copied(
+                one,
                 state="Over" if window is None else "Active" if window.start <= now else "Planned",
-                queue=one.queue,
-                namespace=one.namespace,
-                work=one.work,
                 start=time_text(shown.start),
                 end=time_text(shown.end),
-                recurrence=one.recurrence,
-                time_zone=one.time_zone,
                 drain_by=time_text(one.drain_by) if one.drain_by else "",
                 nodes=[node.name for node in nodes],
                 missing=sorted({*one.nodes, *(node.name for node in nodes)} - ready),
@@ -248,11 +243,7 @@ def _manifest(asked: ReservationQuestion, nodes: list[str]) -> dict[str, object]
 
 def reservation_of(manifest: dict[str, object]) -> NodeReservation:
     """Return the model of a Reservation's manifest. Raises InvalidObject: it makes no sense."""
-
-    def refuse(error: InvalidObject) -> None:
-        raise error
-
-    model = RESERVATION.normalize(RESERVATION.decode(msgspec.json.encode(manifest)), refuse)
+    model = RESERVATION.normalize(RESERVATION.decode(msgspec.json.encode(manifest)), raised)
     assert isinstance(model, NodeReservation)
     return model
 

@@ -13,7 +13,7 @@ from kaicore.analysis.ask.counterfactuals.group_amendments import edit_source, s
 from kaicore.rules.engine.actions.eviction import EvictionAction, Preempt, Reclaim
 from kaicore.rules.engine.config import Action
 from kaicore.rules.engine.explain.remedies import with_at_most
-from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.victims.ending_groups import stays
 from kaicore.rules.engine.work.gang_planner import Steps
 from kaicore.rules.engine.work.workload import Workload
 from kaicore.rules.events import payloads
@@ -177,7 +177,8 @@ def _cleared(asked: Asked) -> Iterator[Amendment]:
         if not obstacles.reasons or any(reason.lasting for reason in obstacles.reasons):
             continue
         node = asked.columns.names[obstacles.row]
-        held = [one for one in asked.state.charges.held_on(node) if not _stays(asked, one)]
+        reserves = asked.state.shared_gpus.is_reservation
+        held = [one for one in asked.state.charges.held_on(node) if not (stays(one.pod) or reserves(one.pod.uid))]
         held.sort(key=lambda one: (one.pod.priority, -one.pod.created_at, one.pod.subject))
         missing = asked.missing(obstacles.row)
         ending: list[PodEntry] = []
@@ -191,12 +192,6 @@ def _cleared(asked: Asked) -> Iterator[Amendment]:
                 more = f" and {len(entries) - _MOST_NAMES} more" if len(entries) > _MOST_NAMES else ""
                 pods, freed = plural(len(entries), "pod"), frees(asked, entries) or "their places"
                 yield end_of(asked, entries, f"end {pods} on {node} ({names}{more}), which frees {freed}")
-
-
-def _stays(asked: Asked, entry: PodEntry) -> bool:
-    """Tell whether a pod that ends comes back at once on its node, or holds a GPU for those that share it."""
-    reserves = asked.state.shared_gpus.is_reservation(entry.pod.uid)
-    return reserves or (entry.pod.owner is not None and entry.pod.owner.kind in STAYING)
 
 
 def _after_rejection(asked: Asked) -> Iterator[Amendment]:

@@ -283,7 +283,8 @@ class ViewStore:
 
     async def found(self, row: type[_RowT], query: sql.SQL | sql.Composed, values: Mapping[str, Any]) -> list[_RowT]:
         """Return what a query finds, as rows with fields of its columns' names."""
-        return [_row(row, one) for one in await self._read(query, values)]
+        found = await self._read(query, values)
+        return [msgspec.convert({name: _whole(value) for name, value in one.items()}, row) for one in found]
 
     async def _all_rows(
         self,
@@ -324,10 +325,6 @@ def _select(table: ReadModelTable) -> sql.Composed:
     return sql.SQL("SELECT {} FROM {} WHERE {}").format(
         _names(table.row.__struct_fields__), _name(table), sql.SQL(OF_GENERATION)
     )
-
-
-def _row(row: type[_RowT], found: Mapping[str, Any]) -> _RowT:
-    return msgspec.convert({name: _whole(value) for name, value in found.items()}, row)
 
 
 def _whole(value: object) -> object:

@@ -22,7 +22,7 @@ from kaicore.analysis.ask.topology.answers import (
     TopologyQuestion,
 )
 from kaicore.analysis.json_spelling import time_text
-from kaicore.errors import InvalidObject, UnknownSubject
+from kaicore.errors import InvalidObject, UnknownSubject, raised
 from kaicore.rules.engine.constraints.node_matching import affine, selected, tolerates
 from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.pod_class import node_requests
@@ -95,13 +95,9 @@ def _of_pod(manifest: str) -> Slot:
     # Few questions bring a manifest, and reading one takes a third of what they import.
     from kaicore.kube.kinds import table  # noqa: PLC0415
 
-    pod = table.POD.normalize(table.POD.decode(manifest.encode()), _refuse)
+    pod = table.POD.normalize(table.POD.decode(manifest.encode()), raised)
     assert isinstance(pod, Pod)
     return Slot(node_requests(pod), pod)
-
-
-def _refuse(error: InvalidObject) -> None:
-    raise error
 
 
 def _amounts(text: str, resources: Collection[str]) -> Amounts:

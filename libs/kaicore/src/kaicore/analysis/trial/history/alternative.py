@@ -279,7 +279,6 @@ BEST_POLICIES = (
     ),
 )
 
-
 _replace = msgspec.structs.replace
 _encode = msgspec.json.Encoder().encode
 _decode_node = msgspec.json.Decoder(NodeObject).decode

@@ -63,7 +63,7 @@ class Identities:
             (named if metadata.get("name") else nameless).append((kind, whole))
         ordinals: Counter[tuple[str, str, str]] = Counter()
         # Two of one generateName are distinguished by what they say, then by number.
-        for kind, item in sorted(nameless, key=lambda one: (one[0], _content(one[1].object))):
+        for kind, item in sorted(nameless, key=lambda one: (one[0], _encoder.encode(one[1].object))):
             metadata = item.object["metadata"]
             base = (kind[1], metadata["namespace"], metadata["generateName"])
             ordinals[base] += 1
@@ -104,10 +104,6 @@ def _metadata(wire: Object, *, namespaced: bool) -> Object:
             raise InvalidObject(subject, f"metadata.{name}", value, "must be a text")
     metadata["namespace"] = (metadata.get("namespace") or "default") if namespaced else ""
     return metadata
-
-
-def _content(wire: Object) -> bytes:
-    return _encoder.encode(wire)
 
 
 def _order(one: tuple[GroupKind, Located]) -> tuple[GroupKind, str, str, str]:

@@ -103,7 +103,11 @@ class Outcome:
                     ],
                     "rank": pod.rank,
                     "domains": dict(pod.domains),
-                    **({"gpus": [_part(part) for part in pod.gpus]} if pod.gpus else {}),
+                    **(
+                        {"gpus": [{"group": part.group, "part": gpus_text(part.milli)} for part in pod.gpus]}
+                        if pod.gpus
+                        else {}
+                    ),
                     "reasons": [
                         {"code": why.code, "message": why.message, "nodes": why.nodes, "example": why.example}
                         for why in pod.reasons
@@ -135,7 +139,8 @@ def outcome_of(
     pods = [
         _pod(entry, state, remedies, placed.get(entry.pod.uid))
         for entry in state.pods.values()
-        if not _is_over(entry) and not state.shared_gpus.is_reservation(entry.pod.uid)
+        if (entry.stage is not Stage.FINISHED or is_kubelet_rejection(entry.pod))
+        and not state.shared_gpus.is_reservation(entry.pod.uid)
     ]
     in_order = sorted([*pods, *evicted], key=lambda pod: (pod.namespace, pod.name))
     return Outcome(cycles, nodes, seconds, in_order, _notes(state))
@@ -161,14 +166,6 @@ def evicted_pod(entry: PodEntry, eviction: EvictionDecided | RepairRequested) ->
         counted = failures_text(eviction.failures_left)
         why = WhyNot(eviction.reason, f"evicted: {eviction.why}{for_preemptor}{again}{counted}")
     return PodOutcome(pod.namespace, pod.name, eviction.node, Phase.EVICTED, reasons=(why,), owner=_owner(entry))
-
-
-def _part(part: GpuPart) -> dict[str, str]:
-    return {"group": part.group, "part": gpus_text(part.milli)}
-
-
-def _is_over(entry: PodEntry) -> bool:
-    return entry.stage is Stage.FINISHED and not is_kubelet_rejection(entry.pod)
 
 
 def _pod(entry: PodEntry, state: WorkView, remedies: StateRemedies, placed: PodPlaced | None) -> PodOutcome:

@@ -157,7 +157,6 @@ _RUNS_OF = {
     Basis.CLUSTER: "of the whole cluster",
 }
 
-
 #: Why there is no forecast where only a change of the cluster, or of the work, would help.
 STAYS_IN_THE_WAY = "what is in the way does not pass by itself"
 #: Shares of past forecasts within which they count as calibrated: of those that started before p50, and before p90.

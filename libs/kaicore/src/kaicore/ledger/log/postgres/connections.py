@@ -33,7 +33,6 @@ _QUOTED = re.compile(r"""(["'])(.*?)\1""", re.DOTALL)
 #: What parameters of a url are set to: `?password=x` is a login, too.
 _VALUE = re.compile(r"[?&][^=&]*=([^&]*)")
 
-
 #: What libpq says where it cannot read an option's value. It calls that a connection that failed.
 _UNREADABLE = re.compile(r"invalid (port number|integer value|\w+ value)")
 _PORTS = range(1, 65536)

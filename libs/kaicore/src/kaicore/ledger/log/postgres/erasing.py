@@ -122,7 +122,8 @@ async def _erase(connection: _Connection, cluster: str, request: ErasureRequest,
         looked_at = head.position
     for start in range(0, len(changed), _PAGE):
         changed[start : start + _PAGE] = await _replace(connection, cluster, changed[start : start + _PAGE], retired)
-    await _empty_caches(connection, cluster)
+    for table in CACHES:
+        await connection.execute(sql.SQL("DELETE FROM {} WHERE cluster = %s").format(sql.Identifier(table)), [cluster])
     since = min((event.recorded_at for event in changed), default=head.recorded_at)
     await _redact_views(connection, cluster, erasure, since=since)
     await _redact_kept(connection, cluster, erasure)
@@ -255,11 +256,6 @@ async def _replace(connection: _Connection, cluster: str, events: list[Event], r
     ((changed,),) = await (await connection.execute("SELECT kai_erase(%s, %s::json)", [cluster, text])).fetchall()
     assert changed == len(events), f"{changed} of {len(events)} events were changed"
     return made
-
-
-async def _empty_caches(connection: _Connection, cluster: str) -> None:
-    for table in CACHES:
-        await connection.execute(sql.SQL("DELETE FROM {} WHERE cluster = %s").format(sql.Identifier(table)), [cluster])
 
 
 async def _redact_views(connection: _Connection, cluster: str, erasure: Erasure, *, since: int) -> None:

@@ -26,7 +26,7 @@ from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.policies.book import NO_POLICIES, PolicyBook
 from kaicore.rules.engine.session.cycle_pods import CyclePods
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.victims.ending_groups import stays
 from kaicore.rules.engine.work.workload import Member
 from kaicore.rules.model.group import Group
 from kaicore.rules.model.pod import Amounts
@@ -317,7 +317,7 @@ class _Outlook:
         # A reservation pod ends with the last part of its GPU.
         reserves = state.shared_gpus.is_reservation
         active = (member for workload in workloads for member in workload.active.values())
-        self._active = [member for member in active if not _stays(member) and not reserves(member.pod.uid)]
+        self._active = [member for member in active if not stays(member.pod) and not reserves(member.pod.uid)]
         self._runs = [self._pod_run(member, max(now - member.running_since, 0)) for member in self._active]
         self.lifetimes = Lifetimes(history, self._runs)
         self._active_ends = pod_ends(self._given, config, self._active)
@@ -411,11 +411,6 @@ class _Outlook:
             deadline = limit_us(self._state, member)
             after.append(-1 if deadline < 0 else max(deadline - run.age_us, 1))
         return np.array(after, np.int64)
-
-
-def _stays(member: Member) -> bool:
-    """True if a pod comes back at once, on the same node."""
-    return member.pod.owner is not None and member.pod.owner.kind in STAYING
 
 
 def _quantile(starts: Iterable[int | None], share: float) -> int | None:

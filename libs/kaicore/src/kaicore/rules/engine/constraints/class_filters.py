@@ -5,7 +5,7 @@ Filters that no charge of a cycle changes are masks, ANDed once to the eligible 
 remaining rows, on request.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import NamedTuple
 
@@ -310,16 +310,12 @@ class ClassFilters:
         if not (config.numa and config.wait_for_observation) or self._class.aligned.empty:
             return []
         waits: Flags = columns.zones.unknown[: len(columns.present)] > 0
-        return [MaskFilter(columns, HistoryIncomplete, waits, _gap(columns))]
+        return [MaskFilter(columns, HistoryIncomplete, waits, lambda row: {"gap": history_gap(columns, row)})]
 
 
 def _telling(filters: Iterable[MaskFilter | GroupedMaskFilter]) -> list[MaskFilter | GroupedMaskFilter]:
     """Return those of some filters that any node fails."""
     return [one for one in filters if np.count_nonzero(one.mask)]
-
-
-def _gap(columns: NodeColumns) -> Callable[[int], dict[str, str]]:
-    return lambda row: {"gap": history_gap(columns, row)}
 
 
 def _exposed_text(columns: NodeColumns, row: int) -> str:

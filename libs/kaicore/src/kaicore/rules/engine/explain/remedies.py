@@ -221,7 +221,7 @@ class Remedies:
             short = self._short(steps, reasons)
             conditions = [reason for resource in short if (reason := self._smaller(steps, resource)) is not None]
             # A queue that has no bound in the way does not exist, is stopped, or the like.
-            if all(reason.short_resource for reason in outcome.refusal) and not _lasting(reasons):
+            if all(reason.short_resource for reason in outcome.refusal) and not all(one.lasting for one in reasons):
                 later = self._later(steps, refused=bool(outcome.refusal))
                 conditions += [later] if later is not None else []
         return Remedy(
@@ -431,11 +431,6 @@ class Remedies:
 def _pods_of(ending: Sequence[Workload]) -> list[Member]:
     """Return the pods that are gone when groups have ended."""
     return [member for one in ending for pods in (one.active, one.leaving) for member in pods.values()]
-
-
-def _lasting(reasons: Sequence[Reason]) -> bool:
-    """Tell whether no pod's end changes anything about reasons."""
-    return all(reason.lasting for reason in reasons)
 
 
 def _largest(first: int, end: int, fits: Callable[[int], bool]) -> int | None:

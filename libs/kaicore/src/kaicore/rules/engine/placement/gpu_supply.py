@@ -91,7 +91,7 @@ class GpuSupply:
         #: Rows by the GPU groups that pods share although nothing holds their GPUs.
         self._exposed: dict[str, int] = {}
         #: Returns what holds a group's GPU by facts and decisions; None where nothing does.
-        self.reservation_of: Callable[[str], Reservation | None] = _nothing
+        self.reservation_of: Callable[[str], Reservation | None] = lambda _: None
 
     def copy(self) -> "GpuSupply":
         """Return a supply that a cycle can give out."""
@@ -344,7 +344,3 @@ def padded(parts: Sequence[Sequence[int]]) -> Ints:
     for place, free in enumerate(parts):
         matrix[place, : len(free)] = free
     return np.maximum(matrix, 0)
-
-
-def _nothing(_: str) -> Reservation | None:
-    return None

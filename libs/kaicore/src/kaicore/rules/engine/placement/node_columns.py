@@ -69,7 +69,7 @@ class NodeColumns:
         #: GPUs that are opened for sharing.
         self.gpus = GpuSupply()
         #: Returns how much of extended resources a node offers by devices, beside what its kubelet has.
-        self.offer_of: Callable[[Node], Amounts] = _offers_nothing
+        self.offer_of: Callable[[Node], Amounts] = lambda _: {}
         #: That by row, where it is anything; it is in `allocatable`.
         self.offers: dict[int, Amounts] = {}
         self._taint_ids: dict[tuple[Taint, ...], int] = {(): 0}
@@ -304,10 +304,6 @@ class NodeColumns:
 
 def _gpu_memory(node: Node) -> int:
     return NOT_SHARED if node.gpus_repeated or has_mig_devices(node.labels) else gpu_memory(node.labels)
-
-
-def _offers_nothing(_: Node) -> Amounts:
-    return {}
 
 
 def _padded(array: npt.NDArray[_Scalar], shape: tuple[int, ...]) -> npt.NDArray[_Scalar]:

@@ -131,7 +131,7 @@ class GroupPolicies:
         history, use = policy.policy.history, self._namespace_use
         if PastUse.NAMESPACE in history and use is None:
             use = self._namespace_use = self._input.namespace_use()
-        seconds_before = self._input.gpu_seconds_before if PastUse.OWNER in history else _nothing
+        seconds_before = self._input.gpu_seconds_before if PastUse.OWNER in history else lambda _: 0
         return seconds_before, use if use is not None and PastUse.NAMESPACE in history else {}
 
     def _with(self, point: Point) -> list[GuardedPolicy]:
@@ -218,10 +218,6 @@ class GroupPolicies:
             used_gpu_seconds=running_s + seconds_before(_past_key(group.key, members)),
             namespace_use=namespace_use.get(group.namespace, 0),
         )
-
-
-def _nothing(_: str) -> int:
-    return 0
 
 
 def _past_key(group: str, *members: Iterable[Member]) -> str:

@@ -26,7 +26,7 @@ from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.placement.statement import PodCharge
 from kaicore.rules.engine.session.reservations import Suspended
 from kaicore.rules.engine.session.session import Session
-from kaicore.rules.engine.victims.ending_groups import STAYING
+from kaicore.rules.engine.victims.ending_groups import stays
 from kaicore.rules.engine.work.gang_planner import Steps, members_of
 from kaicore.rules.engine.work.pending_group import PendingGroup
 from kaicore.rules.engine.work.workload import Member
@@ -136,9 +136,8 @@ class Ends:
             among: the ends that count; shape (ends,).
         """
         freed = np.zeros(len(self._session.nodes.columns.present), np.int64)
-        counted = among[:stop]
-        amounts: Ints = self._amounts[:, resource][self._kinds[:stop][counted]]
-        np.add.at(freed, self.rows[:stop][counted], amounts)
+        counted, (kinds, amounts) = among[:stop], self._by_kind
+        np.add.at(freed, self.rows[:stop][counted], amounts[:, resource][kinds[:stop][counted]])
         return freed
 
     @cached_property
@@ -163,14 +162,6 @@ class Ends:
         width = columns.used.shape[1]
         padded = [np.pad(one, (0, width - len(one))) for one in amounts]
         return kinds, np.array(padded, np.int64).reshape(len(padded), width)
-
-    @property
-    def _kinds(self) -> Ints:
-        return self._by_kind[0]
-
-    @property
-    def _amounts(self) -> Ints:
-        return self._by_kind[1]
 
 
 class RunningEnds:
@@ -222,7 +213,7 @@ def _running(session: Session, nodes: Collection[str] | None) -> Iterator[End]:
                 continue
             if member.releasing or uid in evicted:
                 yield End(now, "", member, rows[member.node], known=True, expected=False)
-            elif pod.owner is None or pod.owner.kind not in STAYING:
+            elif not stays(pod):
                 group = member.group if pod.scheduler_name == own else ""
                 yield _end(session, member, group, rows[member.node], since=member.running_since)
 

@@ -9,9 +9,12 @@ from kaicore.rules.engine.placement.node_columns import NodeColumns
 from kaicore.rules.engine.placement.share_fit import reservation_class
 from kaicore.rules.engine.session.session import Session
 from kaicore.rules.engine.work.workload import Workload
+from kaicore.rules.model.pod import Pod
 
-#: Owners of pods that do not end to make room: one that is gone comes back at once, on the same node.
-STAYING = frozenset({"DaemonSet", "Node"})
+
+def stays(pod: Pod) -> bool:
+    """Tell whether a pod does not end to make room: one that is gone comes back at once, on the same node."""
+    return pod.owner is not None and pod.owner.kind in ("DaemonSet", "Node")
 
 
 class EndingGroups:
@@ -84,7 +87,7 @@ class EndingGroups:
 def _may_end(workload: Workload, columns: NodeColumns) -> bool:
     pod = next(iter(workload.active.values())).pod
     # The end of a reservation pod makes no room: others share its GPU.
-    return not columns.gpus.is_reservation(pod) and (pod.owner is None or pod.owner.kind not in STAYING)
+    return not columns.gpus.is_reservation(pod) and not stays(pod)
 
 
 def _preference(workload: Workload) -> tuple[int, int, str, str, str]:

@@ -16,7 +16,6 @@ from kaicore.rules.objects.mappings import Fields, Object, name_of, spec_of, suf
 
 _encoder = msgspec.json.Encoder(order="deterministic")
 
-
 #: Taints that pods of DaemonSets tolerate (`util.AddOrUpdateDaemonPodTolerations`).
 _DAEMON_TOLERATIONS = (
     ("node.kubernetes.io/not-ready", "NoExecute"),

@@ -17,7 +17,6 @@ from kaicore.rules.objects.mappings import Object
 #: Name of the set of pods that belong to no other one.
 REST = "-"
 
-
 #: Names of the nodes that a pod may run on, whatever is free there.
 NodesFor = Callable[[Object], list[str]]
 

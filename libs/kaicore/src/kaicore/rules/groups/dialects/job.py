@@ -75,10 +75,8 @@ class JobObject(KubernetesObject):
 
 MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"
 
-
 #: Annotation by which pods of an Indexed Job tell which one they are.
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
-
 
 #: Python reads no number of thousands of digits.
 _MOST_DIGITS = 10
@@ -131,7 +129,6 @@ def pods_at_once(spec: JobSpec, *, subject: str, field: str) -> int:
 
 #: `spec.backoffLimit` where nothing is said.
 _DEFAULT_LIMIT = 6
-
 
 _DISRUPTION_TARGET = "DisruptionTarget"
 

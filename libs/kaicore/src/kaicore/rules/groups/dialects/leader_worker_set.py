@@ -68,7 +68,6 @@ class LeaderWorkerSetObject(KubernetesObject):
 
 _FIELD = "spec.leaderWorkerTemplate"
 
-
 #: The set of a leader and the workers that share its segment.
 _FIRST_SEGMENT = "segment-0"
 

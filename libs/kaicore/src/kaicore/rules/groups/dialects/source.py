@@ -58,7 +58,6 @@ class PodCounts(Wire):
 #: Largest count that is believed, as in the schemas of these kinds.
 _MOST = 2**31 - 1
 
-
 #: Kueue's status names eight failed nodes at most.
 _FAILED_NODES = tuple("12345678")
 

@@ -22,18 +22,14 @@ DIALECTS: tuple[Dialect, ...] = (
     grove.DIALECT,
 )
 
-
 #: Every kind of workloads, by its name with its API group.
 WORKLOADS: dict[str, WorkloadKind] = {one.kind: one for dialect in DIALECTS for one in dialect.workloads}
-
 
 #: Kinds of owners of pods, or of owners of pods, that are groups.
 OWNER_KINDS = frozenset(one.kind for one in WORKLOADS.values() if one.normalize is not None and one.made is not None)
 
-
 #: Labels by which pods name their object, and its kind.
 NAME_LABELS = tuple((one.name_label, one.kind) for one in WORKLOADS.values() if one.name_label)
-
 
 #: Gates of controllers, with the kind of the object that their pods belong to.
 GATES = tuple((one.kind, one.gate) for one in WORKLOADS.values() if one.gate is not None)

@@ -177,14 +177,11 @@ class HyperJobObject(KubernetesObject):
 #: Where pods tell which one of their task they are.
 TASK_RANK = RankSource(TASK_INDEX)
 
-
 #: Most partitions of a task that are believed.
 _MOST_PARTITIONS = 10_000
 
-
 #: Events of pods that an eviction brings about, and actions that end all pods of a job.
 _EVICTION_EVENTS = frozenset({"PodEvicted", "*"})
-
 
 _ENDING_ACTIONS = frozenset({"AbortJob", "CompleteJob", "RestartJob", "TerminateJob"})
 
@@ -392,10 +389,8 @@ def _preemptable(wire: KubernetesObject) -> bool | None:
 
 _SOFT = "soft"
 
-
 #: The tier of the HyperNode that a Job has for itself where none is said.
 _OWN_TIER = 1
-
 
 #: Most pod sets that are believed.
 _MOST_SETS = 20_000
@@ -520,12 +515,9 @@ def _set_of_hyper_job(pod: Pod, template: GroupTemplate, key: str) -> SetName:
 
 _VOLCANO = "volcano.sh"
 
-
 _GROUP_NAME = "scheduling.k8s.io/group-name"
 
-
 _NUMA_POLICY = f"{_VOLCANO}/numa-topology-policy"
-
 
 #: Phases of a job that has no pods, or is about to have none.
 _OVER = ("Aborted", "Aborting", "Completed", "Completing", "Failed", "Terminated", "Terminating")

@@ -287,7 +287,8 @@ class EarlyReleases:
         """Tell how what was observed of a pod differs from what the kubelet gives if just these others are there."""
         row = self._columns.row(admission.node)
         mark = self._columns.mark(row)
-        self._clear(row)
+        self._columns.used[row] = self._columns.releasing[row] = 0
+        self._columns.zones.clear_charges(row)
         for other in sorted(holders, key=lambda one: one.charged_at):
             self._charge(row, other.requests, other.zone_charge)
         given = self._admitted(row, admission.request)
@@ -296,10 +297,6 @@ class EarlyReleases:
 
     def _request_of(self, entry: PodEntry) -> AlignedRequest:
         return self._classes[entry.class_key].aligned
-
-    def _clear(self, row: int) -> None:
-        self._columns.used[row] = self._columns.releasing[row] = 0
-        self._columns.zones.clear_charges(row)
 
     def _admitted(self, row: int, request: AlignedRequest) -> PredictedPlacement | None:
         topology = self._columns.topologies[row]

@@ -412,7 +412,6 @@ FACTS: tuple[type[payloads.Payload], ...] = (
     *DEVICE_FACTS,
 )
 
-
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 

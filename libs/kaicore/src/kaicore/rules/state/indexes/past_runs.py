@@ -46,7 +46,6 @@ class Basis(StrEnum):
 #: What runs are alike in, by basis.
 RunKeys = Mapping[Basis, str]
 
-
 #: So many runs of a kind must have ended, and lasted longer than the pod has, for that kind to tell how it goes on.
 LEAST_RUNS = {Basis.OWNER: 5, Basis.CLASS: 10, Basis.QUEUE: 20, Basis.CLUSTER: 20}
 

@@ -101,7 +101,6 @@ POLICIES = {
     TopologyStrategy.CONTIGUOUS: Policy(fewest=True, order=Order.ADJACENT),
 }
 
-
 #: Of each row of nodes, a number of pods.
 PodsByRow = NDArray[np.int64]
 

@@ -42,7 +42,6 @@ class DeviceDemand(msgspec.Struct, frozen=True, omit_defaults=True):
 #: Of pods without claims.
 NO_DEVICES = DeviceDemand()
 
-
 #: Node selector terms, any of which must hold.
 Terms = tuple[tuple[Requirement, ...], ...]
 
