@@ -447,7 +447,6 @@ class EventFeed:
                 raise
 
     async def _check_bus(self) -> None:
-        """See whether the bus is late."""
         self._check_at = _now() + self._check_s
         if self._due > self.position:
             self._bus_must_reach = self._due

@@ -544,7 +544,6 @@ def _about_pods(
     policies: PolicyBook,
     trials: bool = True,
 ) -> Why:
-    """Explain something by its pods."""
     waiting = [entry for entry in pods if entry.waiting]
     counts: Counter[CodedReason] = Counter()
     for entry in waiting:
@@ -644,5 +643,4 @@ def _owner_uids(kind: str, name: str, pods: Iterable[PodEntry]) -> Iterable[str]
 
 
 def _plain(kind: str) -> str:
-    """Return a kind without its API group."""
     return kind.partition(".")[0]

@@ -289,7 +289,6 @@ def trace(stories: Iterable[PodStory], *, end: int) -> list[Lineage]:
 
 
 def _place(pod: Pod) -> tuple[str, str]:
-    """Return what a pod and its successor have in common."""
     return pod.owner.uid if pod.owner is not None else "", pod.annotations.get(JOB_INDEX, "")
 
 

@@ -490,7 +490,6 @@ def check_policy(
 
 
 def _calls(policy: GuardedPolicy, point: Point, drawn: Drawn) -> Iterator[tuple[Callable[[], Any], tuple[Any, ...]]]:
-    """Yield the calls of a point, each with what it is given."""
     facts = deepcopy(drawn.facts)
     match point:
         case Point.FILTER | Point.SCORE:
@@ -511,7 +510,6 @@ def _calls(policy: GuardedPolicy, point: Point, drawn: Drawn) -> Iterator[tuple[
 
 
 def _failure_text(failed: PolicyFailed) -> str:
-    """Return why a policy failed, with what it raised."""
     cause = failed.__cause__
     return f"{failed.left_out.why}: {failed.left_out.detail}" + (f": {cause}" if cause is not None else "")
 

@@ -452,7 +452,6 @@ async def _records(log: EventLog, cluster: str, scheduler: str, last: int) -> li
 
 
 async def _config(log: EventLog, cluster: str, records: Sequence[ShadowDecided]) -> EngineConfig:
-    """Return the settings of the last record."""
     digest = records[-1].config_digest
     document = next((one.config for one in records if one.config is not None and one.config_digest == digest), None)
     if document is None:
@@ -526,13 +525,11 @@ def _mean(bound: Sequence[ForeignBinding], value: Callable[[ForeignBinding], int
 def _by(
     bound: Iterable[ForeignBinding], key: Callable[[ForeignBinding], str]
 ) -> Iterator[tuple[str, list[ForeignBinding]]]:
-    """Yield pods by a key, in its order."""
     for value, own in groupby(sorted(bound, key=key), key):
         yield value, list(own)
 
 
 def _counted(own: Sequence[ForeignBinding]) -> dict[str, int]:
-    """Return the fields of `_SomePods`."""
     rejections, choices = _rejections(own), Counter(one.choice for one in own)
     return {
         "pods": len(own),
@@ -557,7 +554,6 @@ def _rejected(one: ForeignBinding) -> RejectedPod:
 
 
 def _notes(bound: Sequence[ForeignBinding], *, stand_in: bool) -> tuple[str, ...]:
-    """Say what the report cannot know."""
     notes = [
         "a rejection counts as avoided where the shadow had chosen another node: that its kubelet would have admitted "
         "the pod is predicted, not seen"

@@ -601,7 +601,6 @@ def _name(payload: Payload) -> str:
 
 
 def _said_of(payload: Payload) -> tuple[str, str]:
-    """Return what is said of an event that is there, and of one that is not."""
     if isinstance(payload, Decision):
         did, did_not = _VERBS[type(payload)]
         return f"{did} {_object(payload)}", did_not

@@ -163,7 +163,6 @@ class Share:
         return self._config.in_pool(members[0].pod.labels if members else {})
 
     def _shared(self, key: str) -> str:
-        """Return what a group is owned by."""
         workloads = self._state.workload_index.workloads
         keys = self._together(key)
         for one in keys:

@@ -327,5 +327,4 @@ class _Judge:
         return (entry for entry in self._state.charges.held_on(node) if kind_of(entry) == kind)
 
     def _lasts(self, entry: PodEntry) -> bool:
-        """Tell whether a pod runs, and has for a minute."""
         return entry.charged and bool(entry.started_at) and self._now - entry.started_at >= QUICK_US

@@ -368,7 +368,6 @@ def _first_stray(
 
 
 def _allowed(columns: ZoneColumns, row: int, amounts: tuple[tuple[str, int], ...], own: PodNumaPolicy) -> int:
-    """Return how many zones a policy allows."""
     if own.policy is TopologyPolicy.SINGLE_NUMA_NODE:
         return 1
     zones, allowed = int(columns.zone_count[row]), 1

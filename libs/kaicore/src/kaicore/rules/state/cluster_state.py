@@ -233,7 +233,6 @@ class ClusterState(PodIndexes):
         self.__dict__ = other.__dict__
 
     def _take(self, payload: Any) -> None:
-        """Take over what an event says."""
         kind = type(payload)
         if kind in COUNTED_EVENTS:
             self.counters.count(payload)

@@ -259,7 +259,6 @@ def _more_nodes(asked: Asked) -> Iterator[Amendment]:
 
 
 def _size(asked: Asked, node: Node) -> str:
-    """Say what a node has of what is asked for, and the labels that are asked for."""
     names = {*asked.requests, *([] if asked.pod.gpu_share is None else [GPU])} - {PODS}
     amounts = [named_amount(name, node.allocatable.get(name, 0)) for name in sorted(names)]
     labels = [f"label {key}={node.labels[key]}" for key in asked.pod_class.node_selector if key in node.labels]

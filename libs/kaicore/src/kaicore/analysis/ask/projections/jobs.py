@@ -211,7 +211,6 @@ def _ended(row: PodHistory) -> int:
 
 
 def _ran_us(rows: Sequence[PodHistory], *, now: int) -> int:
-    """Return how long any of these pods ran."""
     total = reached = 0
     for begin, end in sorted((row.started_at, _ended(row) or now) for row in rows if row.started_at):
         total += max(end - max(begin, reached), 0)

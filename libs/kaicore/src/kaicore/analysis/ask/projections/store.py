@@ -321,7 +321,6 @@ def _names(names: Sequence[str]) -> sql.Composed:
 
 @cache
 def _select(table: ReadModelTable) -> sql.Composed:
-    """Return the query for all rows of a generation."""
     return sql.SQL("SELECT {} FROM {} WHERE {}").format(
         _names(table.row.__struct_fields__), _name(table), sql.SQL(OF_GENERATION)
     )

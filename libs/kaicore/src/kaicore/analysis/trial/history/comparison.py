@@ -282,7 +282,6 @@ def _patches(question: HistoryQuestion) -> list[Patch]:
 
 
 def _shown(patch: Patch) -> dict[str, object]:
-    """Return what a patch changes, without what it leaves as it is."""
     document: dict[str, object] = msgspec.to_builtins(patch)
     shown = _trimmed(document)
     return shown if isinstance(shown, dict) else {}

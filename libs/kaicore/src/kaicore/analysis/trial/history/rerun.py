@@ -217,7 +217,6 @@ class SimulatedPods:
             self._replace_lost(mine)
 
     def _delete(self, lineage: Lineage) -> None:
-        """Somebody deletes a lineage."""
         course = self._courses[lineage.uid]
         course.closed = True
         if course.current in self._pods:
@@ -331,7 +330,6 @@ class SimulatedPods:
             self._record(f"pod/{uid}", payloads.PredictionMissed(*ids, "", cause, predicted, placement))
 
     def _finish(self, uid: str) -> None:
-        """A pod ends by itself."""
         mine = self._pods.get(uid)
         if mine is None or mine.leaving or mine.lineage is None:
             return

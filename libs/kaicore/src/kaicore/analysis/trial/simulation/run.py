@@ -351,7 +351,6 @@ class Simulation:
         return units
 
     def _opened(self, parts: tuple[GpuPart, ...], wire: PodObject) -> Iterator[Unit]:
-        """Yield what opens the GPUs of a running pod of the input."""
         if not parts:
             return
         reservations = {

@@ -158,7 +158,6 @@ def _done(document: Object) -> Object:
 
 
 def _set_containers(pod: Object, image: str, environment: Mapping[str, str], resources: Object | None) -> None:
-    """Set the image of all containers, and of the first one what it asks for and its variables."""
     for container in (*pod.get("initContainers", ()), *pod["containers"]):
         if image:
             container["image"] = image

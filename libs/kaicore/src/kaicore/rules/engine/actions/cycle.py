@@ -64,7 +64,6 @@ def run_cycle(cycle_input: CycleInput, config: EngineConfig, *, observer: Placin
 
 
 def _actions(session: Session) -> Iterator[CycleAction]:
-    """Yield the configured actions, in order."""
     actions = session.config.actions
     evicting = {one: _EVICTING[one](session) for one in actions if one in _EVICTING}
     for_queues = [one for one in actions if one in (Action.RECLAIM, Action.PREEMPT)]

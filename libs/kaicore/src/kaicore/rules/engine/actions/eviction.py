@@ -256,7 +256,6 @@ class EvictionAction(CycleAction, VictimRules):
         return self.session.running_groups.where(lambda workload: self.is_eligible(pending_group, workload))
 
     def _any_eligible(self, pending_group: PendingGroup) -> bool:
-        """Tell whether there is any of `_eligible`."""
         return self.session.running_groups.any_where(lambda workload: self.is_eligible(pending_group, workload))
 
     def _candidates_for(self, pending_group: PendingGroup) -> Candidates:

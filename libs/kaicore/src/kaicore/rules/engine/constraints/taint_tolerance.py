@@ -43,7 +43,6 @@ def soft_taints(pod_class: PodClass, columns: NodeColumns) -> Ints | None:
 
 
 def _by_flavors(pod_class: PodClass, columns: NodeColumns) -> Iterator[tuple[Flags, _Tolerations]]:
-    """Yield what flavors tolerate, and on which rows."""
     for tolerance in pod_class.flavors.tolerances:
         # A term without requirements is met nowhere, a flavor without labels is for all nodes.
         rows = affine(columns, (tolerance.nodes,) if tolerance.nodes else ())

@@ -515,7 +515,6 @@ class FeasibleNodes:
                 self._passed_over.pop(row, None)
 
     def _look_at_all(self) -> None:
-        """Evaluate all rows that are eligible."""
         rows = np.flatnonzero(self._eligible)
         if len(rows) <= _FEW and self.filters.room.failing(rows).all():
             # A full small cluster is looked at for each class that waits, in each cycle.
@@ -528,7 +527,6 @@ class FeasibleNodes:
             self._refresh(rows)
 
     def _refresh(self, rows: Ints) -> None:
-        """Evaluate rows again."""
         rows = rows[self._eligible[rows]]
         if len(rows):
             scores = self._scores(rows, self._states.states(rows))

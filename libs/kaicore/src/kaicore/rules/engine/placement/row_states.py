@@ -248,7 +248,6 @@ class RowStates:
         return before
 
     def _found(self, row: int, state: int) -> None:
-        """Note the state of a row as it is."""
         self._states[row] = self._states_array[row] = state
         if self._kept is not None and self._as_found[row]:
             self._kept[row] = state

@@ -464,7 +464,6 @@ class ClassPolicies:
 
 
 def _work_of(pod_class: PodClass, setting: PolicySetting) -> _WatchedWork:
-    """Return the work of a class as a policy sees it."""
     return _WatchedWork(**dict(zip(_FACTS, _facts(pod_class, setting, _FACTS), strict=True)))
 
 

@@ -340,7 +340,6 @@ class RowRules:
         return {NodeFinding.ZONES: fit.score, NodeFinding.KEEPS_POLICY: fit.keeps.astype(np.int64)}
 
     def _taken(self, room: RoomForWork, rows: Ints) -> Ints:
-        """Return the room that a pod takes on rows."""
         free = np.zeros(len(rows), np.int64) if self._counts is None else self._counts.free[rows]
         before = room.of_rows(self._columns, rows, claimable=free)
         need, parts = self._need, before.parts

@@ -141,7 +141,6 @@ class GroupPolicies:
         return not policy.setting.queues or policy.setting.decides_for(self._input.accounts.queue_of(workload.group))
 
     def _facts_of(self, groups: Sequence[PendingGroup], policy: GuardedPolicy) -> list[tuple[Waiting, Queue]]:
-        """Return what a policy knows of groups that wait, and of their queues."""
         known, setting, history = self._waiting, policy.setting, policy.policy.history
         every = [known.get(one.key) or self._known_of(one) for one in groups]
         if PastUse.OWNER in history or PastUse.NAMESPACE in history:

@@ -116,7 +116,6 @@ class GuardedPolicy:
         return self._integers(Point.VICTIMS, answers, 0, MOST)
 
     def _declared(self, facts: Facts) -> Facts:
-        """Return facts with those inputs only that the policy declares."""
         given = facts.inputs
         if not given:
             return facts

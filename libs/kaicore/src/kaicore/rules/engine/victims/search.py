@@ -274,7 +274,6 @@ class _Capacities:
         return [(row, gain) for _, _, row, gain in sorted(costs)]
 
     def _victims_of(self, row: int) -> list[VictimSet]:
-        """Return the distinct sets that have pods on a row."""
         if row not in self._victims:
             distinct: dict[tuple[str, ...], VictimSet] = {}
             for member in sorted(self._candidates.on_row.get(row, {}).values(), key=name_of):

@@ -112,7 +112,6 @@ def job_template(spec: JobSpec, *, field: str, pods: int) -> PodSetTemplate:
 
 
 def _annotated_count(annotations: Mapping[str, str], name: str, *, subject: str) -> int:
-    """Return the count that an annotation names, 0 for none."""
     text = annotations.get(name)
     if text is None:
         return 0

@@ -228,7 +228,6 @@ def volcano_job_sets(
 
 
 def _task_sets(task: VolcanoTask, name: str, ended: int, *, subject: str, field: str) -> tuple[PodSet, ...]:
-    """Return the set of a task, and those of its partitions if it has any."""
     replicas = count(task.replicas, 0, subject=subject, field=f"{field}.replicas")
     least = count(task.min_available, replicas, subject=subject, field=f"{field}.minAvailable")
     policy, where = task.partition_policy, f"{field}.partitionPolicy"
